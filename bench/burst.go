@@ -96,19 +96,19 @@ func (b *bench) burstWays(warm, cold *server) []burstWay {
 	if found(b.runsc) {
 		host(nameStock, b.stockDo("/bin/true"))
 	}
-	box := func(name string, srv *server) {
+	sb := func(name string, srv *server) {
 		ways = append(ways, burstWay{name, func(ctx context.Context, ready func()) error {
 			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
 			if err != nil {
 				return err
 			}
-			_, err = boxed(ctx, sb, "true")
+			_, err = execTimed(ctx, sb, "true")
 			ready()
 			return errors.Join(err, sb.Kill(ctx))
 		}})
 	}
-	box(nameWarm, warm)
-	box(nameCold, cold)
+	sb(nameWarm, warm)
+	sb(nameCold, cold)
 	return ways
 }
 

@@ -130,7 +130,7 @@ func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, 
 // trueIn runs a program that does nothing.
 func trueIn(sb *crannog.Sandbox) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := boxed(ctx, sb, "true")
+		_, err := execTimed(ctx, sb, "true")
 		return err
 	}
 }

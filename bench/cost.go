@@ -151,7 +151,7 @@ func (l *costLifetime) live(ctx context.Context, create string) error {
 	}); err != nil {
 		return err
 	}
-	run := func() error { _, err := boxed(ctx, sb, "true"); return err }
+	run := func() error { _, err := execTimed(ctx, sb, "true"); return err }
 	remove := func() error { return sb.Kill(ctx) }
 	if create == costPool {
 		return errors.Join(remove(), l.srv.rest(ctx))

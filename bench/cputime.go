@@ -15,8 +15,8 @@ type meter struct {
 	srv    *server
 	before time.Duration
 
-	mu    sync.Mutex
-	boxes time.Duration
+	mu        sync.Mutex
+	sandboxes time.Duration
 }
 
 func newMeter(srv *server) (*meter, error) {
@@ -24,8 +24,8 @@ func newMeter(srv *server) (*meter, error) {
 	return &meter{srv: srv, before: before}, err
 }
 
-// box adds what a sandbox has used so far.
-func (m *meter) box(id string) error {
+// sandbox adds what a sandbox has used so far.
+func (m *meter) sandbox(id string) error {
 	p, err := processesOf(m.srv.state, id)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (m *meter) box(id string) error {
 	_, ran := threadsAndTime(append(p.stubs, p.sentry, p.gofer))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.boxes += ran
+	m.sandboxes += ran
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (m *meter) spent() (time.Duration, error) {
 	now, err := processTime(m.srv.cmd.Process.Pid)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.boxes + now - m.before, err
+	return m.sandboxes + now - m.before, err
 }
 
 // tick is the unit of /proc/PID/stat on every architecture that we build for.

@@ -50,7 +50,7 @@ func createFigures(ctx context.Context, b *bench) (err error) {
 	if err := os.MkdirAll(empty, 0o755); err != nil {
 		return err
 	}
-	all = append(all, lifeBox(nameLocal, client, crannog.Ephemeral()), lifeBox(nameServe, srv.client),
+	all = append(all, lifeSandbox(nameLocal, client, crannog.Ephemeral()), lifeSandbox(nameServe, srv.client),
 		lifeBare(nameRun, []string{b.crannog, "run", "--", "/bin/echo", "ok"}, &exec.Cmd{
 			Dir: empty, Env: append(os.Environ(), "CRANNOG_STATE="+filepath.Join(b.dir, "create-run")),
 		}))
@@ -116,8 +116,8 @@ func lifeBare(name string, argv []string, like *exec.Cmd) contender {
 	}}
 }
 
-// lifeBox measures a sandbox from Create to the end of Kill.
-func lifeBox(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
+// lifeSandbox measures a sandbox from Create to the end of Kill.
+func lifeSandbox(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		var out firstByte
 		began := time.Now()

@@ -76,7 +76,7 @@ func crowdLife(ctx context.Context, client *crannog.Client, s *scores) error {
 	}
 	s.addTime("create", time.Since(began))
 	began = time.Now()
-	if _, err := boxed(ctx, sb, "true"); err != nil {
+	if _, err := execTimed(ctx, sb, "true"); err != nil {
 		return errors.Join(err, sb.Kill(ctx))
 	}
 	s.addTime("exec", time.Since(began))

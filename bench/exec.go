@@ -12,7 +12,7 @@ import (
 
 // execFigures measures programs in an existing sandbox.
 func execFigures(ctx context.Context, b *bench) (err error) {
-	local, served, end, err := b.twoBoxes(ctx, "exec")
+	local, served, end, err := b.twoSandboxes(ctx, "exec")
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 		{"bash -l -c :, as E2B's SDKs run commands", []string{"/bin/bash", "-l", "-c", ":"}, false},
 	} {
 		s, err := race(ctx, 2*b.n, bare(nameBare, p.argv...),
-			inBox(nameLocal, local, p.argv...), inBox(nameServe, served, p.argv...), byCall("POST /v1/…/exec", served, p.argv...))
+			inSandbox(nameLocal, local, p.argv...), inSandbox(nameServe, served, p.argv...), byCall("POST /v1/…/exec", served, p.argv...))
 		if err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ func reach(name string, sb *crannog.Sandbox) contender {
 	}}
 }
 
-func inBox(name string, sb *crannog.Sandbox, argv ...string) contender {
+func inSandbox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
-		took, err := boxed(ctx, sb, argv...)
+		took, err := execTimed(ctx, sb, argv...)
 		if err != nil {
 			return err
 		}

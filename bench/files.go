@@ -22,7 +22,7 @@ const fileSize = 64 << 20
 // fileFigures transfers a file in and out, compared with an HTTP server that does the same with a
 // file on the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
-	local, served, end, err := b.twoBoxes(ctx, "files")
+	local, served, end, err := b.twoSandboxes(ctx, "files")
 	if err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	}
 	s, err := race(ctx, b.fewer(4),
 		moves("plain HTTP server and file", data, plainMover{plain}),
-		moves(nameLocal, data, boxMover{local.FS().WithContext(ctx)}),
-		moves(nameServe, data, boxMover{served.FS().WithContext(ctx)}))
+		moves(nameLocal, data, sandboxMover{local.FS().WithContext(ctx)}),
+		moves(nameServe, data, sandboxMover{served.FS().WithContext(ctx)}))
 	if err != nil {
 		return err
 	}
@@ -90,13 +90,13 @@ func moves(name string, data []byte, m mover) contender {
 	}}
 }
 
-type boxMover struct{ fs *crannog.FS }
+type sandboxMover struct{ fs *crannog.FS }
 
-func (b boxMover) upload(_ context.Context, r io.Reader) error {
+func (b sandboxMover) upload(_ context.Context, r io.Reader) error {
 	return b.fs.Upload("home/user/big", r, 0o644)
 }
 
-func (b boxMover) download(context.Context) (io.ReadCloser, error) {
+func (b sandboxMover) download(context.Context) (io.ReadCloser, error) {
 	return b.fs.Open("home/user/big")
 }
 

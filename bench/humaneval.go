@@ -95,7 +95,7 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 			run  func(context.Context, string) (string, error)
 		}{
 			{nameBare, func(ctx context.Context, text string) (string, error) { return b.solveBare(ctx, text) }},
-			{"box of its own", func(ctx context.Context, text string) (string, error) { return solveBoxed(ctx, client, text) }},
+			{"box of its own", func(ctx context.Context, text string) (string, error) { return solveInSandbox(ctx, client, text) }},
 		} {
 			began := time.Now()
 			if err := solveAll(ctx, s, way.name, part, way.run); err != nil {
@@ -136,7 +136,7 @@ func (b *bench) solveBare(ctx context.Context, text string) (string, error) {
 	return out.buf.String(), err
 }
 
-func solveBoxed(ctx context.Context, client *crannog.Client, text string) (string, error) {
+func solveInSandbox(ctx context.Context, client *crannog.Client, text string) (string, error) {
 	sb, err := client.Create(ctx, crannog.Ephemeral(), crannog.Timeout(5*time.Minute))
 	if err != nil {
 		return "", err

@@ -92,8 +92,8 @@ func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (
 		return err
 	}
 	all := []contender{
-		lifeBox(nameHostView, client, crannog.Ephemeral()),
-		lifeBox(nameImage, client, crannog.Ephemeral(), crannog.Image("debian:bench")),
+		lifeSandbox(nameHostView, client, crannog.Ephemeral()),
+		lifeSandbox(nameImage, client, crannog.Ephemeral(), crannog.Image("debian:bench")),
 	}
 	if found(b.runsc) {
 		root, state := filepath.Join(b.dir, "images-root"), filepath.Join(b.dir, "images-stock")

@@ -53,7 +53,7 @@ func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 		all = append(all, lifeBare(nameBwrap, bubblewrap("/bin/echo", "ok"), nil))
 	}
 	pool := &claimer{warm}
-	all = append(all, lifeBox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
+	all = append(all, lifeSandbox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 	return made.SandboxID, nil
 }
 
-var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
+var sandboxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
 // moreWaited waits until more sandboxes of the template than the given number were warm. A new
 // server makes them last.
@@ -151,7 +151,7 @@ func (s *server) waited() (map[string]time.Duration, error) {
 		return nil, err
 	}
 	all := map[string]time.Duration{}
-	for _, m := range boxWaits.FindAllSubmatch(log, -1) {
+	for _, m := range sandboxWaits.FindAllSubmatch(log, -1) {
 		if all[string(m[1])], err = time.ParseDuration(string(m[2])); err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (s *server) waited() (map[string]time.Duration, error) {
 
 // loadedCosts measures the memory of unused sandboxes, and the time to make one.
 func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
-	const boxes = 5
+	const sandboxes = 5
 	held := make([][]*crannog.Sandbox, len(all))
 	defer func() {
 		for _, list := range held {
@@ -169,7 +169,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 		}
 	}()
 	for i, l := range all {
-		for range boxes {
+		for range sandboxes {
 			sb, err := l.claim(ctx, new(time.Time))
 			if err != nil {
 				return err
@@ -204,7 +204,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			took.addTime(l.name, d)
 		}
 	}
-	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused boxes", boxes), "MB", memory))
+	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused boxes", sandboxes), "MB", memory))
 	b.report.add(table("loaded", "until one more is warm, except for the first", "ms", took))
 	return nil
 }

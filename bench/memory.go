@@ -64,7 +64,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 		if err := settled(ctx, srv, ids); err != nil {
 			return err
 		}
-		if err := s.addBoxes(srv, ids); err != nil {
+		if err := s.addSandboxes(srv, ids); err != nil {
 			return err
 		}
 	}
@@ -86,8 +86,8 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 
 func atSize(what string, size int) string { return fmt.Sprintf("%s, %d at once", what, size) }
 
-// addBoxes scores each sandbox separately.
-func (s *scores) addBoxes(srv *server, ids []string) error {
+// addSandboxes scores each sandbox separately.
+func (s *scores) addSandboxes(srv *server, ids []string) error {
 	const mb = 1e6
 	for _, id := range ids {
 		p, err := processesOf(srv.state, id)

@@ -22,20 +22,20 @@ const (
 // netTarget is a way and its destination.
 type netTarget struct {
 	name, host string
-	box        *loneBox // nil is the host
+	sandbox    *engineSandbox // nil is the host
 	proxy      string
 	// kernel is where the client runs instead of in a sandbox: on the host's kernel.
-	kernel *kernelBox
+	kernel *kernelPeer
 }
 
 func (r *netRig) ways() []netTarget {
 	return []netTarget{
 		{name: wayDirect, host: hostOpen},
 		{name: wayProxy, host: hostOpen, proxy: r.proxy},
-		{name: wayPass, host: hostOpen, box: r.pass},
-		{name: waySplice, host: hostSplice, box: r.causeway},
-		{name: wayOpen, host: hostOpen, box: r.causeway},
-		{name: waySecret, host: hostSecret, box: r.causeway},
+		{name: wayPass, host: hostOpen, sandbox: r.pass},
+		{name: waySplice, host: hostSplice, sandbox: r.causeway},
+		{name: wayOpen, host: hostOpen, sandbox: r.causeway},
+		{name: waySecret, host: hostSecret, sandbox: r.causeway},
 	}
 }
 
@@ -48,8 +48,8 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 		switch {
 		case t.kernel != nil:
 			do = t.kernel.run
-		case t.box != nil:
-			do = t.box.run
+		case t.sandbox != nil:
+			do = t.sandbox.run
 		default:
 			j.Dial = r.upstream.address
 		}
@@ -68,7 +68,7 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 		for _, d := range took {
 			s.add(t.name, value(d))
 		}
-		if t.kernel != nil || t.box == r.causeway {
+		if t.kernel != nil || t.sandbox == r.causeway {
 			s.add(processor+t.name, micros(after-before)/float64(len(took)))
 		}
 		return nil
@@ -116,7 +116,7 @@ func netFigures(ctx context.Context, b *bench) (err error) {
 		all = append(all, r.score(t, netJob{Kind: jobNew, N: perRound / 4}, micros))
 	}
 	const lookup = "look-up of a name, in the box"
-	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, box: r.causeway}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
+	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, sandbox: r.causeway}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 // also shows how far they are above a sandbox whose network passes everything: that much is the
 // gateway's own.
 func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
-	base, box := s.find(baseline), s.find(boxed)
-	if base == nil || box == nil {
+	base, sb := s.find(baseline), s.find(boxed)
+	if base == nil || sb == nil {
 		return
 	}
 	for _, name := range rows {
@@ -165,7 +165,7 @@ func (s *section) within(baseline, boxed string, near, far float64, rows ...stri
 			continue
 		}
 		s.target(name, fmt.Sprintf("p50 ≤ + %s %s", number(near), s.Unit), func(r row) bool { return r.P50 <= base.P50+near })
-		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-box.P50, boxed)
+		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-sb.P50, boxed)
 		if far > 0 && base.P99 != nil && r.P99 != nil {
 			limit := 2*(*base.P99) + far
 			word := "missed"

@@ -52,7 +52,7 @@ func netRuleFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	targets := []netTarget{{name: "10 rules", host: hostTen, box: r.causeway}, {name: "1,000 rules", host: hostThousand, box: r.causeway}}
+	targets := []netTarget{{name: "10 rules", host: hostTen, sandbox: r.causeway}, {name: "1,000 rules", host: hostThousand, sandbox: r.causeway}}
 	var all []contender
 	for _, t := range targets {
 		all = append(all, r.score(t, netJob{Kind: jobKept, N: 60}, micros))

@@ -49,25 +49,25 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 		sizes.add(name+", each", float64(now)/1e6/attached)
 		return err
 	}
-	var boxes []*netStack
+	var sandboxes []*netStack
 	began := time.Now()
 	for i := range attached {
 		end, certificate, err := r.attach(ctx, r.client, r.dir, "crowd"+strconv.Itoa(i), usualRules)
 		if err != nil {
 			return err
 		}
-		box, err := openStack(end, certificate)
+		sb, err := openStack(end, certificate)
 		if err != nil {
 			return err
 		}
-		boxes = append(boxes, box)
-		r.closers = append(r.closers, box.close)
+		sandboxes = append(sandboxes, sb)
+		r.closers = append(r.closers, sb.close)
 	}
 	took := time.Since(began) / attached
 	if err := mark("256 attached, no connection"); err != nil {
 		return err
 	}
-	if err := allAtOnce(boxes, func(box *netStack) error { return askOnce(ctx, box.client) }); err != nil {
+	if err := allAtOnce(sandboxes, func(sb *netStack) error { return askOnce(ctx, sb.client) }); err != nil {
 		return err
 	}
 	if err := mark("256 attached, a TLS connection each, opened"); err != nil {
@@ -80,7 +80,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	sec.note("VmRSS of /proc/PID/status, the process's own share included, three seconds after the last change. Each sandbox")
 	sec.note("has 23 rules for five hosts. The sandboxes' ends are network stacks of this program. Attaching took %s ms each.", number(millis(took)))
 	b.report.add(sec)
-	return r.rush(ctx, b, boxes[:askers])
+	return r.rush(ctx, b, sandboxes[:askers])
 }
 
 // allAtOnce runs a function for all sandboxes at once.
@@ -112,12 +112,12 @@ func askOnce(ctx context.Context, c *http.Client) error {
 }
 
 // rush lets some sandboxes make requests at once, and as many clients without one.
-func (r *netRig) rush(ctx context.Context, b *bench, boxes []*netStack) error {
+func (r *netRig) rush(ctx context.Context, b *bench, sandboxes []*netStack) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.upstream.roots)
 	var inside, direct []*http.Client
-	for _, box := range boxes {
-		inside = append(inside, box.client)
+	for _, sb := range sandboxes {
+		inside = append(inside, sb.client)
 		t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, r.upstream.address)
 		}}

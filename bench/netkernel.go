@@ -20,16 +20,16 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// kernelBox is the network of a sandbox on the host's kernel: a namespace whose only connection is
+// kernelPeer is the network of a sandbox on the host's kernel: a namespace whose only connection is
 // an attachment. With only a socket it is the host's namespace.
-type kernelBox struct {
+type kernelPeer struct {
 	client string
 	pid    int
 	proxy  string
 }
 
 // run runs the client's job in the namespace.
-func (k *kernelBox) run(ctx context.Context, j netJob) ([]time.Duration, error) {
+func (k *kernelPeer) run(ctx context.Context, j netJob) ([]time.Duration, error) {
 	program := []string{"nsenter", "--target", strconv.Itoa(k.pid), "--net", k.client}
 	if k.proxy != "" {
 		// The proxy resolves the host: nothing is looked up here.
@@ -42,8 +42,8 @@ func (k *kernelBox) run(ctx context.Context, j netJob) ([]time.Duration, error) 
 	return readTimes(out.Bytes())
 }
 
-// kernelBox creates a namespace that is connected by an attachment of a form.
-func (r *netRig) kernelBox(ctx context.Context, form attachmenttest.Form, mtu int) (_ *kernelBox, err error) {
+// kernelPeer creates a namespace that is connected by an attachment of a form.
+func (r *netRig) kernelPeer(ctx context.Context, form attachmenttest.Form, mtu int) (_ *kernelPeer, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (r *netRig) kernelBox(ctx context.Context, form attachmenttest.Form, mtu in
 		r.closers = append(r.closers, func() error { stop(); return nil })
 		link = end
 	}
-	return &kernelBox{client: r.hostArgv, pid: cmd.Process.Pid}, r.attachForm(ctx, fmt.Sprintf("%s%d", form, mtu), form.Kind(), link)
+	return &kernelPeer{client: r.hostArgv, pid: cmd.Process.Pid}, r.attachForm(ctx, fmt.Sprintf("%s%d", form, mtu), form.Kind(), link)
 }
 
 // attachForm attaches a descriptor, which it takes ownership of, until the end.
@@ -89,8 +89,8 @@ func (r *netRig) attachForm(ctx context.Context, id string, kind egress.Attachme
 	return errors.Join(err, link.Close())
 }
 
-// socketBox creates the socket of an attachment without an interface.
-func (r *netRig) socketBox(ctx context.Context) (*kernelBox, error) {
+// socketPeer creates the socket of an attachment without an interface.
+func (r *netRig) socketPeer(ctx context.Context) (*kernelPeer, error) {
 	path := filepath.Join(r.dir, "proxy.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *netRig) socketBox(ctx context.Context) (*kernelBox, error) {
 	if err := errors.Join(err, l.Close()); err != nil {
 		return nil, err
 	}
-	return &kernelBox{client: r.hostArgv, proxy: "unix:" + path}, r.attachForm(ctx, "socket", egress.Proxy, link)
+	return &kernelPeer{client: r.hostArgv, proxy: "unix:" + path}, r.attachForm(ctx, "socket", egress.Proxy, link)
 }
 
 // receiveFile receives a descriptor from a namespace's process.
@@ -122,9 +122,9 @@ func receiveFile(from *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(got[0]), "device"), nil
 }
 
-// beKernelBox creates a device in its namespace, sends it over descriptor 3 and holds the namespace
-// until its input ends.
-func beKernelBox() {
+// runKernelPeer creates a device in its namespace, sends it over descriptor 3 and holds the
+// namespace until its input ends.
+func runKernelPeer() {
 	mtu, err := strconv.Atoi(os.Args[2])
 	if err != nil {
 		fail(err)

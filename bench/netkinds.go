@@ -15,7 +15,7 @@ const today = "packets, in a sandbox"
 // kinds are the ways through the gateway, each over another kind of attachment. Those without a
 // sandbox run on the host's kernel.
 func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
-	all := []netTarget{{name: wayDirect, host: hostSplice}, {name: today, host: hostSplice, box: r.causeway}}
+	all := []netTarget{{name: wayDirect, host: hostSplice}, {name: today, host: hostSplice, sandbox: r.causeway}}
 	for _, k := range []struct {
 		name string
 		form attachmenttest.Form
@@ -28,13 +28,13 @@ func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 		{"ethernet: stream, MTU 1500", attachmenttest.Stream, 1500},
 		{"ethernet: datagrams", attachmenttest.Datagrams, 0},
 	} {
-		box, err := r.kernelBox(ctx, k.form, k.mtu)
+		sb, err := r.kernelPeer(ctx, k.form, k.mtu)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, netTarget{name: k.name, host: hostSplice, kernel: box})
+		all = append(all, netTarget{name: k.name, host: hostSplice, kernel: sb})
 	}
-	socket, err := r.socketBox(ctx)
+	socket, err := r.socketPeer(ctx)
 	return append(all, netTarget{name: "proxy: socket", host: hostSplice, kernel: socket}), err
 }
 

@@ -30,8 +30,8 @@ type netRig struct {
 	upstream *upstream
 	proxy    string
 	client   *gateway.Client
-	causeway *loneBox
-	pass     *loneBox
+	causeway *engineSandbox
+	pass     *engineSandbox
 	roots    []byte // of the gateway and of the upstream
 	hostArgv string // the client's program on the host
 	closers  []func() error
@@ -74,7 +74,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 		return nil, err
 	}
 	r.roots = append(bytes.Clone(r.upstream.roots), certificate...)
-	if r.causeway, err = r.box(ctx, eng, workspace, end); err != nil {
+	if r.causeway, err = r.sandbox(ctx, eng, workspace, end); err != nil {
 		return nil, err
 	}
 	end, ours, err := attachment.Pair(attachment.Packets)
@@ -84,7 +84,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if _, err := r.start(ctx, passArg0, ours); err != nil {
 		return nil, errors.Join(err, end.Close(), ours.Close())
 	}
-	if r.pass, err = r.box(ctx, eng, workspace, end); err != nil {
+	if r.pass, err = r.sandbox(ctx, eng, workspace, end); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	return r, ours.Close()

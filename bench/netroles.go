@@ -38,7 +38,7 @@ func netRoles() []reexec.Role {
 		{Match: reexec.Arg0(clientArg0), Run: netClient},
 		{Match: reexec.Arg0(connectArg0), Run: serveConnect},
 		{Match: reexec.Arg0(passArg0), Run: servePass},
-		{Match: reexec.Arg0(kernelArg0), Run: beKernelBox},
+		{Match: reexec.Arg0(kernelArg0), Run: runKernelPeer},
 	}
 }
 

@@ -16,16 +16,16 @@ import (
 // netStack is the network of a sandbox without the sandbox, in this process. 256 sandboxes would
 // measure the machine's memory, and not the gateway's.
 type netStack struct {
-	*attachmenttest.Box
+	*attachmenttest.Peer
 	client *http.Client
 }
 
 func openStack(end *os.File, roots []byte) (*netStack, error) {
-	box, err := attachmenttest.Open(end)
+	sb, err := attachmenttest.Open(end)
 	if err != nil {
 		return nil, err
 	}
-	n := &netStack{Box: box}
+	n := &netStack{Peer: sb}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(roots)
 	n.client = &http.Client{Transport: &http.Transport{DialContext: n.dial, TLSClientConfig: &tls.Config{RootCAs: pool}}}

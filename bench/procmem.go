@@ -14,26 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boxProcesses are the host processes of one sandbox, by their role.
-type boxProcesses struct {
+// sandboxProcesses are the host processes of one sandbox, by their role.
+type sandboxProcesses struct {
 	sentry, gofer int
 	stubs         []int
 }
 
 // processesOf reads a sandbox's processes from the engine's row of it, and finds their children,
 // which run the programs inside.
-func processesOf(state, id string) (boxProcesses, error) {
+func processesOf(state, id string) (sandboxProcesses, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
 	if err != nil {
-		return boxProcesses{}, err
+		return sandboxProcesses{}, err
 	}
 	var record struct {
 		Sentry, Gofer struct{ PID int }
 	}
 	if err := json.Unmarshal(data, &record); err != nil {
-		return boxProcesses{}, err
+		return sandboxProcesses{}, err
 	}
-	p := boxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
+	p := sandboxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
 	if p.sentry <= 0 || p.gofer <= 0 {
 		return p, fmt.Errorf("the engine's entry of sandbox %s names no processes", id)
 	}

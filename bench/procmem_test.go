@@ -110,12 +110,12 @@ func TestMemoryFiles(t *testing.T) {
 
 func TestProcessesOf(t *testing.T) {
 	state := t.TempDir()
-	box := filepath.Join(state, "run", "abc")
-	if err := os.MkdirAll(box, 0o755); err != nil {
+	sb := filepath.Join(state, "run", "abc")
+	if err := os.MkdirAll(sb, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(box, "box.json"), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(sb, "box.json"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

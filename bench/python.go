@@ -33,7 +33,7 @@ func pythonFigures(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := race(ctx, b.n, bare(nameBare, b.python, "-c", "pass"), inBox("box", sb, b.python, "-c", "pass"))
+	s, err := race(ctx, b.n, bare(nameBare, b.python, "-c", "pass"), inSandbox("box", sb, b.python, "-c", "pass"))
 	if err != nil {
 		return err
 	}

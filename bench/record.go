@@ -29,8 +29,9 @@ import (
 const (
 	unwatched = "a box that is not watched"
 	recorded  = "all of it written down"
-	// boxTime is the sandbox's processor time, which other programs of a busy machine affect less.
-	boxTime = ", processor time"
+	// sandboxTime is the sandbox's processor time, which other programs of a busy machine affect
+	// less.
+	sandboxTime = ", processor time"
 )
 
 // recordLoads are the loads of both sandboxes, with the number of things that each does.
@@ -94,12 +95,12 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, events.Close()) }()
-	plain, err := newRecordBox(ctx, eng, engine.Spec{ID: "plain", Image: image})
+	plain, err := newRecordSandbox(ctx, eng, engine.Spec{ID: "plain", Image: image})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, plain.remove()) }()
-	seen, err := newRecordBox(ctx, eng, engine.Spec{ID: "seen", Image: image, Events: events, EventBytes: 8 << 30})
+	seen, err := newRecordSandbox(ctx, eng, engine.Spec{ID: "seen", Image: image, Events: events, EventBytes: 8 << 30})
 	if err != nil {
 		return err
 	}
@@ -109,9 +110,9 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", load.title, err)
 		}
-		sec := table("record", load.title, load.unit, s, unwatched, recorded, unwatched+boxTime, recorded+boxTime)
+		sec := table("record", load.title, load.unit, s, unwatched, recorded, unwatched+sandboxTime, recorded+sandboxTime)
 		sec.against(unwatched, recorded)
-		sec.against(unwatched+boxTime, recorded+boxTime)
+		sec.against(unwatched+sandboxTime, recorded+sandboxTime)
 		if base := sec.find(unwatched); base != nil && load.most != nil {
 			sec.target(recorded, load.goal, func(r row) bool { return r.P50 <= load.most(base.P50) })
 		}
@@ -120,9 +121,9 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// recordBox is a sandbox made by the engine itself, because a server does not let callers choose
-// whether it is observed.
-type recordBox struct {
+// recordSandbox is a sandbox made by the engine itself, because a server does not let callers
+// choose whether it is observed.
+type recordSandbox struct {
 	eng    engine.Engine
 	id     string
 	client *http.Client
@@ -130,7 +131,7 @@ type recordBox struct {
 
 const recordToken = "bench"
 
-func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*recordBox, error) {
+func newRecordSandbox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*recordSandbox, error) {
 	limits := engine.DefaultLimits
 	config, err := json.Marshal(guest.Config{
 		SandboxID: spec.ID, TemplateID: "base", Hostname: "box", AccessToken: recordToken, ControlToken: recordToken,
@@ -146,11 +147,11 @@ func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*re
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return eng.Dial(ctx, spec.ID, guestboot.Port)
 	}
-	return &recordBox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+	return &recordSandbox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
 // load runs a line that does count things, until all its changes are on the disk.
-func (r *recordBox) load(name, line string, count float64) contender {
+func (r *recordSandbox) load(name, line string, count float64) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		before, err := r.eng.(engine.Meter).Usage(ctx, r.id)
 		if err != nil {
@@ -167,18 +168,18 @@ func (r *recordBox) load(name, line string, count float64) contender {
 		}
 		s.add(name, micros(time.Since(began))/count)
 		after, err := r.eng.(engine.Meter).Usage(ctx, r.id)
-		s.add(name+boxTime, micros(after.CPUTime-before.CPUTime)/count)
+		s.add(name+sandboxTime, micros(after.CPUTime-before.CPUTime)/count)
 		return err
 	}}
 }
 
-func (r *recordBox) remove() error {
+func (r *recordSandbox) remove() error {
 	r.client.CloseIdleConnections()
 	return r.eng.Remove(context.Background(), r.id)
 }
 
 // sh runs a line that must succeed.
-func (r *recordBox) sh(ctx context.Context, line string) error {
+func (r *recordSandbox) sh(ctx context.Context, line string) error {
 	stdin := false
 	req := connect.NewRequest(&processpb.StartRequest{
 		Process: &processpb.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", line}}, Stdin: &stdin,

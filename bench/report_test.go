@@ -25,9 +25,9 @@ func TestTable(t *testing.T) {
 	if len(sec.Rows) != 2 {
 		t.Fatalf("%d rows: one without a score is shown", len(sec.Rows))
 	}
-	box := sec.find("box")
-	if box.N != 3 || box.P50 != 40 || box.Ratio != 2 || box.Baseline != "bare" || box.Reached {
-		t.Errorf("%+v", box)
+	sb := sec.find("box")
+	if sb.N != 3 || sb.P50 != 40 || sb.Ratio != 2 || sb.Baseline != "bare" || sb.Reached {
+		t.Errorf("%+v", sb)
 	}
 	if bare := sec.find("bare"); bare.Baseline != "" || bare.Ratio != 0 {
 		t.Errorf("the baseline is compared with itself: %+v", bare)

@@ -101,8 +101,8 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// boxed runs a program in a live sandbox and returns how long it took.
-func boxed(ctx context.Context, sb *crannog.Sandbox, argv ...string) (time.Duration, error) {
+// execTimed runs a program in a live sandbox and returns how long it took.
+func execTimed(ctx context.Context, sb *crannog.Sandbox, argv ...string) (time.Duration, error) {
 	began := time.Now()
 	err := sb.CommandContext(ctx, argv[0], argv[1:]...).Run()
 	if err != nil {

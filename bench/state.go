@@ -54,9 +54,9 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtyBox creates a sandbox in which an interpreter holds the given number of bytes. No two pages
-// of them are equal.
-func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
+// dirtySandbox creates a sandbox in which an interpreter holds the given number of bytes. No two
+// pages of them are equal.
+func dirtySandbox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ const (
 
 // stateAt makes the steps one after the other with one sandbox.
 func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
-	sb, err := dirtyBox(ctx, srv, bytes)
+	sb, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 
 // forks copies a sandbox, making the given number of copies at once.
 func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
-	source, err := dirtyBox(ctx, srv, bytes)
+	source, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {
 		return err
 	}

@@ -42,8 +42,8 @@ func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, 
 	return copies, err
 }
 
-func killAll(ctx context.Context, boxes []*crannog.Sandbox) error {
-	_, err := inBatches(len(boxes), pop(boxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) }))
+func killAll(ctx context.Context, sandboxes []*crannog.Sandbox) error {
+	_, err := inBatches(len(sandboxes), pop(sandboxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) }))
 	return err
 }
 
@@ -87,7 +87,7 @@ func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count i
 	}
 	copies, err := forked(ctx, source, count, newScores(), answer)
 	for _, sb := range copies {
-		err = errors.Join(err, m.box(sb.ID()))
+		err = errors.Join(err, m.sandbox(sb.ID()))
 	}
 	spent, more := m.spent()
 	_, after := threadsAndTime(own)

@@ -16,8 +16,8 @@ import (
 
 // stateMemory measures the memory of sandboxes in each of their states.
 func (b *bench) stateMemory(ctx context.Context, srv *server) error {
-	const boxes = 10
-	all, err := inBatches(boxes, func() (*crannog.Sandbox, error) {
+	const sandboxes = 10
+	all, err := inBatches(sandboxes, func() (*crannog.Sandbox, error) {
 		return srv.client.Create(ctx, crannog.Timeout(time.Hour))
 	})
 	if err == nil {

@@ -46,11 +46,11 @@ func TestKernelOf(t *testing.T) {
 // If a process was not found while it ran, it is not reported as using no memory when paused.
 func TestPausedMustBeFoundFirst(t *testing.T) {
 	state := t.TempDir()
-	box := filepath.Join(state, "run", "abc")
-	if err := os.MkdirAll(box, 0o755); err != nil {
+	sb := filepath.Join(state, "run", "abc")
+	if err := os.MkdirAll(sb, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(box, "box.json"), []byte(`{"kernel":"`+filepath.Base(state)+`-in-no-arguments"}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(sb, "box.json"), []byte(`{"kernel":"`+filepath.Base(state)+`-in-no-arguments"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s := newScores()

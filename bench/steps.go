@@ -85,7 +85,7 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 		}
 		s.addTime(name+" create", time.Since(began))
 		for _, exec := range []string{" exec", " again"} {
-			took, err := boxed(ctx, sb, "true")
+			took, err := execTimed(ctx, sb, "true")
 			if err != nil {
 				return errors.Join(err, sb.Kill(ctx))
 			}

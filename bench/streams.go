@@ -16,7 +16,7 @@ const streamSize = 256 << 20
 // streamFigures moves bytes through the standard input and output of a command, compared with the
 // same command on the host behind two pipes.
 func streamFigures(ctx context.Context, b *bench) (err error) {
-	local, served, end, err := b.twoBoxes(ctx, "streams")
+	local, served, end, err := b.twoSandboxes(ctx, "streams")
 	if err != nil {
 		return err
 	}

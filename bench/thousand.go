@@ -26,39 +26,39 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, srv.close()) }()
 	s := newScores()
-	var boxes []*crannog.Sandbox
+	var sandboxes []*crannog.Sandbox
 	free := available()
 	last := free
 	quarter := max(b.idle/4, 1)
 	began := time.Now()
-	for len(boxes) < b.idle {
-		more, err := inBatches(min(quarter, b.idle-len(boxes)), func() (*crannog.Sandbox, error) {
+	for len(sandboxes) < b.idle {
+		more, err := inBatches(min(quarter, b.idle-len(sandboxes)), func() (*crannog.Sandbox, error) {
 			return timed(s, "create", func() (*crannog.Sandbox, error) {
 				return srv.client.Create(ctx, crannog.Timeout(time.Hour))
 			})
 		})
-		boxes = append(boxes, more...)
+		sandboxes = append(sandboxes, more...)
 		if err != nil {
-			return fmt.Errorf("with %d boxes: %w", len(boxes), err)
+			return fmt.Errorf("with %d boxes: %w", len(sandboxes), err)
 		}
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
-		if err := answers(ctx, s, srv.client, boxes); err != nil {
-			return fmt.Errorf("with %d boxes: %w", len(boxes), err)
+		if err := answers(ctx, s, srv.client, sandboxes); err != nil {
+			return fmt.Errorf("with %d boxes: %w", len(sandboxes), err)
 		}
 		now := available()
-		s.add(fmt.Sprintf("memory that the machine lost, for each of boxes %d to %d, MB", len(boxes)-len(more)+1, len(boxes)), (last-now)/float64(len(more)))
+		s.add(fmt.Sprintf("memory that the machine lost, for each of boxes %d to %d, MB", len(sandboxes)-len(more)+1, len(sandboxes)), (last-now)/float64(len(more)))
 		last = now
 	}
 	made := time.Since(began)
-	sec := table("thousand", fmt.Sprintf("beside %d idle boxes", len(boxes)), "", s)
+	sec := table("thousand", fmt.Sprintf("beside %d idle boxes", len(sandboxes)), "", s)
 	sec.note("made %d at a time, with pauses to measure, in %.0f s; times in ms", bootsAtOnce, made.Seconds())
-	if err := sec.idleCost(ctx, srv, boxes, (free-last)/float64(len(boxes))); err != nil {
+	if err := sec.idleCost(ctx, srv, sandboxes, (free-last)/float64(len(sandboxes))); err != nil {
 		return err
 	}
 	began = time.Now()
-	if _, err := inBatches(len(boxes), pop(boxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) })); err != nil {
+	if _, err := inBatches(len(sandboxes), pop(sandboxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) })); err != nil {
 		return err
 	}
 	sec.note("all removed in %.0f s", time.Since(began).Seconds())
@@ -68,11 +68,11 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 
 // idleCost reports the memory that all sandboxes together hold and the processor time that they
 // use.
-func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sandbox, lost float64) error {
+func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*crannog.Sandbox, lost float64) error {
 	const mb = 1e6
 	var sum memory
 	var pids []int
-	for _, sb := range boxes {
+	for _, sb := range sandboxes {
 		p, err := processesOf(srv.state, sb.ID())
 		if err != nil {
 			return err
@@ -89,7 +89,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sa
 	if err != nil {
 		return err
 	}
-	n := float64(len(boxes))
+	n := float64(len(sandboxes))
 	s.note("PSS of all boxes %.0f MB, of each %.1f MB: %.1f of the processes' own, %.1f of the box's memory, %.1f of program files; the machine lost %.1f MB for each, so the rest is the host kernel's",
 		float64(sum.all)/mb, float64(sum.all)/mb/n, float64(sum.anon)/mb/n, float64(sum.shmem)/mb/n, float64(sum.file)/mb/n, lost)
 	threads, before := threadsAndTime(pids)
@@ -106,23 +106,23 @@ func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sa
 }
 
 // answers times the requests that callers make most, on a server with many sandboxes.
-func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*crannog.Sandbox) error {
+func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes []*crannog.Sandbox) error {
 	const rounds = 10
-	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(boxes)) }
+	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(sandboxes)) }
 	for round := range rounds {
 		if _, err := timed(s, at("list all"), func() (any, error) {
 			all, err := client.List(ctx, crannog.ListOptions{})
-			if err == nil && len(all) != len(boxes) {
-				err = fmt.Errorf("the list names %d boxes of %d", len(all), len(boxes))
+			if err == nil && len(all) != len(sandboxes) {
+				err = fmt.Errorf("the list names %d boxes of %d", len(all), len(sandboxes))
 			}
 			return nil, err
 		}); err != nil {
 			return err
 		}
 		// These sandboxes have run nothing for a while, and are spread over the whole list.
-		sb := boxes[(round*len(boxes)/rounds+round)%len(boxes)]
+		sb := sandboxes[(round*len(sandboxes)/rounds+round)%len(sandboxes)]
 		for _, what := range []string{"exec of `true`, first in its box", "exec of `true`, second in its box"} {
-			took, err := boxed(ctx, sb, "true")
+			took, err := execTimed(ctx, sb, "true")
 			if err != nil {
 				return err
 			}

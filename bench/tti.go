@@ -61,7 +61,7 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 		all = append(all, bare(nameStock, b.stockDo("/bin/true")...))
 	}
 	const create, again = ": create returns", ": a second command"
-	box := func(name string, srv *server) contender {
+	sb := func(name string, srv *server) contender {
 		return contender{name, func(ctx context.Context, s *scores) error {
 			began := time.Now()
 			sb, err := srv.client.Create(ctx, crannog.Timeout(5*time.Minute))
@@ -69,18 +69,18 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 				return err
 			}
 			s.addTime(name+create, time.Since(began))
-			_, err = boxed(ctx, sb, "true")
+			_, err = execTimed(ctx, sb, "true")
 			s.addTime(name, time.Since(began))
 			if err == nil {
 				var took time.Duration
-				took, err = boxed(ctx, sb, "true")
+				took, err = execTimed(ctx, sb, "true")
 				s.addTime(name+again, took)
 			}
 			return errors.Join(err, sb.Kill(ctx), srv.rest(ctx))
 		}}
 	}
 	const exec = "`true` in a live box"
-	all = append(all, box(nameWarm, warm), box(nameCold, cold), inBox(exec, live, "true"))
+	all = append(all, sb(nameWarm, warm), sb(nameCold, cold), inSandbox(exec, live, "true"))
 	s, err := race(ctx, 2*b.n, all...)
 	if err != nil {
 		return err
@@ -99,8 +99,8 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	return live.Kill(ctx)
 }
 
-// rest waits until the server has made all sandboxes and spare kernels that it keeps ready, which is
-// when their numbers have not changed for a while.
+// rest waits until the server has made all sandboxes and spare kernels that it keeps ready, which
+// is when their numbers have not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)
 	for last, same := "", 0; same < 4; {

@@ -33,8 +33,8 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 		all = append(all, func() error { return w.bare(ctx, nameStock, b.stockDo("/bin/true")) })
 	}
 	all = append(all,
-		func() error { return w.boxes(ctx, nameWarm, warm) },
-		func() error { return w.boxes(ctx, nameCold, cold) })
+		func() error { return w.sandboxes(ctx, nameWarm, warm) },
+		func() error { return w.sandboxes(ctx, nameCold, cold) })
 	if err := inTurns(b.crowdRounds(), all); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (w *ttiWays) bare(ctx context.Context, name string, argv []string) error {
 	return ctx.Err()
 }
 
-func (w *ttiWays) boxes(ctx context.Context, name string, srv *server) error {
+func (w *ttiWays) sandboxes(ctx context.Context, name string, srv *server) error {
 	m, err := newMeter(srv)
 	if err != nil {
 		return err
@@ -95,9 +95,9 @@ func (w *ttiWays) boxes(ctx context.Context, name string, srv *server) error {
 		if err != nil {
 			return err
 		}
-		_, err = boxed(ctx, sb, "true")
+		_, err = execTimed(ctx, sb, "true")
 		w.times.addTime(name, time.Since(began))
-		return errors.Join(err, m.box(sb.ID()), sb.Kill(ctx))
+		return errors.Join(err, m.sandbox(sb.ID()), sb.Kill(ctx))
 	})
 	if err := srv.rest(ctx); err != nil {
 		return err

@@ -25,7 +25,7 @@ type npmServer struct {
 }
 
 const (
-	npmBoxes   = "a box, from the pool"
+	npmWarm    = "a box, from the pool"
 	npmCold    = "a box, cold"
 	npmBwrap   = "bwrap for each command"
 	npmNothing = "a server that runs nothing"
@@ -43,7 +43,7 @@ func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 		b.report.add(sec)
 		return nil
 	}
-	servers := []npmServer{{npmBoxes, warm.url, warm.key, true}, {npmCold, cold.url, cold.key, true}}
+	servers := []npmServer{{npmWarm, warm.url, warm.key, true}, {npmCold, cold.url, cold.key, true}}
 	nothing, err := newAnswerer(nil)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (b *bench) npmSections(s *scores, servers []npmServer) {
 			}
 			sec.against(baseline)
 			if what == "both commands" {
-				sec.target(npmBoxes, "≤ 1.50× "+npmBwrap, func(r row) bool { return r.Ratio > 0 && r.Ratio <= 1.5 })
+				sec.target(npmWarm, "≤ 1.50× "+npmBwrap, func(r row) bool { return r.Ratio > 0 && r.Ratio <= 1.5 })
 			}
 			b.report.add(sec)
 		}

@@ -85,7 +85,7 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir, cmd.Env = dir, append(env, "CRANNOG_STATE="+t.TempDir())
 		var stderr bytes.Buffer
-		cmd.Stderr = &stderr // a run says there what of the host is not inside
+		cmd.Stderr = &stderr // a run reports there which host files are not visible
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, stderr.String())

@@ -42,7 +42,7 @@ func tools(t *testing.T, state string, work func(call func(tool string, in map[s
 	}
 }
 
-func boxes(t *testing.T, state string) []api.Sandbox {
+func listSandboxes(t *testing.T, state string) []api.Sandbox {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, "ls", "--json")
 	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state)
@@ -71,11 +71,11 @@ func TestToolsOverStandardIO(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		call("sandbox", map[string]any{"action": "create"})
-		if n := len(boxes(t, state)); n != 2 {
+		if n := len(listSandboxes(t, state)); n != 2 {
 			t.Errorf("%d sandboxes", n)
 		}
 	})
-	if list := boxes(t, state); len(list) != 0 {
+	if list := listSandboxes(t, state); len(list) != 0 {
 		t.Errorf("left: %+v", list)
 	}
 	for _, want := range []string{"[no output]\n", "/usr\n"} {
@@ -89,7 +89,7 @@ func TestToolsOverStandardIO(t *testing.T) {
 			}
 			call("sandbox", map[string]any{"action": "create"})
 		}, "--name", "dev")
-		list := boxes(t, state)
+		list := listSandboxes(t, state)
 		if len(list) != 1 || list[0].Name != "dev" || list[0].EndsAt != nil {
 			t.Errorf("kept: %+v", list)
 		}
@@ -100,7 +100,7 @@ func TestToolsOverStandardIO(t *testing.T) {
 		}
 		call("sandbox", map[string]any{"action": "stop"})
 	}, "--sandbox", "dev")
-	if list := boxes(t, state); len(list) != 0 {
+	if list := listSandboxes(t, state); len(list) != 0 {
 		t.Errorf("left: %+v", list)
 	}
 	for _, flags := range []string{"--tools browser", "--approver me", "--sandbox a --name b", "--net some"} {

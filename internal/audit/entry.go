@@ -76,7 +76,7 @@ const (
 	Truncated Kind = "record.truncated"
 )
 
-// Kinds returns all kinds.
+// Kinds lists all kinds.
 var Kinds = []Kind{
 	Action, SandboxStarted, SandboxEnded, SandboxPaused, SandboxResumed, SandboxReplaced, SandboxCopied, LimitHit,
 	SnapshotTaken, SnapshotRemoved, CommandStarted, CommandEnded, TerminalControl, Exec, Exit, File, Gap, Flow,

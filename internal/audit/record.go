@@ -80,7 +80,7 @@ type Log struct {
 	head  head
 
 	signing signing
-	sinks   []*outlet
+	sinks   []*forwarder
 	index   index
 	pulse   pulse
 
@@ -105,7 +105,7 @@ func Open(o Options) (_ *Log, err error) {
 	l.index.log = l
 	l.pulse.path = l.path(hashesName)
 	for _, s := range o.Sinks {
-		l.sinks = append(l.sinks, newOutlet(s, o.Log))
+		l.sinks = append(l.sinks, newForwarder(s, o.Log))
 	}
 	defer func() {
 		if err != nil {

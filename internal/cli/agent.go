@@ -152,9 +152,9 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	return append(opts, crannog.Access(access)), nil
 }
 
-// settle writes configuration files inside, without which the program would ask for first-start
+// prepareFiles writes configuration files inside, without which the program would ask for first-start
 // settings.
-func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
+func (r *agentRun) prepareFiles(ctx context.Context, sb *crannog.Sandbox) error {
 	if r.Files == nil || len(r.keys) == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 
 // branchOff creates a git branch inside, in the sandbox's copy. The host's repository does not
 // change.
-func (b *box) branchOff(ctx context.Context, name string) error {
+func (b *runSandbox) branchOff(ctx context.Context, name string) error {
 	if t := b.sb.Info().HiddenTracked; t != nil && t.Without {
 		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
 			"the policy hides the git repository, because it tracks the hidden file %s", inert(t.Names[0]))).

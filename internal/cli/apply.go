@@ -56,7 +56,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 			return fail("write the provenance", err)
 		}
 	}
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (a *app) grant(ctx context.Context, c *connection, id, digest string) error
 		if err != nil {
 			return fail("approve the changes", err)
 		}
-		a.tellMissing(r)
+		a.reportMissing(r)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (a *app) applied(done api.Applied) error {
 			return err
 		}
 	} else {
-		a.tellApplied(done)
+		a.reportApplied(done)
 	}
 	if conflicts > 0 && !done.DryRun {
 		return exitCode(codeConflict)
@@ -163,7 +163,7 @@ func (a *app) applied(done api.Applied) error {
 	return nil
 }
 
-func (a *app) tellApplied(done api.Applied) {
+func (a *app) reportApplied(done api.Applied) {
 	if a.quiet {
 		for _, ch := range done.Applied {
 			fmt.Fprintln(a.Stdout, inert(ch.Path))
@@ -174,7 +174,7 @@ func (a *app) tellApplied(done api.Applied) {
 	if len(done.Skipped) > 0 {
 		a.note("not applied: %s", plural(len(done.Skipped)))
 		listChanges(a.Stderr, done.Skipped)
-		a.note("%s", ways(done.Skipped))
+		a.note("%s", adviceOn(done.Skipped))
 	}
 	switch {
 	case len(done.Applied) == 0:
@@ -194,11 +194,12 @@ func (a *app) tellApplied(done api.Applied) {
 			masked++
 		}
 	}
-	a.tellMasked(masked)
+	a.reportMasked(masked)
 }
 
-// tellMasked tells that some files differ from those inside, because secrets in them were redacted.
-func (a *app) tellMasked(files int) {
+// reportMasked tells that some files differ from those inside, because secrets in them were
+// redacted.
+func (a *app) reportMasked(files int) {
 	switch {
 	case files == 1:
 		a.note("1 file contains a secret: it was replaced with asterisks")
@@ -207,8 +208,8 @@ func (a *app) tellMasked(files int) {
 	}
 }
 
-// ways returns advice on how to apply what was left out.
-func ways(list []api.Change) string {
+// adviceOn returns advice on how to apply what was left out.
+func adviceOn(list []api.Change) string {
 	conflict, flagged, secret := false, false, false
 	for _, ch := range list {
 		conflict = conflict || ch.Conflict != ""

@@ -94,9 +94,9 @@ func granted(r api.Approval) int {
 	return n
 }
 
-// tellMissing tells that an approval was counted but is not enough, and who else can approve.
+// reportMissing tells that an approval was counted but is not enough, and who else can approve.
 // Otherwise the person would wait without knowing that others have to act.
-func (a *app) tellMissing(r api.Approval) {
+func (a *app) reportMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
 		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
 	}
@@ -195,7 +195,7 @@ func (a *app) approveCommand() *cobra.Command {
 				if err != nil {
 					return fail("approve "+inert(args[0]), err)
 				}
-				a.tellMissing(r)
+				a.reportMissing(r)
 				return a.answered(r)
 			})
 		},

@@ -92,14 +92,14 @@ func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (
 	return Run(ctx, args, Env{Stdout: out, Stderr: errs, Version: "v9", Config: config.Env{Lookup: lookup, UID: 1000, Home: "/home/someone"}})
 }
 
-func (s *served) question(body string) egress.Question {
-	return egress.Question{
+func (s *served) question(body string) egress.ApprovalRequest {
+	return egress.ApprovalRequest{
 		Sandbox: s.box, Kind: egress.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
 	}
 }
 
-func (s *served) ask(q egress.Question) string {
+func (s *served) ask(q egress.ApprovalRequest) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()

@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// foretell warns before a command runs that its changes will need the approval of a second person.
-// After the command it is too late to learn that there is no second person, or that none can sign
-// in because no server runs.
-func (b *box) foretell(ctx context.Context) {
+// warnOfApprovers warns before a command runs that its changes will need the approval of a second
+// person. After the command it is too late to learn that there is no second person, or that none
+// can sign in because no server runs.
+func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 	c := b.app.config
 	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
 	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {

@@ -28,9 +28,10 @@ type watcher interface {
 	WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error)
 }
 
-// askHere shows the approval requests of one sandbox to the person at the terminal until ctx ends.
-// Without a terminal it denies them at once: no person can decide, and the program need not wait.
-func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *console) error {
+// decideHere shows the approval requests of one sandbox to the person at the terminal until ctx
+// ends. Without a terminal it denies them at once: no person can decide, and the program need not
+// wait.
+func (a *app) decideHere(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := &promptQueue{wake: make(chan struct{}, 1)}
@@ -65,7 +66,7 @@ func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cm
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := a.askHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
+		if err := a.decideHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
 			a.note("this terminal shows no more requests: %v; crannog approvals still does", err)
 		}
 	}()
@@ -75,21 +76,21 @@ func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cm
 	}
 }
 
-// answerTime bounds sending a decision.
-const answerTime = 10 * time.Second
+// decisionTime bounds sending a decision.
+const decisionTime = 10 * time.Second
 
-// errElsewhere ends a prompt whose request was decided elsewhere.
-var errElsewhere = errors.New("it was decided elsewhere")
+// errDecidedElsewhere ends a prompt whose request was decided elsewhere.
+var errDecidedElsewhere = errors.New("it was decided elsewhere")
 
 // answer shows one approval request and sends the person's decision.
 func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
 	// The news of our own decision ends the prompt's context, and must not cancel sending it.
 	pass := func(say func(context.Context) (api.Approval, error)) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 		defer cancel()
 		r, err := say(ctx)
 		if err == nil {
-			a.tellMissing(r)
+			a.reportMissing(r)
 		}
 		return over(err)
 	}
@@ -107,7 +108,7 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 	for {
 		text, err := c.ask(ctx, lines, prompt)
 		switch {
-		case errors.Is(err, errElsewhere):
+		case errors.Is(err, errDecidedElsewhere):
 			a.note("%s was decided elsewhere", inert(r.ID))
 			return nil
 		case errors.Is(err, errNoAnswer):
@@ -184,7 +185,7 @@ func (d *promptQueue) hear(r api.Approval) {
 	if r.State != string(approval.Pending) {
 		d.queue = slices.DeleteFunc(d.queue, func(q api.Approval) bool { return q.ID == r.ID })
 		if r.ID == d.current {
-			d.cancel(errElsewhere)
+			d.cancel(errDecidedElsewhere)
 		}
 		return
 	}

@@ -114,7 +114,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	a := &app{Env: Env{Stderr: d.tty}}
-	go func() { ended <- a.askHere(ctx, client, d.box, d.console) }()
+	go func() { ended <- a.decideHere(ctx, client, d.box, d.console) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -136,7 +136,7 @@ func (d *desktop) result(id string) approval.Approval {
 	err := d.d.Approvals.Watch(ctx, approval.Caller{Local: true}, approval.Query{}, 0, func(e approval.Event) error {
 		if e.Approval.ID == id && e.Approval.State != approval.Pending {
 			got = e.Approval
-			return errElsewhere
+			return errDecidedElsewhere
 		}
 		return nil
 	})

@@ -88,7 +88,7 @@ func (a *app) verifyArtifact(name string, f *artifactFlags) error {
 			return err
 		}
 	case v.OK && !a.quiet:
-		if err := a.tellArtifact(name, v, whose); err != nil {
+		if err := a.reportArtifact(name, v, whose); err != nil {
 			return fail(op, err)
 		}
 	case !v.OK:
@@ -133,8 +133,8 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 	return "which is this machine's, of " + dir, err
 }
 
-// tellArtifact prints the statement.
-func (a *app) tellArtifact(name string, v api.ProvenanceCheck, whose string) error {
+// reportArtifact prints the statement.
+func (a *app) reportArtifact(name string, v api.ProvenanceCheck, whose string) error {
 	var st provenance.Statement
 	if err := json.Unmarshal(v.Statement, &st); err != nil {
 		return err

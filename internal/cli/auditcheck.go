@@ -167,7 +167,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 				if err != nil {
 					return fail("export the audit log", err)
 				}
-				return a.tellKey(ctx, c)
+				return a.reportKey(ctx, c)
 			})
 		},
 	}
@@ -176,8 +176,8 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return cmd
 }
 
-// tellKey prints the public key, which a recipient of the file needs to verify it.
-func (a *app) tellKey(ctx context.Context, c *connection) error {
+// reportKey prints the public key, which a recipient of the file needs to verify it.
+func (a *app) reportKey(ctx context.Context, c *connection) error {
 	key, err := c.RecordKey(ctx)
 	if err != nil {
 		return fail("read the key of the audit log", err)

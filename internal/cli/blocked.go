@@ -43,9 +43,9 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	return b
 }
 
-// tellBlocked starts to print denials, or, if live is false, prints them at the end: messages would
-// disturb a program that uses the whole screen.
-func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
+// reportBlocked starts to print denials, or, if live is false, prints them at the end: messages
+// would disturb a program that uses the whole screen.
+func (a *app) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	b := a.watchBlocked(ctx, sb)
 	b.loud = true
 	if !live || !sb.Info().Network.Attached {

@@ -53,7 +53,7 @@ type app struct {
 func Run(ctx context.Context, args []string, env Env) int {
 	a := &app{Env: env, args: args}
 	if len(args) == 1 && args[0] == holdVerb {
-		if err := a.becomeHolder(); err != nil {
+		if err := a.runHolder(); err != nil {
 			a.report(err)
 			return a.codeOf(err)
 		}

@@ -29,18 +29,18 @@ func (a *app) output(ctx context.Context, of subject, n string, follow bool) err
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	tape, err := a.tape(interrupt, of, n, follow)
+	recording, err := a.recordingOf(interrupt, of, n, follow)
 	if err != nil {
 		if interrupt.Err() != nil {
 			return nil
 		}
 		return fail("show command "+n, err)
 	}
-	defer tape.Close()
+	defer recording.Close()
 	if a.json {
-		_, err = io.Copy(a.Stdout, tape)
+		_, err = io.Copy(a.Stdout, recording)
 	} else {
-		err = (&player{}).play(interrupt, tape, a.Stdout)
+		err = (&player{}).play(interrupt, recording, a.Stdout)
 	}
 	if err != nil && interrupt.Err() == nil && !errors.Is(err, errNothingYet) {
 		return fail("show command "+n, err)
@@ -51,7 +51,7 @@ func (a *app) output(ctx context.Context, of subject, n string, follow bool) err
 	return nil
 }
 
-func (a *app) tape(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
+func (a *app) recordingOf(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		return of.client.FollowRecording(ctx, of.id, n)
 	}
@@ -65,8 +65,8 @@ type outputs struct {
 	f   *listFlags
 	all sync.WaitGroup
 
-	told  map[string]bool          // commands whose end was shown
-	known map[string]chan struct{} // by number of the command; closed at its end
+	reported map[string]bool          // commands whose end was shown
+	known    map[string]chan struct{} // by number of the command; closed at its end
 
 	mu     sync.Mutex
 	inLine bool // the last output did not end with a newline
@@ -83,14 +83,14 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 		ended := !c.EndedAt.IsZero()
 		_, follows := o.known[c.ID]
 		switch {
-		case o.told[c.ID]:
+		case o.reported[c.ID]:
 		case follows && (!ended || !o.shown(c)):
 			// Its end is printed after its output.
 		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
 			begun = append(begun, c)
 			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))
 		case ended || !more:
-			o.told[c.ID] = true
+			o.reported[c.ID] = true
 			line := commandLine(c)
 			if follows {
 				line.At = c.EndedAt
@@ -124,12 +124,12 @@ func (o *outputs) shown(c api.Recording) bool {
 }
 
 func (o *outputs) copy(ctx context.Context, c api.Recording) error {
-	tape, err := o.app.tape(ctx, o.of, c.ID, true)
+	recording, err := o.app.recordingOf(ctx, o.of, c.ID, true)
 	if err != nil {
 		return err
 	}
-	defer tape.Close()
-	r, err := asciicast.NewReader(tape)
+	defer recording.Close()
+	r, err := asciicast.NewReader(recording)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil // it has no recording
 	}

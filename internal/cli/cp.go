@@ -116,7 +116,7 @@ func (a *app) copyFiles(ctx context.Context, c *connection, from, to place, sour
 		if p.ref == "" {
 			continue
 		}
-		f, ref, err := a.boxFS(ctx, c, p.ref, o.user)
+		f, ref, err := a.sandboxFS(ctx, c, p.ref, o.user)
 		if err != nil {
 			return nil, err
 		}
@@ -168,8 +168,8 @@ func hostPath(p string) (string, error) {
 	return full, err
 }
 
-// boxFS returns the files of a named sandbox, and the sandbox's ID.
-func (a *app) boxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
+// sandboxFS returns the files of a named sandbox, and the sandbox's ID.
+func (a *app) sandboxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
 	sb, err := c.find(ctx, ref)
 	if err != nil {
 		return nil, "", err

@@ -19,8 +19,8 @@ const holdVerb = "hold-detached"
 // the line, it has already printed the error.
 const startedLine = "started\n"
 
-// holderSays is the descriptor to which it writes startedLine.
-const holderSays = 3
+// holderReport is the descriptor to which it writes startedLine.
+const holderReport = 3
 
 // holder is the process that creates the sandbox of a detached command and stays until
 // the command ends. Without a server no other process receives the command's output and
@@ -73,10 +73,10 @@ func (a *app) detach() error {
 	return fmt.Errorf("the process that keeps its output has ended: %w", err)
 }
 
-// becomeHolder reads the command line from standard input.
-func (a *app) becomeHolder() error {
-	syscall.CloseOnExec(holderSays)
-	a.holder = &holder{os.NewFile(holderSays, "holder")}
+// runHolder reads the command line from standard input.
+func (a *app) runHolder() error {
+	syscall.CloseOnExec(holderReport)
+	a.holder = &holder{os.NewFile(holderReport, "holder")}
 	var args [][]byte
 	if err := json.NewDecoder(a.Stdin).Decode(&args); err != nil {
 		return usagef("%s is started by crannog run --detach", holdVerb)

@@ -42,7 +42,7 @@ func (a *app) diffCommand() *cobra.Command {
 
 func (a *app) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []string) error {
 	ctx := cmd.Context()
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 	if done, err := a.discardRecorded(ctx, c, args); done || err != nil {
 		return err
 	}
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (a *app) discardRecorded(ctx context.Context, c *connection, args []string)
 	if err != nil {
 		return false, err
 	}
-	if slices.ContainsFunc(all, func(t boxRef) bool { return t.id == args[0] || t.name == args[0] }) {
+	if slices.ContainsFunc(all, func(t changesRef) bool { return t.id == args[0] || t.name == args[0] }) {
 		return false, nil
 	}
 	err = c.DiscardRecordings(ctx, args[0])
@@ -94,7 +94,7 @@ func (a *app) discardRecorded(ctx context.Context, c *connection, args []string)
 	return true, nil
 }
 
-func thrown(t boxRef, set api.Changes) string {
+func thrown(t changesRef, set api.Changes) string {
 	what := "the changes of " + t.name
 	if !t.kept {
 		what = "sandbox " + t.name

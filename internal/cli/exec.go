@@ -72,7 +72,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 			return err
 		}
 		a.streams(cmd, tty)
-		tell := a.tellBlocked(ctx, sb, true)
+		tell := a.reportBlocked(ctx, sb, true)
 		defer func() { tell.end(ctx, code != 0) }()
 		code, err = a.attached(ctx, sb, cmd, signals)
 		return err
@@ -128,7 +128,7 @@ func (a *app) shellCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeOne,
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.addTools(cmd)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "env" && flag.Name != "env-file" {

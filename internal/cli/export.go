@@ -51,7 +51,7 @@ func (a *app) exportCommand() *cobra.Command {
 
 func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []string) (err error) {
 	ctx := cmd.Context()
-	t, err := a.changedBox(ctx, c, cmd, args)
+	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []s
 		return fail("export the changes of "+t.name, err)
 	}
 	stop()
-	a.tellMasked(masked)
+	a.reportMasked(masked)
 	return nil
 }
 

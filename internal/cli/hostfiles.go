@@ -6,8 +6,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// tellHostFiles prints which files of the host a saved memory needs to be resumed.
-func (a *app) tellHostFiles(what string, h *api.HostFiles) {
+// reportHostFiles prints which files of the host a saved memory needs to be resumed.
+func (a *app) reportHostFiles(what string, h *api.HostFiles) {
 	if h == nil || h.Count == 0 {
 		return
 	}

@@ -159,7 +159,7 @@ func (l *imageLine) end() {
 }
 
 // startOption returns the option for what a sandbox starts from.
-func (a imageVerbs) startOption(ctx context.Context, b *boxFlags, c *connection) (crannog.CreateOption, error) {
+func (a imageVerbs) startOption(ctx context.Context, b *sandboxFlags, c *connection) (crannog.CreateOption, error) {
 	if b.image != "" {
 		if _, err := a.fetchImage(ctx, c, &b.imageFlags, b.engine); err != nil {
 			return nil, err

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// tellKeys warns that files of the workspace seem to contain keys, which programs inside can read.
-// Only some files are checked; the number of the others is shown with -v and by inspect.
-func (b *box) tellKeys() {
+// reportKeys warns that files of the workspace seem to contain keys, which programs inside can
+// read. Only some files are checked; the number of the others is shown with -v and by inspect.
+func (b *runSandbox) reportKeys() {
 	k := b.sb.Info().Keys
 	if k == nil || k.Count == 0 {
 		return

@@ -83,7 +83,7 @@ func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) e
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	out := &outputs{app: a, of: of, f: f, known: map[string]chan struct{}{}, told: map[string]bool{}}
+	out := &outputs{app: a, of: of, f: f, known: map[string]chan struct{}{}, reported: map[string]bool{}}
 	defer out.all.Wait()
 	defer stop()
 	for shown := -1; ; {

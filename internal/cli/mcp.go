@@ -19,7 +19,7 @@ import (
 )
 
 type mcpFlags struct {
-	boxFlags
+	sandboxFlags
 	sandbox  string
 	tools    []string
 	readOnly bool
@@ -39,7 +39,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		Example: "  claude mcp add crannog -- crannog mcp --allow pypi.org\n  crannog mcp --workspace . --level strict\n  crannog mcp --sandbox dev --read-only",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.mcp(cmd.Context(), &f) },
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.offer(cmd)
 	a.offerStart(cmd)
 	flags := cmd.Flags()
@@ -115,7 +115,7 @@ func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserve
 	if f.sandbox != "" {
 		return mcpserver.NewTenant(o)
 	}
-	opts, _, err := a.boxOptions(ctx, &f.boxFlags, c)
+	opts, _, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}

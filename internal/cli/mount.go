@@ -53,7 +53,7 @@ func splitMounts(list []string) ([]api.Mount, error) {
 
 // mountsOf returns the mounts that flags request. Like the workspace, they need a server on this
 // machine.
-func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
+func (a *app) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) {
 	list, err := splitMounts(b.mounts)
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -84,8 +84,8 @@ func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
 	return list, nil
 }
 
-// tellNotes prints which parts of the workspace the sandbox does not see.
-func (b *box) tellNotes() {
+// reportNotes prints which parts of the workspace the sandbox does not see.
+func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))
 	}

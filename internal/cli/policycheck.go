@@ -161,7 +161,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 				}
 				f.policy = args[0]
 			}
-			if err := a.linkedAnyway(&f); err != nil {
+			if err := a.networkAnyway(&f); err != nil {
 				return err
 			}
 			p, err := a.policyFor(cmd.Context(), "", &f)

@@ -51,7 +51,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 				}
 			}
 			if ref == "" {
-				if err := a.linkedAnyway(&f); err != nil {
+				if err := a.networkAnyway(&f); err != nil {
 					return err
 				}
 			}
@@ -80,9 +80,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// linkedAnyway evaluates the level's network rules if the flags give no network: a user who names
+// networkAnyway evaluates the level's network rules if the flags give no network: a user who names
 // only a level wants to see them.
-func (a *app) linkedAnyway(f *accessFlags) error {
+func (a *app) networkAnyway(f *accessFlags) error {
 	access, err := f.asked()
 	if err != nil {
 		return err

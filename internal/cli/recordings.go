@@ -8,7 +8,7 @@ import (
 )
 
 // remember keeps the recordings of a run beyond its sandbox, as long as its changes.
-func (b *box) remember(ctx context.Context) {
+func (b *runSandbox) remember(ctx context.Context) {
 	if b.sb == nil || b.keep || b.flags.noChanges || !b.local {
 		return
 	}

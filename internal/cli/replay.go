@@ -36,20 +36,20 @@ func (a *app) replay(ctx context.Context, of subject, n string, p *player) error
 		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "%s has no recordings", of.name)).
 			hint("crannog logs " + of.name + " lists its commands")
 	}
-	tape, err := of.client.RecordingOf(ctx, of.id, one.ID)
+	recording, err := of.client.RecordingOf(ctx, of.id, one.ID)
 	if err != nil {
 		return fail("replay command "+one.ID, err)
 	}
-	defer tape.Close()
+	defer recording.Close()
 	if a.json {
-		if _, err := io.Copy(a.Stdout, tape); err != nil {
+		if _, err := io.Copy(a.Stdout, recording); err != nil {
 			return fail("replay command "+one.ID, err)
 		}
 		return nil
 	}
 	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	err = p.play(ctx, tape, a.Stdout)
+	err = p.play(ctx, recording, a.Stdout)
 	switch {
 	case errors.Is(err, errNothingYet):
 		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has printed nothing yet"))
@@ -94,12 +94,12 @@ var errNothingYet = errors.New("the recording is empty")
 
 // play prints a recording to out. Only sequences that draw are passed: a sandbox's output must not
 // act on the viewer's terminal.
-func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err error) {
+func (p *player) play(ctx context.Context, recording io.Reader, out io.Writer) (err error) {
 	first := make([]byte, 1)
-	if n, err := io.ReadFull(tape, first); n == 0 && errors.Is(err, io.EOF) {
+	if n, err := io.ReadFull(recording, first); n == 0 && errors.Is(err, io.EOF) {
 		return errNothingYet
 	}
-	r, err := asciicast.NewReader(io.MultiReader(strings.NewReader(string(first)), tape))
+	r, err := asciicast.NewReader(io.MultiReader(strings.NewReader(string(first)), recording))
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 
 func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 	t.Helper()
-	var tape bytes.Buffer
-	w, err := asciicast.NewWriter(&tape, asciicast.Header{}, 0)
+	var recording bytes.Buffer
+	w, err := asciicast.NewWriter(&recording, asciicast.Header{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return &tape
+	return &recording
 }
 
 // A replay keeps the original times, or a fraction of them, and bounds pauses.
@@ -38,7 +38,7 @@ func TestReplayTakesItsTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tape := taped(t, func(w *asciicast.Writer) {
+				recording := taped(t, func(w *asciicast.Writer) {
 					_ = w.Output(time.Second, 1, []byte("a\n"))
 					_ = w.Resize(time.Second, 10, 10)
 					_ = w.Output(11*time.Second, 2, []byte("b\x1b]52;c;eA==\a\n"))
@@ -46,7 +46,7 @@ func TestReplayTakesItsTime(t *testing.T) {
 				})
 				var out strings.Builder
 				began := time.Now()
-				if err := c.player.play(t.Context(), tape, &out); err != nil {
+				if err := c.player.play(t.Context(), recording, &out); err != nil {
 					t.Error(err)
 				}
 				if out.String() != "a\nb\n" || time.Since(began) != c.took {
@@ -67,15 +67,15 @@ func TestReplayEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	tape := taped(t, func(w *asciicast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
+	recording := taped(t, func(w *asciicast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
 	var out strings.Builder
-	if err := p.play(ctx, tape, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+	if err := p.play(ctx, recording, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
 	// An incomplete recording is shown up to its end.
-	tape = taped(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
-	tape.WriteString(`[0.1,"o","cu`)
-	if err := p.play(t.Context(), tape, &out); err != nil || out.String() != "whole" {
+	recording = taped(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
+	recording.WriteString(`[0.1,"o","cu`)
+	if err := p.play(t.Context(), recording, &out); err != nil || out.String() != "whole" {
 		t.Errorf("%v, %q", err, out.String())
 	}
 }

@@ -23,12 +23,12 @@ type leftover struct {
 }
 
 // leaves reports whether the changes of a run are retained after its sandbox has ended.
-func (b *box) leaves() bool {
+func (b *runSandbox) leaves() bool {
 	return b.sb != nil && !b.keep && b.shows && !b.flags.noChanges
 }
 
 // leftover retains the changes and prints a summary. It returns nil if there are none.
-func (b *box) leftover(ctx context.Context) *leftover {
+func (b *runSandbox) leftover(ctx context.Context) *leftover {
 	if !b.leaves() || ctx.Err() != nil {
 		return nil
 	}

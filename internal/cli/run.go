@@ -21,7 +21,7 @@ import (
 )
 
 type runFlags struct {
-	boxFlags
+	sandboxFlags
 	commandFlags
 	detach bool
 	rm     bool
@@ -90,7 +90,7 @@ func (a *app) runCommand() *cobra.Command {
 			return a.run(cmd.Context(), &f, args)
 		},
 	}
-	f.boxFlags.add(cmd.Flags())
+	f.sandboxFlags.add(cmd.Flags())
 	f.addTools(cmd)
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
@@ -181,12 +181,12 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		if err != nil {
 			return err
 		}
-		box.foretell(ctx)
-		box.tellTracked()
-		box.tellTools()
-		box.tellNotes()
-		box.tellKeys()
-		if err = box.settle(ctx); err == nil {
+		box.warnOfApprovers(ctx)
+		box.reportTracked()
+		box.reportTools()
+		box.reportNotes()
+		box.reportKeys()
+		if err = box.prepare(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {
 				box.leftover(ctx)
@@ -222,10 +222,11 @@ func what(f *runFlags, args []string) string {
 	return args[0]
 }
 
-// settle prepares the files inside before the command runs. After an error, the sandbox is removed.
-func (b *box) settle(ctx context.Context) (err error) {
+// prepare prepares the files inside before the command runs. After an error, the sandbox is
+// removed.
+func (b *runSandbox) prepare(ctx context.Context) (err error) {
 	if b.flags.agent != nil {
-		err = b.flags.agent.settle(ctx, b.sb)
+		err = b.flags.agent.prepareFiles(ctx, b.sb)
 	}
 	if err == nil && b.flags.branch != "" {
 		err = b.branchOff(ctx, b.flags.branch)
@@ -239,8 +240,8 @@ type signalled syscall.Signal
 
 func (s signalled) Error() string { return syscall.Signal(s).String() }
 
-// box is the sandbox of a run.
-type box struct {
+// runSandbox is the sandbox of a run.
+type runSandbox struct {
 	app     *app
 	flags   *runFlags
 	sb      *crannog.Sandbox
@@ -254,8 +255,8 @@ type box struct {
 	left    *crannog.Cmd // the detached command, once it has started
 }
 
-func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {
-	opts, workspace, err := a.boxOptions(ctx, &f.boxFlags, c)
+func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
+	opts, workspace, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +271,7 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	if err != nil {
 		return nil, err
 	}
-	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
+	b := &runSandbox{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -316,7 +317,7 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 }
 
 // end removes a sandbox that is not kept, also after a cancel.
-func (b *box) end(ctx context.Context) error {
+func (b *runSandbox) end(ctx context.Context) error {
 	b.rest()
 	if b.keep {
 		return nil
@@ -329,7 +330,7 @@ func (b *box) end(ctx context.Context) error {
 	return nil
 }
 
-func (b *box) do(ctx context.Context, c *connection, args []string) (int, error) {
+func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int, error) {
 	a := b.app
 	life := ctx
 	if b.flags.detach {
@@ -368,7 +369,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	if a.json {
 		return a.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
 	}
-	tell := a.tellBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
+	tell := a.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
@@ -387,7 +388,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 }
 
 // leave starts the command without waiting for it. If it cannot start, the sandbox is removed.
-func (b *box) leave(cmd *crannog.Cmd) error {
+func (b *runSandbox) leave(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false
 		return err

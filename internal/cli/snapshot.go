@@ -55,7 +55,7 @@ func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapsho
 			if err != nil {
 				return fail("snapshot "+ref, err)
 			}
-			a.tellHostFiles(snap.ID, snap.HostFiles)
+			a.reportHostFiles(snap.ID, snap.HostFiles)
 			taken = append(taken, snap)
 			return nil
 		})

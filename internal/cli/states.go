@@ -41,7 +41,7 @@ func (a *app) pauseCommand() *cobra.Command {
 				if err := sb.Pause(ctx); err != nil {
 					return err
 				}
-				a.tellHostFiles(label(sb.Info()), sb.Info().HostFiles)
+				a.reportHostFiles(label(sb.Info()), sb.Info().HostFiles)
 				return nil
 			})
 		},

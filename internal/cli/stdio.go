@@ -81,7 +81,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 
 // withoutRegistry limits npm's retries if there is no network: a server that has to be downloaded
 // then fails at once, with advice on how to allow it.
-func (b *box) withoutRegistry() []string {
+func (b *runSandbox) withoutRegistry() []string {
 	if b.sb.Info().Network.Attached {
 		return nil
 	}

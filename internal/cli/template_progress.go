@@ -113,8 +113,8 @@ func (p *buildProgress) printf(step int, format string, args ...any) {
 	fmt.Fprintf(p.out, "#%d %s\n", step, fmt.Sprintf(format, args...))
 }
 
-// keptLines is how much of a step's output is shown if it fails on a terminal.
-const keptLines = 40
+// retainedLines is how much of a step's output is shown if it fails on a terminal.
+const retainedLines = 40
 
 func (p *buildProgress) output(step int, s *shownStep, data string) {
 	s.rest += data
@@ -127,7 +127,7 @@ func (p *buildProgress) output(step int, s *shownStep, data string) {
 		// A program of a sandbox must not control the terminal.
 		line = text.Strict(strings.TrimRight(line, "\r"), lineLength)
 		s.last = line
-		if s.tail = append(s.tail, line); len(s.tail) > keptLines {
+		if s.tail = append(s.tail, line); len(s.tail) > retainedLines {
 			s.tail = s.tail[1:]
 		}
 		if p.form == progressPlain {

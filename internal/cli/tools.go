@@ -20,7 +20,7 @@ func (a *app) hostTools() hosttools.Host {
 
 // addTools is separate from the other flags, since --tools of crannog mcp selects the agent's
 // tools.
-func (b *boxFlags) addTools(cmd *cobra.Command) {
+func (b *sandboxFlags) addTools(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&b.tools, "tools", "", "show programs that version managers installed in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
 	f.Lookup("tools").NoOptDefVal = hosttools.All
@@ -32,7 +32,7 @@ const noTools = "none"
 
 // toolsOf returns the version managers whose programs the sandbox is shown. The flag wins over the
 // setting, and the setting over an agent's need for all.
-func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
+func (a *app) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
 	said := first(b.tools, a.config.Tools)
 	switch {
 	case said == "" && b.agentTools:
@@ -55,9 +55,9 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	return names, nil
 }
 
-// tellTools prints which programs of version managers are not inside, and which programs have their
-// names instead. With --tools it prints which of them are inside.
-func (b *box) tellTools() {
+// reportTools prints which programs of version managers are not inside, and which programs have
+// their names instead. With --tools it prints which of them are inside.
+func (b *runSandbox) reportTools() {
 	a := b.app
 	shown := b.sb.Info().Tools
 	switch {

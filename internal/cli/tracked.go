@@ -2,9 +2,9 @@ package cli
 
 import "strings"
 
-// tellTracked warns that git tracks hidden files: only their copy in the work tree is then hidden,
-// and every commit that contains them shows them.
-func (b *box) tellTracked() {
+// reportTracked warns that git tracks hidden files: only their copy in the work tree is then
+// hidden, and every commit that contains them shows them.
+func (b *runSandbox) reportTracked() {
 	t := b.sb.Info().HiddenTracked
 	if t == nil {
 		return

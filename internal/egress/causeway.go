@@ -106,20 +106,20 @@ type Recorder interface {
 	Record(r Record) error
 }
 
-// Question is a question for a person: may this sandbox do this, once?
-type Question struct {
+// ApprovalRequest asks a person whether a sandbox may do something once.
+type ApprovalRequest struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is one of the approval kinds below.
 	Kind    string `json:"kind"`
 	Summary string `json:"summary"` // one line, for people
-	// Facts are everything that the decision is bound to: two questions with equal facts are one
-	// question. They hold a body's hash, never a body.
+	// Facts are everything that the decision is bound to: two requests with equal facts are one
+	// request. They hold a body's hash, never a body.
 	Facts map[string]string `json:"facts"`
 	Rule  string            `json:"rule"`
 	// Policy is the digest of the policy that requires the approval.
 	Policy string `json:"policy"`
 	Quorum int    `json:"quorum,omitempty"` // zero is 1
-	Expiry int64  `json:"expiry,omitempty"` // lifetime of the question in seconds; zero is 30 minutes
+	Expiry int64  `json:"expiry,omitempty"` // lifetime of the request in seconds; zero is 30 minutes
 }
 
 // Kinds of approvals.
@@ -134,9 +134,9 @@ const (
 	AskDelete  = "fs.delete"
 )
 
-// Answer is the outcome of a question. It uses up a grant: the same question asked again is a new
-// one.
-type Answer struct {
+// ApprovalOutcome is the outcome of an approval request. It uses up a grant: the same request made
+// again is a new one.
+type ApprovalOutcome struct {
 	Granted  bool   `json:"granted"`
 	Approval string `json:"approval"` // its ID
 	// State is approved, pending, denied or expired.
@@ -144,10 +144,10 @@ type Answer struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Asker asks people for approval. Ask waits as long as ctx allows; if there is no decision then, it
-// returns an Answer with State pending and no error.
-type Asker interface {
-	Ask(ctx context.Context, q Question) (Answer, error)
+// Approver asks people for approval. Ask waits as long as ctx allows; if there is no decision then,
+// it returns an outcome with State pending and no error.
+type Approver interface {
+	Ask(ctx context.Context, q ApprovalRequest) (ApprovalOutcome, error)
 }
 
 // Secret is a sealed value bound to its destinations. The gateway sets the value on verified TLS
@@ -186,8 +186,8 @@ const CodeNotAttached = "network_not_attached"
 // The addresses of every attachment. All sandboxes have the same ones: an attachment has one
 // sandbox at its end, and nothing is ever routed.
 var (
-	Box     = netip.MustParsePrefix("10.199.0.2/30")
-	Gateway = netip.MustParseAddr("10.199.0.1")
+	SandboxPrefix = netip.MustParsePrefix("10.199.0.2/30")
+	Gateway       = netip.MustParseAddr("10.199.0.1")
 	// Synthetic is the range of the addresses that DNS answers contain.
 	Synthetic = netip.MustParsePrefix("198.18.0.0/15")
 )

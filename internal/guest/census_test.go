@@ -15,7 +15,7 @@ import (
 
 // The server is told what runs, and may signal any process but the first.
 func TestCensusAndSignal(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	child := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := child.Start(); err != nil {
 		t.Fatal(err)

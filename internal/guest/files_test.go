@@ -20,18 +20,18 @@ import (
 
 const octets = "application/octet-stream"
 
-func (b *box) upload(t testing.TB, query, body string, headers ...string) *httptest.ResponseRecorder {
+func (b *testGuest) upload(t testing.TB, query, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	headers = append([]string{"X-Access-Token", access, "Content-Type", octets}, headers...)
 	return b.call(t, "POST", "/files?"+query, strings.NewReader(body), headers...)
 }
 
-func (b *box) download(t testing.TB, query string, headers ...string) *httptest.ResponseRecorder {
+func (b *testGuest) download(t testing.TB, query string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	return b.call(t, "GET", "/files?"+query, nil, append([]string{"X-Access-Token", access}, headers...)...)
 }
 
-func (b *box) read(t testing.TB, name string) string {
+func (b *testGuest) read(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(b.home, name))
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *box) read(t testing.TB, name string) string {
 }
 
 func TestUploadAndDownload(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	w := b.upload(t, "path=a/b/hello.txt", "hello")
 	want := fmt.Sprintf(`[{"path":"%s/a/b/hello.txt","name":"hello.txt","type":"file"}]`+"\n", b.home)
 	if w.Code != 200 || w.Body.String() != want {
@@ -63,7 +63,7 @@ func TestUploadAndDownload(t *testing.T) {
 }
 
 func TestDownloadErrors(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	pipe := filepath.Join(b.home, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestDownloadErrors(t *testing.T) {
 }
 
 func TestDownloadForms(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	b.upload(t, "path=f", "0123456789")
 	if w := b.download(t, "path=f", "Range", "bytes=2-4"); w.Code != 206 || w.Body.String() != "234" {
 		t.Errorf("range: %d %q", w.Code, w.Body)
@@ -113,7 +113,7 @@ func TestDownloadForms(t *testing.T) {
 }
 
 func TestUploadMultipart(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	part := func(name, filename, content string) string {
 		return "--B\r\nContent-Disposition: form-data; name=\"" + name + "\"; filename=\"" + filename + "\"\r\n\r\n" + content + "\r\n"
 	}
@@ -156,7 +156,7 @@ func TestUploadMultipart(t *testing.T) {
 }
 
 func TestUploadGzip(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	if _, err := z.Write([]byte("packed")); err != nil {
@@ -174,7 +174,7 @@ func TestUploadGzip(t *testing.T) {
 }
 
 func TestSignedAddress(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	b.upload(t, "path=hello.txt", "hello")
 	now := time.Now().Unix()
 	endless := signature.Sign("hello.txt", signature.Read, "", access, now+100)
@@ -213,7 +213,7 @@ func TestSignedAddress(t *testing.T) {
 }
 
 func TestUploadMetadata(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	w := b.upload(t, "path=f", "x", "X-Metadata-Author", "me", "X-Metadata-Kind", "a b")
 	want := fmt.Sprintf(`[{"path":"%s/f","name":"f","type":"file","metadata":{"author":"me","kind":"a b"}}]`+"\n", b.home)
 	if w.Code != 200 || w.Body.String() != want {
@@ -237,7 +237,7 @@ func TestUploadMetadata(t *testing.T) {
 }
 
 func TestCompose(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	b.upload(t, "path=1", "one ")
 	b.upload(t, "path=2", "two")
 	compose := func(body string) *httptest.ResponseRecorder {

@@ -21,13 +21,13 @@ const (
 	control = "control-secret"
 )
 
-// box is a guest that runs as the current user, with requests to it.
-type box struct {
+// testGuest is a guest that runs as the current user, with requests to it.
+type testGuest struct {
 	*guest.Guest
 	home string
 }
 
-func newBox(t testing.TB, change func(*guest.Config, *guest.Options)) *box {
+func newTestGuest(t testing.TB, change func(*guest.Config, *guest.Options)) *testGuest {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -52,11 +52,11 @@ func newBox(t testing.TB, change func(*guest.Config, *guest.Options)) *box {
 			t.Error(err)
 		}
 	})
-	return &box{Guest: g, home: home}
+	return &testGuest{Guest: g, home: home}
 }
 
 // call sends a request with headers given as pairs.
-func (b *box) call(t testing.TB, method, target string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
+func (b *testGuest) call(t testing.TB, method, target string, body io.Reader, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, target, body)
 	for i := 0; i < len(headers); i += 2 {
@@ -68,7 +68,7 @@ func (b *box) call(t testing.TB, method, target string, body io.Reader, headers 
 }
 
 func TestAccessToken(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	for _, path := range []string{"/process.Process/List", "/filesystem.Filesystem/Stat", "/envs", "/metrics", "/files/compose", "/", "/init", "/freeze", "/unknown"} {
 		for _, token := range []string{"", "wrong", access + "x", control} {
 			w := b.call(t, "POST", path, strings.NewReader("{}"), "Content-Type", "application/json", "X-Access-Token", token)
@@ -114,7 +114,7 @@ func TestTokensAreRequired(t *testing.T) {
 }
 
 func TestControlIsHidden(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	for _, headers := range [][]string{nil, {guest.ControlHeader, ""}, {guest.ControlHeader, "wrong"}, {"X-Access-Token", access}, {guest.ControlHeader, access}} {
 		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathAsked, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
 			if w := b.call(t, "POST", path, strings.NewReader("{}"), headers...); w.Code != 404 {
@@ -129,7 +129,7 @@ func TestControlIsHidden(t *testing.T) {
 
 func TestUpdate(t *testing.T) {
 	ended := make(chan struct{})
-	b := newBox(t, func(_ *guest.Config, o *guest.Options) { o.End = func() { close(ended) } })
+	b := newTestGuest(t, func(_ *guest.Config, o *guest.Options) { o.End = func() { close(ended) } })
 	update := func(body string, want int) {
 		t.Helper()
 		if w := b.call(t, "POST", guest.PathUpdate, strings.NewReader(body), guest.ControlHeader, control); w.Code != want {
@@ -176,7 +176,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestPreflight(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	w := b.call(t, "OPTIONS", "/process.Process/Start", nil, "Origin", "https://example.com",
 		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
 	h := w.Header()
@@ -192,7 +192,7 @@ func TestPreflight(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	b.upload(t, "path=f", strings.Repeat("x", 1<<20))
 	w := b.call(t, "GET", "/metrics", nil, "X-Access-Token", access)
 	var got map[string]float64

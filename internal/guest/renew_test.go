@@ -25,7 +25,7 @@ func another() guest.Config {
 	}
 }
 
-func (b *box) json(t *testing.T, path, token string, into any) int {
+func (b *testGuest) json(t *testing.T, path, token string, into any) int {
 	t.Helper()
 	w := b.call(t, "GET", path, nil, "X-Access-Token", token)
 	if w.Code == 200 {
@@ -37,7 +37,7 @@ func (b *box) json(t *testing.T, path, token string, into any) int {
 }
 
 func TestRenew(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	if err := b.Renew(another()); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestRenew(t *testing.T) {
 
 // An incomplete configuration changes nothing.
 func TestRenewRefuses(t *testing.T) {
-	b := newBox(t, nil)
+	b := newTestGuest(t, nil)
 	for name, change := range map[string]func(*guest.Config){
 		"access":  func(c *guest.Config) { c.AccessToken = "" },
 		"control": func(c *guest.Config) { c.ControlToken = "" },
@@ -87,10 +87,10 @@ func TestRenewRefuses(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
-	var b *box
+	var b *testGuest
 	wrong := errors.New("the policy does not hold inside: something")
 	var fail error
-	b = newBox(t, func(_ *guest.Config, o *guest.Options) {
+	b = newTestGuest(t, func(_ *guest.Config, o *guest.Options) {
 		o.Claim = func(_ context.Context, cfg guest.Config) error {
 			if fail != nil {
 				return fail

@@ -62,12 +62,12 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	if ask.Host, ask.Port, err = hostPort(in.Host); err != nil {
 		return accessOut{}, err
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return accessOut{}, err
 	}
 	if c.answered() {
-		out, err := c.afterAnswer(ctx, b, ask)
+		out, err := c.afterDecision(ctx, b, ask)
 		if w.tenant.o.Refused != nil && fault.CodeOf(err) == codeState {
 			// The client answered another prompt than the one that it was sent.
 			w.tenant.o.Refused("answer a prompt about "+ask.Host, codeState)
@@ -84,34 +84,34 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 		return accessOut{}, err
 	}
 	if here && out.State == string(approval.Pending) {
-		c.askHere(b, ask, out.Approval)
+		c.decideHere(b, ask, out.Approval)
 		return accessOut{}, nil
 	}
-	return c.tellAccess(ctx, b, ask, out), nil
+	return c.reportAccess(ctx, b, ask, out), nil
 }
 
-// tellAccess returns the outcome of an approval request as the tool's result.
-func (c *call) tellAccess(ctx context.Context, b *box, ask api.AskAccess, got api.AskedAccess) accessOut {
+// reportAccess returns the outcome of an approval request as the tool's result.
+func (c *call) reportAccess(ctx context.Context, b *agentSandbox, ask api.AskAccess, got api.AskedAccess) accessOut {
 	out := accessOut{State: got.State, Approval: got.Approval, Reason: inert(got.Reason), Sandbox: b.sb.ID()}
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	switch approval.State(got.State) {
 	case approval.Approved:
-		c.say("approved: the sandbox may reach %s\n", where)
+		c.printf("approved: the sandbox may reach %s\n", where)
 	case approval.Denied:
-		c.say("denied: %s\n", first(out.Reason, "without a reason"))
+		c.printf("denied: %s\n", first(out.Reason, "without a reason"))
 	case approval.Pending:
 		until := ""
 		if a, err := c.view.tenant.o.Client.Approval(ctx, got.Approval); err == nil {
 			out.Expires = a.ExpiresAt.UTC().Format(time.RFC3339)
 			until = ", until " + out.Expires
 		}
-		c.say("pending as %s%s: no decision yet. A person decides with: crannog approve %s\n"+
+		c.printf("pending as %s%s: no decision yet. A person decides with: crannog approve %s\n"+
 			"Continue with work that does not need %s, and call request_access again to wait for the decision.\n", got.Approval, until, got.Approval, where)
 	case approval.Expired, approval.Spent:
-		c.say("%s: it was not decided in time\n", got.State)
+		c.printf("%s: it was not decided in time\n", got.State)
 	}
 	if out.Reason != "" && got.State == string(approval.Approved) {
-		c.say("%s\n", out.Reason)
+		c.printf("%s\n", out.Reason)
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func TestKeysForAgents(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}
-	hosttest.Eventually(t, "the record says whose key was refused", func() bool { return len(p.turnedAway("key:"+made.ID, "denied")) == 8 })
+	hosttest.Eventually(t, "the record says whose key was refused", func() bool { return len(p.refusedRequests("key:"+made.ID, "denied")) == 8 })
 	// Control: a key for the API opens both.
 	whole, _ := p.key("whole")
 	for _, path := range []string{"/v1/sandboxes", "/v1/approvals", "/sandboxes"} {
@@ -185,15 +185,15 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 			t.Errorf("it is answered: %+v", q)
 		}
 	}
-	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.turnedAway("key:", "invalid_state")) == 3 })
+	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.refusedRequests("key:", "invalid_state")) == 3 })
 	// Control: it applies to what was shown.
 	if code, state, _ := p.raw(key, "shown.example.com", first, back); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)
 	}
 }
 
-// turnedAway lists the refused requests of an actor in the audit log.
-func (p *place) turnedAway(actor, outcome string) (list []string) {
+// refusedRequests lists the refused requests of an actor in the audit log.
+func (p *place) refusedRequests(actor, outcome string) (list []string) {
 	p.t.Helper()
 	err := p.d.Record.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		var f payload.Action

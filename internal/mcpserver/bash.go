@@ -57,7 +57,7 @@ func (w *view) addBash() {
 }
 
 func (w *view) bash(ctx context.Context, c *call, in bashIn) (ran, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return ran{}, err
 	}
@@ -74,11 +74,11 @@ func (w *view) bash(ctx context.Context, c *call, in bashIn) (ran, error) {
 	if err := j.wait(ctx, wait); err != nil {
 		return ran{}, err
 	}
-	return c.told(ctx, b, j, since)
+	return c.report(ctx, b, j, since)
 }
 
 // shell starts a command. Without bash it uses sh.
-func (b *box) shell(in bashIn) (*job, error) {
+func (b *agentSandbox) shell(in bashIn) (*job, error) {
 	var err error
 	name := rand.Text()
 	for _, shell := range []string{"bash", "sh"} {

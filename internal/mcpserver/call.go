@@ -25,12 +25,12 @@ type call struct {
 	ask *mcp.CallToolResult
 }
 
-// say appends to the text of the result.
-func (c *call) say(format string, args ...any) { fmt.Fprintf(&c.text, format, args...) }
+// printf appends to the text of the result.
+func (c *call) printf(format string, args ...any) { fmt.Fprintf(&c.text, format, args...) }
 
-// box returns the sandbox for the call.
-func (c *call) box(ctx context.Context, ref string) (*box, error) {
-	return c.view.box(ctx, c.req.Session, ref)
+// sandbox returns the sandbox for the call.
+func (c *call) sandbox(ctx context.Context, ref string) (*agentSandbox, error) {
+	return c.view.resolve(ctx, c.req.Session, ref)
 }
 
 // result returns the result of a successful call.

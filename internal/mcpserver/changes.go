@@ -46,7 +46,7 @@ func (w *view) addChanges() {
 }
 
 func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return changesOut{}, err
 	}
@@ -67,31 +67,31 @@ func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, 
 		Since: got.Since, Dir: got.Dir, Files: got.Files, Added: got.Added, Removed: got.Removed,
 		Changes: []changedFile{}, Truncated: got.Truncated, Sandbox: b.sb.ID(),
 	}
-	c.say("%d %s changed in %s since %s, +%d −%d lines\n", got.Files, plural(got.Files, "file", "files"), got.Dir, got.Since, got.Added, got.Removed)
+	c.printf("%d %s changed in %s since %s, +%d −%d lines\n", got.Files, plural(got.Files, "file", "files"), got.Dir, got.Since, got.Added, got.Removed)
 	for _, ch := range got.Changes {
 		if c.text.Len() > maxText || len(out.Changes) >= maxListed {
 			out.Truncated = true
 			break
 		}
-		out.Changes = append(out.Changes, c.tellChange(ch))
+		out.Changes = append(out.Changes, c.reportChange(ch))
 	}
 	if out.Truncated {
-		c.say("[more is omitted]\n")
+		c.printf("[more is omitted]\n")
 	}
 	return out, nil
 }
 
-// tellChange returns a line about one changed file.
-func (c *call) tellChange(ch api.Change) changedFile {
+// reportChange returns a line about one changed file.
+func (c *call) reportChange(ch api.Change) changedFile {
 	path := faithful(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
-	c.say("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)
+	c.printf("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)
 	for _, f := range ch.Flags {
-		c.say("  %s", f)
+		c.printf("  %s", f)
 	}
-	c.say("\n")
+	c.printf("\n")
 	if ch.Text != "" {
 		text, _ := cut(faithful(ch.Text), maxText/4)
-		c.say("%s", text)
+		c.printf("%s", text)
 	}
 	return changedFile{Path: path, Op: ch.Op, Added: ch.Added, Removed: ch.Removed, Flags: ch.Flags}
 }

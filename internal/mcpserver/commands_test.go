@@ -152,7 +152,7 @@ func TestManyAtOnce(t *testing.T) {
 	key, _ := p.key("k")
 	var wg sync.WaitGroup
 	agents := []*agent{p.over(key, "/mcp", "2025-06-18", nil), p.over(key, "/mcp", "2025-11-25", nil), p.over(key, "/mcp", "2026-07-28", nil)}
-	boxes := make(chan any, 60)
+	sandboxes := make(chan any, 60)
 	for i, a := range agents {
 		for n := range 8 {
 			wg.Go(func() {
@@ -160,14 +160,14 @@ func TestManyAtOnce(t *testing.T) {
 				if err != nil || got.bad || !strings.HasPrefix(got.text, fmt.Sprintf("%d-%d\n", i, n)) {
 					t.Errorf("%d-%d: %v %s", i, n, err, got.text)
 				}
-				boxes <- got.out["sandbox"]
+				sandboxes <- got.out["sandbox"]
 			})
 		}
 	}
 	wg.Wait()
-	close(boxes)
+	close(sandboxes)
 	seen := map[any]bool{}
-	for b := range boxes {
+	for b := range sandboxes {
 		seen[b] = true
 	}
 	if len(seen) != 1 {

@@ -65,7 +65,7 @@ func patched(t *testing.T, text, diff string) string {
 	return out.String() + strings.Join(have[at:], "")
 }
 
-// one writes the ranges of a head that are one line long as the others.
+// one adds the length to ranges of a hunk header that are one line long and written without it.
 func one(head string) string {
 	parts := strings.Fields(head)
 	for i, p := range parts {
@@ -76,8 +76,7 @@ func one(head string) string {
 	return strings.Join(parts, " ") + "\n"
 }
 
-// The diff of large texts makes the one of the other, wherever and however they
-// differ.
+// The diff of two large texts turns the first into the second, wherever and however they differ.
 func TestLargeDifferences(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i := range 200 {

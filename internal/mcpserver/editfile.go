@@ -58,7 +58,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err != nil {
 		return editFileOut{}, err
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return editFileOut{}, err
 	}
@@ -82,7 +82,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	}
 	diff := difference(before, after, "a"+shown(name), "b"+shown(name))
 	short, _ := cut(faithful(diff), maxText)
-	c.say("%s", short)
+	c.printf("%s", short)
 	return editFileOut{Path: shown(name), Diff: short, Replacements: n, Sandbox: b.sb.ID()}, nil
 }
 

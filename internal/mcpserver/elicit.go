@@ -37,9 +37,9 @@ func question(sandbox, where, reason string) string {
 		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
 }
 
-// askHere turns the call's result into a prompt for the agent's user, for all versions of the
+// decideHere turns the call's result into a prompt for the agent's user, for all versions of the
 // protocol.
-func (c *call) askHere(b *box, ask api.AskAccess, id string) {
+func (c *call) decideHere(b *agentSandbox, ask api.AskAccess, id string) {
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	c.ask = &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{inputName: &mcp.ElicitParams{
@@ -64,8 +64,8 @@ func (c *call) answered() bool {
 	return c.req.Params.RequestState != "" || len(c.req.Params.InputResponses) > 0
 }
 
-// afterAnswer processes the answer of the agent's user.
-func (c *call) afterAnswer(ctx context.Context, b *box, ask api.AskAccess) (accessOut, error) {
+// afterDecision processes the decision of the agent's user.
+func (c *call) afterDecision(ctx context.Context, b *agentSandbox, ask api.AskAccess) (accessOut, error) {
 	state, err := c.view.tenant.state.check(c.req.Params.RequestState, time.Now())
 	if err != nil {
 		return accessOut{}, err
@@ -89,7 +89,7 @@ func (c *call) afterAnswer(ctx context.Context, b *box, ask api.AskAccess) (acce
 	if err != nil {
 		return accessOut{}, err
 	}
-	return c.tellAccess(ctx, b, ask, out), nil
+	return c.reportAccess(ctx, b, ask, out), nil
 }
 
 // allowed reads the answer: an approval only if the prompt was accepted with allow ticked. decided

@@ -67,18 +67,18 @@ func TestEndedBoxesAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "sleeps", "ended", "gone", "late", "ending"} {
-		d.boxes[id] = &box{tenant: d.Tenant, jobs: map[int]*job{}}
+		d.sandboxes[id] = &agentSandbox{tenant: d.Tenant, jobs: map[int]*job{}}
 	}
 	rested := 0
 	d.made["ended"], d.made["copy"], d.first = func() { rested++ }, func() { rested++ }, "gone"
 	known["all"] = "down"
 	h.sweep(t.Context())
-	if len(d.boxes) != 6 || len(d.made) != 2 {
-		t.Errorf("nothing is known, and forgotten: %v", d.boxes)
+	if len(d.sandboxes) != 6 || len(d.made) != 2 {
+		t.Errorf("nothing is known, and forgotten: %v", d.sandboxes)
 	}
 	known["all"] = ""
 	h.sweep(t.Context())
-	if left := slices.Sorted(maps.Keys(d.boxes)); strings.Join(left, " ") != "ending late runs sleeps" {
+	if left := slices.Sorted(maps.Keys(d.sandboxes)); strings.Join(left, " ") != "ending late runs sleeps" {
 		t.Errorf("%v are left", left)
 	}
 	if len(d.made) != 0 || rested != 2 || d.first != "" {

@@ -95,7 +95,7 @@ func (h *HTTP) Close() {
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if err := h.guard.check(r); err != nil {
-		h.turnAway(w, r, http.StatusForbidden, err)
+		h.refuseRequest(w, r, http.StatusForbidden, err)
 		return
 	}
 	id, err := h.o.Authenticate(r)
@@ -105,7 +105,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="crannog"`)
 			status = http.StatusUnauthorized
 		}
-		h.turnAway(w, r, status, err)
+		h.refuseRequest(w, r, status, err)
 		return
 	}
 	v, err := viewOf(r)
@@ -133,8 +133,8 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse(w, status, err)
 }
 
-// turnAway refuses a request and writes an audit entry.
-func (h *HTTP) turnAway(w http.ResponseWriter, r *http.Request, status int, err error) {
+// refuseRequest refuses a request and writes an audit entry.
+func (h *HTTP) refuseRequest(w http.ResponseWriter, r *http.Request, status int, err error) {
 	h.o.Refused("", r.Method+" "+r.URL.Path, fault.CodeOf(err))
 	refuse(w, status, err)
 }

@@ -42,7 +42,7 @@ type job struct {
 	fail   error
 	finish time.Time
 
-	wall wall // guarded by Tenant.pictures
+	pictures jobPictures // guarded by Tenant.pictures
 }
 
 // streamBytes is how much of the beginning and of the end of one stream is kept, for a result with
@@ -99,7 +99,7 @@ func (j *job) finished(code int, err error) {
 func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes were not kept …\n", n) }
 
 // begin registers a job and assigns its number.
-func (b *box) begin(what string) (*job, error) {
+func (b *agentSandbox) begin(what string) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	running := 0
@@ -133,7 +133,7 @@ func (j *job) size() (kept int) {
 }
 
 // trim drops the oldest output of ended commands. The caller holds b.mu.
-func (b *box) trim() {
+func (b *agentSandbox) trim() {
 	kept := 0
 	for _, j := range b.jobs {
 		kept += j.size()
@@ -156,7 +156,7 @@ func (b *box) trim() {
 }
 
 // job returns the job with a number.
-func (b *box) job(id int) (*job, error) {
+func (b *agentSandbox) job(id int) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if j := b.jobs[id]; j != nil {
@@ -167,7 +167,7 @@ func (b *box) job(id int) (*job, error) {
 }
 
 // drop removes a job whose output will not be read.
-func (b *box) drop(j *job) {
+func (b *agentSandbox) drop(j *job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.jobs, j.id)
@@ -186,7 +186,7 @@ type command struct {
 }
 
 // run starts a program that outlives the call.
-func (b *box) run(c command) (*job, error) {
+func (b *agentSandbox) run(c command) (*job, error) {
 	j, err := b.begin(c.what)
 	if err != nil {
 		return nil, err

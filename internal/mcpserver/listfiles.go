@@ -69,7 +69,7 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 			l.depth = 12
 		}
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return listFilesOut{}, err
 	}
@@ -78,7 +78,7 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 		return listFilesOut{}, err
 	}
 	out := listFilesOut{Path: shown(name), Files: l.files, Truncated: l.more, Sandbox: b.sb.ID()}
-	c.say("%s\n", faithful(out.Path))
+	c.printf("%s\n", faithful(out.Path))
 	for i, f := range out.Files {
 		if c.text.Len() > maxText {
 			out.Files, out.Truncated = out.Files[:i], true
@@ -88,17 +88,17 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 		if f.Type == "dir" {
 			mark = "/"
 		}
-		c.say("%s%s", f.Path, mark)
+		c.printf("%s%s", f.Path, mark)
 		if f.Type == "file" {
-			c.say("  %d", f.Bytes)
+			c.printf("  %d", f.Bytes)
 		}
-		c.say("\n")
+		c.printf("\n")
 	}
 	switch {
 	case out.Truncated:
-		c.say("[there are more: choose a directory below, or a glob]\n")
+		c.printf("[there are more: choose a directory below, or a glob]\n")
 	case len(out.Files) == 0:
-		c.say("[nothing]\n")
+		c.printf("[nothing]\n")
 	}
 	return out, nil
 }

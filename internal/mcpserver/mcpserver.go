@@ -62,8 +62,8 @@ const (
 // and goes home for hours.
 const defaultIdle = time.Hour
 
-// Tenant is the state of one caller's agents: the sandboxes that they use, and the commands that run
-// in them. It is safe for concurrent use.
+// Tenant is the state of one caller's agents: the sandboxes that they use, and the commands that
+// run in them. It is safe for concurrent use.
 type Tenant struct {
 	o        Options
 	state    *stateKey
@@ -71,13 +71,13 @@ type Tenant struct {
 	pictures *pictures     // shared by all Tenants of a server
 	heap     heap          // guarded by pictures
 
-	mu      sync.Mutex
-	boxes   map[string]*box
-	made    map[string]func() // IDs of created sandboxes, with the function that ends Hold
-	first   string            // ID of the default sandbox, or ""
-	coming  int               // sandboxes that are being created
-	lastUse time.Time
-	calls   int
+	mu        sync.Mutex
+	sandboxes map[string]*agentSandbox
+	made      map[string]func() // IDs of created sandboxes, with the function that ends Hold
+	first     string            // ID of the default sandbox, or ""
+	coming    int               // sandboxes that are being created
+	lastUse   time.Time
+	calls     int
 }
 
 // NewTenant returns a Tenant. Close ends it.
@@ -96,7 +96,7 @@ func NewTenant(o Options) (*Tenant, error) {
 	}
 	d := &Tenant{
 		o: o, state: newStateKey(), making: make(chan struct{}, 1), pictures: newPictures(),
-		boxes: map[string]*box{}, made: map[string]func(){}, lastUse: time.Now(),
+		sandboxes: map[string]*agentSandbox{}, made: map[string]func(){}, lastUse: time.Now(),
 	}
 	d.making <- struct{}{}
 	return d, nil
@@ -106,11 +106,11 @@ func NewTenant(o Options) (*Tenant, error) {
 // sandboxes if Labelled is set, because another process continues to use those.
 func (d *Tenant) Close(ctx context.Context) error {
 	d.mu.Lock()
-	made, boxes := d.made, d.boxes
-	d.made, d.boxes = map[string]func(){}, map[string]*box{}
+	made, sandboxes := d.made, d.sandboxes
+	d.made, d.sandboxes = map[string]func(){}, map[string]*agentSandbox{}
 	d.mu.Unlock()
-	for _, b := range boxes {
-		d.pictures.forgetBox(b)
+	for _, b := range sandboxes {
+		d.pictures.forgetSandbox(b)
 	}
 	var errs []error
 	for id, rest := range made {
@@ -143,15 +143,15 @@ func (d *Tenant) enter() func() {
 	}
 }
 
-// idle returns how long no call has come, or zero while a command runs that only this Tenant can read
-// or end.
+// idle returns how long no call has come, or zero while a command runs that only this Tenant can
+// read or end.
 func (d *Tenant) idle() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.calls > 0 {
 		return 0
 	}
-	for _, b := range d.boxes {
+	for _, b := range d.sandboxes {
 		if b.busy() {
 			return 0
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// told returns the result of a command that has ended or still runs.
-func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, error) {
+// report returns the result of a command that has ended or still runs.
+func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64) (ran, error) {
 	over := j.ended()
 	code, back := j.exit()
 	if over && j.fail != nil {
@@ -23,9 +23,9 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 	out.Stdout, out.Stderr, shorter = both(inert(j.out.text()), inert(j.err.text()))
 	total, kept := j.both.size()
 	out.Truncated = short || shorter || int64(kept) < total
-	c.say("%s", text)
+	c.printf("%s", text)
 	if text != "" && !strings.HasSuffix(text, "\n") {
-		c.say("\n")
+		c.printf("\n")
 	}
 	c.showOf(b, j)
 	if back {
@@ -33,9 +33,9 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 	}
 	switch {
 	case back && code != 0:
-		c.say("[exit code %d]\n", code)
+		c.printf("[exit code %d]\n", code)
 	case back && text == "":
-		c.say("[no output]\n")
+		c.printf("[no output]\n")
 	}
 	if !over {
 		out.Process = j.id
@@ -43,7 +43,7 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 		if back {
 			who = "what it started runs"
 		}
-		c.say("[%s on in the background as process %d: the tool process with id %d shows more]\n", who, j.id, j.id)
+		c.printf("[%s on in the background as process %d: the tool process with id %d shows more]\n", who, j.id, j.id)
 	}
 	if out.Truncated || !over {
 		out.LogURI = logURI(b.sb.ID(), j.id)
@@ -54,7 +54,7 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 	} else {
 		b.drop(j)
 	}
-	out.Blocked = c.tellRefused(ctx, b, since, code != 0)
+	out.Blocked = c.reportDenied(ctx, b, since, code != 0)
 	return out, nil
 }
 
@@ -71,7 +71,7 @@ func both(stdout, stderr string) (string, string, bool) {
 }
 
 // fate explains why a command's stream broke: often its sandbox has ended.
-func (b *box) fate(ctx context.Context, err error) error {
+func (b *agentSandbox) fate(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	info, refreshErr := b.sb.Refresh(ctx)

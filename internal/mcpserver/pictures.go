@@ -24,15 +24,15 @@ type pictures struct {
 
 	mu   sync.Mutex
 	cost int
-	kept []unseen
+	kept []pendingPicture
 }
 
 func newPictures() *pictures { return &pictures{share: pictureShare, total: pictureTotal} }
 
-// unseen is a picture that waits.
-type unseen struct {
+// pendingPicture is a picture that waits.
+type pendingPicture struct {
 	image
-	box *box
+	box *agentSandbox
 	job *job
 }
 
@@ -42,28 +42,28 @@ type heap struct {
 	gone bool // no more pictures will be shown
 }
 
-// wall is the waiting pictures of a job.
-type wall struct {
+// jobPictures is the waiting pictures of a job.
+type jobPictures struct {
 	count, lost int
 	gone        bool
 }
 
 // keep keeps a picture, unless as many of the job wait as one call shows.
-func (p *pictures) keep(b *box, j *job, i image) {
+func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case b.heap.gone || j.wall.gone:
+	case b.heap.gone || j.pictures.gone:
 		return
-	case j.wall.count >= maxImages:
-		j.wall.lost++
+	case j.pictures.count >= maxImages:
+		j.pictures.lost++
 		return
 	}
-	one := unseen{i, b, j}
+	one := pendingPicture{i, b, j}
 	p.kept = append(p.kept, one)
 	p.count(one, 1)
 	for b.heap.cost > p.share {
-		p.lose(func(k unseen) bool { return k.box == b })
+		p.lose(func(k pendingPicture) bool { return k.box == b })
 	}
 	for p.cost > p.total {
 		most := b.tenant
@@ -72,31 +72,31 @@ func (p *pictures) keep(b *box, j *job, i image) {
 				most = k.box.tenant
 			}
 		}
-		p.lose(func(k unseen) bool { return k.box.tenant == most })
+		p.lose(func(k pendingPicture) bool { return k.box.tenant == most })
 	}
 }
 
 // count counts a picture that was added, or with -1 removed. The caller holds p.mu, as for all
 // methods below.
-func (p *pictures) count(k unseen, sign int) {
+func (p *pictures) count(k pendingPicture, sign int) {
 	cost := sign * (len(k.data) + pictureCost)
 	p.cost += cost
 	k.box.heap.cost += cost
 	k.box.tenant.heap.cost += cost
-	k.job.wall.count += sign
+	k.job.pictures.count += sign
 }
 
 // lose drops the oldest of some pictures. There must be one.
-func (p *pictures) lose(of func(unseen) bool) {
+func (p *pictures) lose(of func(pendingPicture) bool) {
 	at := slices.IndexFunc(p.kept, of)
 	p.count(p.kept[at], -1)
-	p.kept[at].job.wall.lost++
+	p.kept[at].job.pictures.lost++
 	p.kept = slices.Delete(p.kept, at, at+1)
 }
 
 // drop drops some pictures and returns them.
-func (p *pictures) drop(of func(unseen) bool) (dropped []image) {
-	p.kept = slices.DeleteFunc(p.kept, func(k unseen) bool {
+func (p *pictures) drop(of func(pendingPicture) bool) (dropped []image) {
+	p.kept = slices.DeleteFunc(p.kept, func(k pendingPicture) bool {
 		if !of(k) {
 			return false
 		}
@@ -111,35 +111,35 @@ func (p *pictures) drop(of func(unseen) bool) (dropped []image) {
 func (p *pictures) take(j *job) (images []image, lost int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lost, j.wall.lost = j.wall.lost, 0
-	return p.drop(func(k unseen) bool { return k.job == j }), lost
+	lost, j.pictures.lost = j.pictures.lost, 0
+	return p.drop(func(k pendingPicture) bool { return k.job == j }), lost
 }
 
 // forgetJob drops the pictures of a job, and keeps no more of it.
 func (p *pictures) forgetJob(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	j.wall.gone = true
-	p.drop(func(k unseen) bool { return k.job == j })
+	j.pictures.gone = true
+	p.drop(func(k pendingPicture) bool { return k.job == j })
 }
 
-// forgetBox does the same for a sandbox.
-func (p *pictures) forgetBox(b *box) {
+// forgetSandbox does the same for a sandbox.
+func (p *pictures) forgetSandbox(b *agentSandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.heap.gone = true
-	p.drop(func(k unseen) bool { return k.box == b })
+	p.drop(func(k pendingPicture) bool { return k.box == b })
 }
 
 // showOf adds the waiting pictures of a job to the result.
-func (c *call) showOf(b *box, j *job) {
+func (c *call) showOf(b *agentSandbox, j *job) {
 	images, lost := b.tenant.pictures.take(j)
 	c.show(images...)
 	if lost > 0 {
-		c.say("%s", notKept(lost))
+		c.printf("%s", droppedPictures(lost))
 	}
 }
 
-func notKept(pictures int) string {
+func droppedPictures(pictures int) string {
 	return fmt.Sprintf("[pictures that were not kept: %d]\n", pictures)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog"
 )
 
-func newTestBox(p *pictures) *box {
-	d := &Tenant{pictures: p, boxes: map[string]*box{}, made: map[string]func(){}}
-	return &box{tenant: d, jobs: map[int]*job{}}
+func newTestSandbox(p *pictures) *agentSandbox {
+	d := &Tenant{pictures: p, sandboxes: map[string]*agentSandbox{}, made: map[string]func(){}}
+	return &agentSandbox{tenant: d, jobs: map[int]*job{}}
 }
 
 func result(t testing.TB, size int) crannog.Event {
@@ -42,7 +42,7 @@ func TestPicturesAreBounded(t *testing.T) {
 	const size = 100 << 10
 	p := newPictures()
 	p.share, p.total = 20*(size+pictureCost), 50*(size+pictureCost)
-	show := func(b *box) *job {
+	show := func(b *agentSandbox) *job {
 		j, err := b.begin("code")
 		if err != nil {
 			t.Fatal(err)
@@ -53,11 +53,11 @@ func TestPicturesAreBounded(t *testing.T) {
 		j.finished(0, nil)
 		return j
 	}
-	modest := newTestBox(p)
+	modest := newTestSandbox(p)
 	mine := show(modest)
-	greedy := newTestBox(p)
+	greedy := newTestSandbox(p)
 	for range 10 {
-		b := &box{tenant: greedy.tenant, jobs: map[int]*job{}}
+		b := &agentSandbox{tenant: greedy.tenant, jobs: map[int]*job{}}
 		for range 10 {
 			show(b)
 			if n := p.inMemory(); n > p.total || n != p.cost {
@@ -81,7 +81,7 @@ func TestPicturesAreBounded(t *testing.T) {
 // A picture is shown once and then dropped, and the number of dropped pictures is reported.
 func TestPicturesAreShownOnce(t *testing.T) {
 	p := newPictures()
-	b := newTestBox(p)
+	b := newTestSandbox(p)
 	j, err := b.begin("code")
 	if err != nil {
 		t.Fatal(err)
@@ -110,13 +110,13 @@ func TestPicturesAreShownOnce(t *testing.T) {
 // A sandbox that was forgotten has no pictures, and gets no more, although its code may run on.
 func TestForgottenPictures(t *testing.T) {
 	p := newPictures()
-	for name, forget := range map[string]func(b *box, j *job){
-		"one job":    func(b *box, j *job) { b.drop(j) },
-		"its box":    func(b *box, _ *job) { b.tenant.boxes["x"] = b; b.tenant.forget("x") },
-		"its tenant": func(b *box, _ *job) { b.tenant.boxes["x"] = b; _ = b.tenant.Close(t.Context()) },
-		"many more":  func(b *box, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
+	for name, forget := range map[string]func(b *agentSandbox, j *job){
+		"one job":    func(b *agentSandbox, j *job) { b.drop(j) },
+		"its box":    func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; b.tenant.forget("x") },
+		"its tenant": func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; _ = b.tenant.Close(t.Context()) },
+		"many more":  func(b *agentSandbox, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
 	} {
-		b := newTestBox(p)
+		b := newTestSandbox(p)
 		j, err := b.begin("code")
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestForgottenPictures(t *testing.T) {
 	}
 }
 
-func more(t *testing.T, b *box, n int) {
+func more(t *testing.T, b *agentSandbox, n int) {
 	t.Helper()
 	for range n {
 		j, err := b.begin("code")
@@ -146,7 +146,7 @@ func more(t *testing.T, b *box, n int) {
 
 // All output that is in memory counts, and a value of many MiB is not.
 func TestOutputIsBounded(t *testing.T) {
-	b := newTestBox(newPictures())
+	b := newTestSandbox(newPictures())
 	value, err := json.Marshal(strings.Repeat("x", 4<<20))
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func (w *view) addPolicy() {
 }
 
 func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return policyOut{}, err
 	}
@@ -38,12 +38,12 @@ func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, err
 	}
 	net := info.Network
 	text, _ := cut(faithful(p.Document), maxText-1000)
-	c.say("%s\n%s", standing(net, p), text)
+	c.printf("%s\n%s", accessText(net, p), text)
 	return policyOut{Level: p.Level, Net: net.Net, Digest: p.Digest, Document: text, Sandbox: b.sb.ID()}, nil
 }
 
-// standing describes the sandbox's network in a line.
-func standing(net api.Network, p api.Policy) string {
+// accessText describes the sandbox's network in a line.
+func accessText(net api.Network, p api.Policy) string {
 	switch {
 	case !net.Attached:
 		return "This sandbox has no network, and cannot get one while it runs."

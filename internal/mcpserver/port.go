@@ -39,7 +39,7 @@ func (w *view) addPort() {
 }
 
 func (w *view) exposePort(ctx context.Context, c *call, in exposePortIn) (exposePortOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return exposePortOut{}, err
 	}
@@ -55,12 +55,12 @@ func (w *view) exposePort(ctx context.Context, c *call, in exposePortIn) (expose
 		URL: previewURL(version.Domain, in.Port, b.sb.ID()), Port: in.Port, Answers: b.answers(ctx, in.Port),
 		Private: b.sb.Info().TrafficToken != "", Sandbox: b.sb.ID(),
 	}
-	c.say("%s\n", out.URL)
+	c.printf("%s\n", out.URL)
 	if !out.Answers {
-		c.say("[nothing answers HTTP on port %d yet]\n", in.Port)
+		c.printf("[nothing answers HTTP on port %d yet]\n", in.Port)
 	}
 	if out.Private {
-		c.say("[it is private: requests need the header E2b-Traffic-Access-Token]\n")
+		c.printf("[it is private: requests need the header E2b-Traffic-Access-Token]\n")
 	}
 	c.more = append(c.more, &mcp.ResourceLink{URI: out.URL, Name: fmt.Sprintf("port %d", in.Port), Title: "The program on port " + fmt.Sprint(in.Port)})
 	return out, nil
@@ -80,7 +80,7 @@ func previewURL(domain string, port int, id string) string {
 }
 
 // answers reports whether a program answers HTTP on the port.
-func (b *box) answers(ctx context.Context, port int) bool {
+func (b *agentSandbox) answers(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, fmt.Sprintf("http://localhost:%d/", port), nil)

@@ -54,7 +54,7 @@ func (w *view) addProcess() {
 }
 
 func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return processOut{}, err
 	}
@@ -80,7 +80,7 @@ func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, 
 	defer c.progress(ctx, j.progress)()
 	out, err := c.follow(ctx, b, j, in)
 	if code, back := j.exit(); err == nil && back {
-		out.Blocked = c.tellRefused(ctx, b, since, code != 0)
+		out.Blocked = c.reportDenied(ctx, b, since, code != 0)
 	}
 	return out, err
 }
@@ -143,7 +143,7 @@ func (j *job) send(text string, eof bool) <-chan error {
 }
 
 // follow returns output of a job from an offset on, and waits for some.
-func (c *call) follow(ctx context.Context, b *box, j *job, in processIn) (processOut, error) {
+func (c *call) follow(ctx context.Context, b *agentSandbox, j *job, in processIn) (processOut, error) {
 	offset := in.Offset
 	if total, _ := j.both.size(); offset < 0 {
 		offset = max(0, total+offset)
@@ -170,9 +170,9 @@ wait:
 	data, next, skipped := j.both.read(offset, maxText)
 	out := processOut{ID: j.id, Running: !over, NextOffset: next, Sandbox: b.sb.ID(), Output: inert(string(data))}
 	if skipped > 0 {
-		c.say("%s", leftOut(skipped))
+		c.printf("%s", leftOut(skipped))
 	}
-	c.say("%s", out.Output)
+	c.printf("%s", out.Output)
 	if over && j.fail != nil {
 		return processOut{}, b.fate(ctx, j.fail)
 	}
@@ -180,15 +180,15 @@ wait:
 	code, back := j.exit()
 	if back {
 		out.ExitCode = &code
-		c.say("[exit code %d]\n", code)
+		c.printf("[exit code %d]\n", code)
 	}
 	switch total, _ := j.both.size(); {
 	case next < total:
-		c.say("[more output: next_offset %d]\n", next)
+		c.printf("[more output: next_offset %d]\n", next)
 	case !over && back:
-		c.say("[processes that it started still run; next_offset %d]\n", next)
+		c.printf("[processes that it started still run; next_offset %d]\n", next)
 	case !over:
-		c.say("[it still runs; next_offset %d]\n", next)
+		c.printf("[it still runs; next_offset %d]\n", next)
 	}
 	return out, nil
 }
@@ -201,7 +201,7 @@ func (c *call) patienceFor(seconds float64) time.Duration {
 	return c.patience(seconds)
 }
 
-func (c *call) listJobs(b *box) processOut {
+func (c *call) listJobs(b *agentSandbox) processOut {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := processOut{Sandbox: b.sb.ID(), Processes: []processInfo{}}
@@ -219,10 +219,10 @@ func (c *call) listJobs(b *box) processOut {
 		if !p.Running {
 			state = "ended"
 		}
-		c.say("%d  %s  %.0f s  %s\n", p.ID, state, p.Seconds, p.Command)
+		c.printf("%d  %s  %.0f s  %s\n", p.ID, state, p.Seconds, p.Command)
 	}
 	if len(out.Processes) == 0 {
-		c.say("nothing runs in the background\n")
+		c.printf("nothing runs in the background\n")
 	}
 	return out
 }

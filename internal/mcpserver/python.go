@@ -33,7 +33,7 @@ func (w *view) addPython() {
 }
 
 func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return ran{}, err
 	}
@@ -54,11 +54,11 @@ func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
 	if err := j.wait(ctx, c.patience(in.Timeout)); err != nil {
 		return ran{}, err
 	}
-	return c.told(ctx, b, j, since)
+	return c.report(ctx, b, j, since)
 }
 
 // cell runs code to its end and returns 1 if it failed.
-func (b *box) cell(ctx context.Context, j *job, in pythonIn) (int, error) {
+func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, error) {
 	stdout, stderr := io.MultiWriter(j.both, j.out), io.MultiWriter(j.both, j.err)
 	language := first(in.Language, "python")
 	code := 0
@@ -90,7 +90,7 @@ const exitKilled = 128 + 9
 func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
 
 // keepResult keeps a value: its picture if it has one, else its text.
-func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
+func (b *agentSandbox) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	for _, form := range []string{"png", "jpeg"} {
 		letters := e.Result[form]
 		if len(letters) > 2*maxImage {

@@ -62,7 +62,7 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	if err != nil {
 		return readFileOut{}, err
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return readFileOut{}, err
 	}
@@ -95,7 +95,7 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 		return out, c.readImage(r, mime, out.Path)
 	case bytes.IndexByte(start, 0) >= 0:
 		out.Kind = "binary"
-		c.say("%s is binary, %d bytes (%s)\n", out.Path, out.Bytes, mime)
+		c.printf("%s is binary, %d bytes (%s)\n", out.Path, out.Bytes, mime)
 		return out, nil
 	}
 	out.Kind = "text"
@@ -119,7 +119,7 @@ func (c *call) readImage(r io.Reader, mime, path string) error {
 		return fault.Newf(fault.Exhausted, "image_too_large", "%s is larger than %d bytes", path, maxImage).
 			WithHint("make it smaller with a program inside")
 	}
-	c.say("%s: %s, %d bytes\n", path, mime, len(data))
+	c.printf("%s: %s, %d bytes\n", path, mime, len(data))
 	c.show(image{mime, data})
 	return nil
 }
@@ -172,13 +172,13 @@ func (c *call) readLines(r *bufio.Reader, in readFileIn, out *readFileOut) error
 			size += len(line)
 		}
 	}
-	c.sayLines(lines, from, out)
+	c.printLines(lines, from, out)
 	out.Truncated = out.Truncated || scan.cut
 	return nil
 }
 
-// sayLines fits lines into a result.
-func (c *call) sayLines(lines []string, from int, out *readFileOut) {
+// printLines fits lines into a result.
+func (c *call) printLines(lines []string, from int, out *readFileOut) {
 	room := maxText
 	var b strings.Builder
 	n := 0
@@ -199,17 +199,17 @@ func (c *call) sayLines(lines []string, from int, out *readFileOut) {
 		n++
 	}
 	out.Content = b.String()
-	c.say("%s", out.Content)
+	c.printf("%s", out.Content)
 	if n == 0 {
-		c.say("[no lines at this offset; the file has %d bytes]\n", out.Bytes)
+		c.printf("[no lines at this offset; the file has %d bytes]\n", out.Bytes)
 		return
 	}
 	out.FirstLine, out.LastLine = from, from+n-1
 	if out.Truncated {
 		if !strings.HasSuffix(out.Content, "\n") {
-			c.say("\n")
+			c.printf("\n")
 		}
-		c.say("[lines %d to %d; continue with offset %d]\n", out.FirstLine, out.LastLine, out.LastLine+1)
+		c.printf("[lines %d to %d; continue with offset %d]\n", out.FirstLine, out.LastLine, out.LastLine+1)
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 
 // sinceNow returns the number of the last denial so far, so that a result lists those that its call
 // caused.
-func (b *box) sinceNow(ctx context.Context) uint64 {
+func (b *agentSandbox) sinceNow(ctx context.Context) uint64 {
 	b.mu.Lock()
 	after := b.refused
 	b.mu.Unlock()
@@ -39,15 +39,15 @@ func (b *box) sinceNow(ctx context.Context) uint64 {
 	return after
 }
 
-func (b *box) seen(seq uint64) {
+func (b *agentSandbox) seen(seq uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refused = max(b.refused, seq)
 }
 
-// tellRefused adds the denials after a flow to the result. Without a network it adds the names that
-// programs tried to resolve, if the command failed.
-func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed bool) []string {
+// reportDenied adds the denials after a flow to the result. Without a network it adds the names
+// that programs tried to resolve, if the command failed.
+func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, failed bool) []string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedTime)
 	defer cancel()
 	var list []string
@@ -82,13 +82,13 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 	if len(list) == 0 {
 		return nil
 	}
-	c.say("[%d %s blocked by the policy; use request_access if you need it]\n", len(list), plural(len(list), "request", "requests"))
+	c.printf("[%d %s blocked by the policy; use request_access if you need it]\n", len(list), plural(len(list), "request", "requests"))
 	rest := len(list) - mostRefused
 	if rest > 0 {
 		list = append(list[:mostRefused], fmt.Sprintf("and %d more", rest))
 	}
 	for _, line := range list {
-		c.say("- %s\n", line)
+		c.printf("- %s\n", line)
 	}
 	return list
 }

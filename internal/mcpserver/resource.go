@@ -78,7 +78,7 @@ func (w *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	if err != nil {
 		return nil, plain(err)
 	}
-	b, err := w.box(ctx, req.Session, a.sandbox)
+	b, err := w.resolve(ctx, req.Session, a.sandbox)
 	if err == nil {
 		var contents *mcp.ResourceContents
 		if a.log > 0 {
@@ -104,7 +104,7 @@ func plain(err error) error {
 	return errors.New(inert(text) + " (" + code + ")")
 }
 
-func (b *box) readLog(a address) (*mcp.ResourceContents, error) {
+func (b *agentSandbox) readLog(a address) (*mcp.ResourceContents, error) {
 	j, err := b.job(a.log)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (b *box) readLog(a address) (*mcp.ResourceContents, error) {
 }
 
 // readAny reads a file as text, or as bytes if it is not text.
-func (b *box) readAny(ctx context.Context, name string) (*mcp.ResourceContents, error) {
+func (b *agentSandbox) readAny(ctx context.Context, name string) (*mcp.ResourceContents, error) {
 	f, err := b.sb.FS().WithContext(ctx).Open(name)
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (w *view) sandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, 
 	case "create":
 		return w.createSandbox(ctx, c, in)
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return sandboxOut{}, err
 	}
@@ -74,7 +74,7 @@ func (w *view) sandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, 
 		if err := w.choose(c.req.Session, info.ID); err != nil {
 			return sandboxOut{}, err
 		}
-		c.say("tools use this sandbox now\n")
+		c.printf("tools use this sandbox now\n")
 	case "stop":
 		if err := b.sb.Kill(ctx); err != nil && !errors.Is(err, crannog.ErrNotFound) {
 			return sandboxOut{}, err
@@ -98,7 +98,7 @@ func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
 		out.Sandboxes = append(out.Sandboxes, c.described(info).Sandboxes...)
 	}
 	if len(out.Sandboxes) == 0 {
-		c.say("none runs; the default one is created when it is needed\n")
+		c.printf("none runs; the default one is created when it is needed\n")
 	}
 	return out, nil
 }
@@ -131,7 +131,7 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 	if err != nil {
 		return sandboxOut{}, err
 	}
-	c.say("created; name it as the argument sandbox, or choose it with action use\n")
+	c.printf("created; name it as the argument sandbox, or choose it with action use\n")
 	return c.described(sb.Info()), nil
 }
 
@@ -144,13 +144,13 @@ func (c *call) described(info api.Sandbox) sandboxOut {
 	if info.EndsAt != nil {
 		out.EndsAt = info.EndsAt.UTC().Format(time.RFC3339)
 	}
-	c.say("%s  %s  %s  network %s  %d MB memory", label(info), info.State, info.Template, info.Network.Net, out.MemoryMB)
+	c.printf("%s  %s  %s  network %s  %d MB memory", label(info), info.State, info.Template, info.Network.Net, out.MemoryMB)
 	if info.Name != "" {
-		c.say("  (%s)", info.ID)
+		c.printf("  (%s)", info.ID)
 	}
 	if out.EndsAt != "" {
-		c.say("  until %s", out.EndsAt)
+		c.printf("  until %s", out.EndsAt)
 	}
-	c.say("\n")
+	c.printf("\n")
 	return sandboxOut{Sandbox: info.ID, Sandboxes: []sandboxInfo{out}}
 }

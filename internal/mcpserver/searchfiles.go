@@ -70,7 +70,7 @@ func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (sear
 	if err := checkQuery(q); err != nil {
 		return searchFilesOut{}, err
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return searchFilesOut{}, err
 	}
@@ -87,12 +87,12 @@ func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (sear
 			out.Matches, out.Truncated = out.Matches[:i], true
 			break
 		}
-		c.say("%s:%d:%s\n", m.Path, m.Line, m.Text)
+		c.printf("%s:%d:%s\n", m.Path, m.Line, m.Text)
 	}
 	if len(out.Matches) == 0 {
-		c.say("[no match in %d files below %s]\n", out.Files, faithful(q.Root))
+		c.printf("[no match in %d files below %s]\n", out.Files, faithful(q.Root))
 	} else if out.Truncated {
-		c.say("[there may be more: narrow the path, the glob or the pattern]\n")
+		c.printf("[there may be more: narrow the path, the glob or the pattern]\n")
 	}
 	return out, nil
 }
@@ -114,7 +114,7 @@ func checkQuery(q search.Query) error {
 }
 
 // search runs the guest's program inside.
-func (b *box) search(ctx context.Context, q search.Query, each func(search.Match)) (search.End, error) {
+func (b *agentSandbox) search(ctx context.Context, q search.Query, each func(search.Match)) (search.End, error) {
 	cmd := b.sb.CommandContext(ctx, guestProgram, q.Args()...)
 	cmd.Timeout = searchTime
 	cmd.Dir = "/"

@@ -70,7 +70,7 @@ func (w *view) addStates() {
 }
 
 func (w *view) snapshot(ctx context.Context, c *call, in snapshotIn) (snapshotOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return snapshotOut{}, err
 	}
@@ -78,12 +78,12 @@ func (w *view) snapshot(ctx context.Context, c *call, in snapshotIn) (snapshotOu
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	c.say("saved as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
+	c.printf("saved as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
 	return snapshotOut{Snapshot: snap.ID, Name: snap.Name, Bytes: snap.Bytes, Sandbox: b.sb.ID()}, nil
 }
 
 func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return rollbackOut{}, err
 	}
@@ -101,13 +101,13 @@ func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOu
 	if err != nil {
 		return rollbackOut{}, err
 	}
-	c.say("the sandbox is as it was at %s\n", first(in.Snapshot, out.Snapshot))
+	c.printf("the sandbox is as it was at %s\n", first(in.Snapshot, out.Snapshot))
 	return out, nil
 }
 
 // snapshotFor returns a snapshot for a sandbox. Tools that are bound to one sandbox may use only
 // its own snapshots: others contain files and memory of other sandboxes.
-func (w *view) snapshotFor(ctx context.Context, b *box, ref string) (api.Snapshot, error) {
+func (w *view) snapshotFor(ctx context.Context, b *agentSandbox, ref string) (api.Snapshot, error) {
 	snap, err := w.tenant.snapshot(ctx, ref)
 	if err == nil && w.Bound != "" && snap.Sandbox != b.sb.ID() {
 		return api.Snapshot{}, noSnapshot(ref)
@@ -130,7 +130,7 @@ func (d *Tenant) snapshot(ctx context.Context, ref string) (api.Snapshot, error)
 		return snap, err
 	}
 	d.mu.Lock()
-	_, known := d.boxes[snap.Sandbox]
+	_, known := d.sandboxes[snap.Sandbox]
 	d.mu.Unlock()
 	if !known {
 		return api.Snapshot{}, noSnapshot(ref)
@@ -139,7 +139,7 @@ func (d *Tenant) snapshot(ctx context.Context, ref string) (api.Snapshot, error)
 }
 
 func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return forkOut{}, err
 	}
@@ -156,11 +156,11 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	for _, sb := range copies {
 		w.tenant.adopt(sb)
 		out.Copies = append(out.Copies, sb.ID())
-		c.say("%s\n", sb.ID())
+		c.printf("%s\n", sb.ID())
 	}
 	if err != nil {
 		_, _, out.Failed, _ = explain(err)
-		c.say("[not all copies were created: %s]\n", inert(out.Failed))
+		c.printf("[not all copies were created: %s]\n", inert(out.Failed))
 	}
 	return out, nil
 }

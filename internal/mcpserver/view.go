@@ -103,9 +103,9 @@ func (d *Tenant) Server(v View) (*mcp.Server, error) {
 // schemas are shared by all servers, because creating them takes longer than a call.
 var schemas = sync.OnceValue(mcp.NewSchemaCache)
 
-// box returns the sandbox for a call: the endpoint's, the one that the call names, the session's,
-// or the default one.
-func (w *view) box(ctx context.Context, s *mcp.ServerSession, ref string) (*box, error) {
+// resolve returns the sandbox for a call: the endpoint's, the one that the call names, the
+// session's, or the default one.
+func (w *view) resolve(ctx context.Context, s *mcp.ServerSession, ref string) (*agentSandbox, error) {
 	if w.Bound == "" {
 		if ref == "" {
 			ref = w.choice(s)

@@ -63,7 +63,7 @@ func TestOnlyWithAKey(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]int{"key_invalid": 3, "host_refused": 2, "origin_refused": 1} {
-		hosttest.Eventually(t, "the record says "+code, func() bool { return len(p.turnedAway("", code)) == want })
+		hosttest.Eventually(t, "the record says "+code, func() bool { return len(p.refusedRequests("", code)) == want })
 	}
 	if got := p.post("/mcp", key, "2025-11-25", "", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("a", 9<<20)+`"}}`, nil); got == http.StatusOK {
 		t.Errorf("a message of 9 MiB: %d", got)

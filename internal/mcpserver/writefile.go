@@ -44,7 +44,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 	if err != nil {
 		return writeFileOut{}, err
 	}
-	b, err := c.box(ctx, in.Sandbox)
+	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
 		return writeFileOut{}, err
 	}
@@ -62,7 +62,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 		}
 	}
 	out := writeFileOut{Path: shown(name), Bytes: len(data), Created: statErr != nil, Sandbox: b.sb.ID()}
-	c.say("wrote %s, %d bytes\n", out.Path, out.Bytes)
+	c.printf("wrote %s, %d bytes\n", out.Path, out.Bytes)
 	return out, nil
 }
 

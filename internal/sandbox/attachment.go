@@ -43,9 +43,9 @@ type Attachment struct {
 
 // Link is the sandbox's end of its network attachment.
 type Link struct {
-	// Box is the sandbox's end. The caller closes it. It is nil if the caller passed the gateway's
+	// End is the sandbox's end. The caller closes it. It is nil if the caller passed the gateway's
 	// end.
-	Box *os.File
+	End *os.File
 	// Files and Env make the programs inside trust the gateway's certificates and use its name
 	// server.
 	Files []guest.File
@@ -70,15 +70,15 @@ type Sealed interface {
 	Drop(ctx context.Context, sandbox, but string) error
 }
 
-// Questions are the approval requests of sandboxes.
-type Questions interface {
+// ApprovalRequests are the approval requests of sandboxes.
+type ApprovalRequests interface {
 	// Retire ends the open questions of a sandbox except those of the policy keep; "" ends all.
 	Retire(ctx context.Context, sandbox, keep, reason string) error
-	egress.Asker
+	egress.Approver
 }
 
-// Wanted is a request to let a running sandbox reach a host.
-type Wanted struct {
+// HostRequest is a request to let a running sandbox reach a host.
+type HostRequest struct {
 	Host   string
 	Port   int
 	Reason string // text of the requesting program, not verified

@@ -130,7 +130,7 @@ type Journal interface {
 // Store is everything that the Service stores.
 type Store interface {
 	Rows
-	Claims
+	WarmRows
 	Listing
 	Journal
 	SnapshotRows

@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// Mask holds the redactors of one sandbox's output. It changes while streams are open, so code that
-// holds one calls it again for each piece. The nil Mask redacts nothing.
-type Mask struct {
+// Redactor holds the redactors of one sandbox's output. It changes while streams are open, so code
+// that holds one calls it again for each piece. The nil Redactor redacts nothing.
+type Redactor struct {
 	now atomic.Pointer[redactors]
 
 	mu       sync.Mutex
@@ -23,23 +23,23 @@ type Mask struct {
 // shows a value.
 type redactors struct{ text, bytes, record *redact.Redactor }
 
-// MaskOptions configure what a Mask redacts beside the values.
-type MaskOptions struct {
+// RedactorOptions configure what a Redactor redacts beside the values.
+type RedactorOptions struct {
 	// Outputs redacts values in output.
 	Outputs bool
 	// Patterns also redacts text that looks like a known kind of token in the output of programs.
 	Patterns bool
 }
 
-// NewMask makes a Mask.
-func NewMask(values []redact.Value, o MaskOptions) (*Mask, error) {
-	m := &Mask{}
+// NewRedactor returns a Redactor.
+func NewRedactor(values []redact.Value, o RedactorOptions) (*Redactor, error) {
+	m := &Redactor{}
 	return m, m.Add(values, o)
 }
 
 // Text redacts values and patterns in the output of programs, and shows the secret's name instead.
 // Nil redacts nothing.
-func (m *Mask) Text() *redact.Redactor {
+func (m *Redactor) Text() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (m *Mask) Text() *redact.Redactor {
 // Bytes redacts values in all other data, where lengths must stay. It does not look for patterns:
 // text that only looks like a token may be a part of a file whose hash is checked. Nil redacts
 // nothing.
-func (m *Mask) Bytes() *redact.Redactor {
+func (m *Redactor) Bytes() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
@@ -58,40 +58,40 @@ func (m *Mask) Bytes() *redact.Redactor {
 
 // Record redacts values and patterns in audit entries, including values that the policy shows in
 // outputs. Nil redacts nothing.
-func (m *Mask) Record() *redact.Redactor {
+func (m *Redactor) Record() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
 	return m.now.Load().record
 }
 
-// maxMasked limits the number of values of one sandbox, because each change builds their tables
+// maxRedacted limits the number of values of one sandbox, because each change builds their tables
 // again. Above it the oldest unused values are dropped first.
-const maxMasked = 256
+const maxRedacted = 256
 
 // Add adds values to redact.
-func (m *Mask) Add(values []redact.Value, o MaskOptions) error {
+func (m *Redactor) Add(values []redact.Value, o RedactorOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := slices.Clone(values)
 	for _, old := range m.values {
 		known := slices.ContainsFunc(values, func(v redact.Value) bool { return string(v.Data) == string(old.Data) })
-		if !known && len(all) < maxMasked {
+		if !known && len(all) < maxRedacted {
 			all = append(all, old)
 		}
 	}
-	return m.set(all, MaskOptions{Outputs: o.Outputs || m.outputs, Patterns: o.Patterns || m.patterns})
+	return m.set(all, RedactorOptions{Outputs: o.Outputs || m.outputs, Patterns: o.Patterns || m.patterns})
 }
 
 // Settle stops redacting what the options do not include any more.
-func (m *Mask) Settle(o MaskOptions) error {
+func (m *Redactor) Settle(o RedactorOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.set(m.values, o)
 }
 
 // set must be called with m.mu held.
-func (m *Mask) set(values []redact.Value, o MaskOptions) error {
+func (m *Redactor) set(values []redact.Value, o RedactorOptions) error {
 	next := &redactors{}
 	shown := values
 	if !o.Outputs {

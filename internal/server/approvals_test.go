@@ -20,7 +20,7 @@ func (s *running) ask(box string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
-	a, err := s.d.Approvals.Ask(ctx, egress.Question{
+	a, err := s.d.Approvals.Ask(ctx, egress.ApprovalRequest{
 		Sandbox: box, Kind: egress.AskHost, Summary: "reach a.example.com", Rule: "network.unlisted", Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443"},
 	})

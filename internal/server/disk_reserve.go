@@ -7,13 +7,13 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// roomEvery is how often a server restores its reserved disk space.
-const roomEvery = time.Minute
+// reserveEvery is how often a server restores its reserved disk space.
+const reserveEvery = time.Minute
 
-// keepRoom reserves disk space for the database, so that sandboxes can be removed after one of them
-// has filled the disk. An error is only logged: on a full disk a server is started to remove
+// keepReserve reserves disk space for the database, so that sandboxes can be removed after one of
+// them has filled the disk. An error is only logged: on a full disk a server is started to remove
 // sandboxes.
-func (d *Server) keepRoom(ctx context.Context) {
+func (d *Server) keepReserve(ctx context.Context) {
 	if d.lock == nil {
 		return
 	}
@@ -23,5 +23,5 @@ func (d *Server) keepRoom(ctx context.Context) {
 		}
 	}
 	keep(ctx)
-	d.roomy = ticker.Every(context.WithoutCancel(ctx), roomEvery, keep)
+	d.roomy = ticker.Every(context.WithoutCancel(ctx), reserveEvery, keep)
 }

@@ -26,7 +26,7 @@ type egressGateway struct {
 	// connect is gateway.Connect, or a test's own.
 	connect func(ctx context.Context, stateDir string, o gateway.Options) (*gateway.Client, error)
 
-	asker egress.Asker
+	asker egress.Approver
 
 	mu     sync.Mutex
 	lost   func(context.Context) // called after the process has died
@@ -100,7 +100,7 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	if err != nil {
 		return sandbox.Link{}, err
 	}
-	link := sandbox.Link{Box: box}
+	link := sandbox.Link{End: box}
 	if link.Files, link.Env, err = trusting(certificate); err != nil {
 		if box != nil {
 			err = errors.Join(err, box.Close())

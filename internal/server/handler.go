@@ -136,17 +136,17 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the local
-// socket, or the holder of a key.
+// authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the
+// local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
-	who, err := d.whoAsks(r)
+	who, err := d.principalOf(r)
 	if err == nil {
-		noteWho(r.Context(), who)
+		notePrincipal(r.Context(), who)
 	}
 	return who, err
 }
 
-func (d *Server) whoAsks(r *http.Request) (sandbox.Principal, error) {
+func (d *Server) principalOf(r *http.Request) (sandbox.Principal, error) {
 	if who, ok := known(r.Context()); ok {
 		return who, nil
 	}

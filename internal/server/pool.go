@@ -12,9 +12,9 @@ import (
 // interpreterTemplate is the name of the host's template in requests of E2B's code interpreter.
 const interpreterTemplate = "code-interpreter-v1"
 
-// rehearseAfter is when a warm sandbox has freed the memory that only its start needed. Its
+// warmUpAfter is when a warm sandbox has freed the memory that only its start needed. Its
 // processes do so two seconds after they have started.
-const rehearseAfter = 3 * time.Second
+const warmUpAfter = 3 * time.Second
 
 // Pool configures the warm pool of a running server.
 type Pool struct {
@@ -28,7 +28,7 @@ func (d *Server) startPool() error {
 		return nil
 	}
 	o := warmpool.Options{
-		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: rehearseAfter,
+		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: warmUpAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2b.Usual("base") },

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// whoKey holds a place in which authenticate stores the caller, so that the entry about a refused
-// request can name it.
-type whoKey struct{}
+// principalKey holds a place in which authenticate stores the caller, so that the entry about a
+// refused request can name it.
+type principalKey struct{}
 
 // answer is a response that remembers its status.
 type answer struct {
@@ -51,12 +51,12 @@ func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http
 			d.Service.Refused(who.Actor(), r.Method+" "+r.URL.Path, code)
 		}
 	}()
-	serve(a, r.WithContext(context.WithValue(r.Context(), whoKey{}, &who)))
+	serve(a, r.WithContext(context.WithValue(r.Context(), principalKey{}, &who)))
 }
 
-// noteWho stores the caller for watched.
-func noteWho(ctx context.Context, who sandbox.Principal) {
-	if place, ok := ctx.Value(whoKey{}).(*sandbox.Principal); ok {
+// notePrincipal stores the caller for watched.
+func notePrincipal(ctx context.Context, who sandbox.Principal) {
+	if place, ok := ctx.Value(principalKey{}).(*sandbox.Principal); ok {
 		*place = who
 	}
 }

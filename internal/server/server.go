@@ -138,7 +138,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if err := d.openRecord(); err != nil {
 		return nil, err
 	}
-	d.keepRoom(ctx)
+	d.keepReserve(ctx)
 	d.serverEntry(ctx, audit.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
 	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
@@ -194,7 +194,7 @@ func (d *Server) openService() error {
 	if o.Library != nil {
 		o.Library.Protect(d.Service.Programs)
 	}
-	d.gateway.onLoss(d.Service.Relink)
+	d.gateway.onLoss(d.Service.Reconnect)
 	return nil
 }
 

@@ -14,7 +14,7 @@ type attack struct {
 	// the users inside who try it; nil for an attack from outside
 	users   []string
 	options []crannog.CreateOption
-	run     func(t *testing.T, b *box)
+	run     func(t *testing.T, b *testSandbox)
 }
 
 // both tries an attack as the sandbox's ordinary user and as its root.
@@ -33,7 +33,7 @@ func TestAbuse(t *testing.T) {
 	) {
 		for _, user := range attack.users {
 			t.Run(attack.name+"/"+user, func(t *testing.T) {
-				b := a.box(t, user, attack.options...)
+				b := a.newSandbox(t, user, attack.options...)
 				judge := a.observe(t)
 				attack.run(t, b)
 				judge()
@@ -43,7 +43,7 @@ func TestAbuse(t *testing.T) {
 	}
 	for _, attack := range slices.Concat(connectionAttacks, clientAttacks, requestAttacks, strangerAttacks) {
 		t.Run(attack.name, func(t *testing.T) {
-			b := a.box(t, "", attack.options...)
+			b := a.newSandbox(t, "", attack.options...)
 			before := len(hosttest.Descriptors(t, a.PID()))
 			judge := a.observe(t)
 			attack.run(t, b)

@@ -86,15 +86,15 @@ func (a *arena) create(t *testing.T, options ...crannog.CreateOption) *crannog.S
 	return sb
 }
 
-// box is the sandbox of one attack, used as one of its users.
-type box struct {
+// testSandbox is the sandbox of one attack, used as one of its users.
+type testSandbox struct {
 	*crannog.Sandbox
 	arena *arena
 	user  string
 }
 
-// box creates a sandbox that ends with the test, whatever the attack did to it.
-func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) *box {
+// newSandbox creates a sandbox that ends with the test, whatever the attack did to it.
+func (a *arena) newSandbox(t *testing.T, user string, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	sb := a.create(t, options...)
 	t.Cleanup(func() {
@@ -105,18 +105,18 @@ func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) 
 			t.Errorf("remove the attacked sandbox: %v", err)
 		}
 	})
-	return &box{Sandbox: sb, arena: a, user: user}
+	return &testSandbox{Sandbox: sb, arena: a, user: user}
 }
 
 // exec runs a shell line within a time limit, which is scaled by the speed of the machine, and
 // returns how it ended.
-func (b *box) exec(t *testing.T, limit time.Duration, line string) (api.ExecResult, error) {
+func (b *testSandbox) exec(t *testing.T, limit time.Duration, line string) (api.ExecResult, error) {
 	t.Helper()
 	return b.Exec(t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
 }
 
 // sh runs a shell line that must succeed.
-func (b *box) sh(t *testing.T, line string) string {
+func (b *testSandbox) sh(t *testing.T, line string) string {
 	t.Helper()
 	res, err := b.exec(t, 30*time.Second, line)
 	if err != nil || res.ExitCode != 0 {
@@ -126,13 +126,13 @@ func (b *box) sh(t *testing.T, line string) string {
 }
 
 // python runs a program within a time limit, scaled in the same way.
-func (b *box) python(t *testing.T, limit time.Duration, text string) (api.ExecResult, error) {
+func (b *testSandbox) python(t *testing.T, limit time.Duration, text string) (api.ExecResult, error) {
 	t.Helper()
 	return b.Exec(t.Context(), api.Exec{Cmd: []string{"python3", "-c", text}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
 }
 
 // number runs a program that prints a number.
-func (b *box) number(t *testing.T, limit time.Duration, text string) int {
+func (b *testSandbox) number(t *testing.T, limit time.Duration, text string) int {
 	t.Helper()
 	res, err := b.python(t, limit, text)
 	n, bad := strconv.Atoi(strings.TrimSpace(res.Stdout))

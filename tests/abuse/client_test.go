@@ -20,14 +20,14 @@ var clientAttacks = []attack{
 }
 
 // inside is the head of a raw request to a sandbox's guest.
-func (b *box) inside(method, path string) string {
+func (b *testSandbox) inside(method, path string) string {
 	info := b.Info()
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\nX-Access-Token: %s\r\n",
 		method, path, info.ID, info.AccessToken)
 }
 
 // stream is a raw request that opens a stream of the guest.
-func (b *box) stream(path, message string) string {
+func (b *testSandbox) stream(path, message string) string {
 	var frame bytes.Buffer
 	frame.WriteByte(0)
 	_ = binary.Write(&frame, binary.BigEndian, uint32(len(message))) // a buffer accepts everything
@@ -37,12 +37,12 @@ func (b *box) stream(path, message string) string {
 }
 
 // shell is the stream of a command.
-func (b *box) shell(line string) string {
+func (b *testSandbox) shell(line string) string {
 	return b.stream("/process.Process/Start", fmt.Sprintf(`{"process":{"cmd":"sh","args":["-c",%q]},"stdin":false}`, line))
 }
 
 // vanish closes connections in the middle of everything that takes time.
-func vanish(t *testing.T, b *box) {
+func vanish(t *testing.T, b *testSandbox) {
 	b.sh(t, "truncate -s 1G /tmp/large; mkdir -p /tmp/watched")
 	half := strings.Repeat("x", 100_000)
 	for name, text := range map[string]string{
@@ -85,7 +85,7 @@ func vanish(t *testing.T, b *box) {
 
 // deaf starts commands that print without end and reads none of it: the buffered output is limited,
 // and the commands wait.
-func deaf(t *testing.T, b *box) {
+func deaf(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for range 20 {
 		conns = append(conns, b.arena.send(t, b.shell("exec yes "+base64.StdEncoding.EncodeToString(make([]byte, 300)))))

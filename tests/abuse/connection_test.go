@@ -90,7 +90,7 @@ func letsGo(t *testing.T, conns []*net.TCPConn) {
 }
 
 // halfOpen opens connections that send nothing, or never end a request.
-func halfOpen(t *testing.T, b *box) {
+func halfOpen(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for i := range 500 {
 		switch i % 4 {
@@ -124,7 +124,7 @@ func halfOpen(t *testing.T, b *box) {
 
 // slowBodies announces a body on every listener, without a valid key or token, and does not send
 // it.
-func slowBodies(t *testing.T, b *box) {
+func slowBodies(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for _, head := range []string{
 		"POST /sandboxes HTTP/1.1\r\nHost: x\r\n",

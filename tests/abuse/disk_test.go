@@ -24,7 +24,7 @@ var diskAttacks = []attack{
 }
 
 // fillDisk writes up to the limit; files below it are kept.
-func fillDisk(t *testing.T, b *box) {
+func fillDisk(t *testing.T, b *testSandbox) {
 	b.sh(t, "head -c 16777216 /dev/zero > /tmp/control")
 	res, err := b.exec(t, 30*time.Second, "head -c 1G /dev/zero > /tmp/fill")
 	if err != nil || res.Hit != api.HitDiskFull {
@@ -38,7 +38,7 @@ func fillDisk(t *testing.T, b *box) {
 }
 
 // sparse creates a file that is larger than any disk and has only holes.
-func sparse(t *testing.T, b *box) {
+func sparse(t *testing.T, b *testSandbox) {
 	b.sh(t, "truncate -s 1T /tmp/sparse")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path=/tmp/sparse", nil)
 	if err != nil {
@@ -69,7 +69,7 @@ func sparse(t *testing.T, b *box) {
 }
 
 // deep nests directories as deep as a path allows, and deeper.
-func deep(t *testing.T, b *box) {
+func deep(t *testing.T, b *testSandbox) {
 	const depth = 2000
 	res, err := b.python(t, 30*time.Second, fmt.Sprintf(`
 import os
@@ -106,7 +106,7 @@ const (
 )
 
 // gzipBomb uploads a few megabytes that unpack to a hundred times the disk.
-func gzipBomb(t *testing.T, b *box) {
+func gzipBomb(t *testing.T, b *testSandbox) {
 	var part bytes.Buffer
 	w := gzip.NewWriter(&part)
 	if _, err := io.CopyN(w, zeros{}, bombPart); err != nil {
@@ -146,7 +146,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // upload sends a compressed file and returns the answer without its body.
-func (b *box) upload(t *testing.T, path string, body io.Reader) *http.Response {
+func (b *testSandbox) upload(t *testing.T, path string, body io.Reader) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.arena.URL+"/files?path="+path, body)
 	if err != nil {
@@ -167,7 +167,7 @@ func (b *box) upload(t *testing.T, path string, body io.Reader) *http.Response {
 }
 
 // address addresses a request to the sandbox's guest.
-func (b *box) address(r *http.Request) {
+func (b *testSandbox) address(r *http.Request) {
 	info := b.Info()
 	r.Header.Set("E2b-Sandbox-Id", info.ID)
 	r.Header.Set("E2b-Sandbox-Port", "49983")

@@ -19,7 +19,7 @@ var linkAttacks = []attack{
 
 // racingLinks replaces the target of a link a hundred thousand times, with a directory of the host
 // among the targets, while files are transferred in and out through the link.
-func racingLinks(t *testing.T, b *box) {
+func racingLinks(t *testing.T, b *testSandbox) {
 	const canary = "the host's own"
 	outside := t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "f"), []byte(canary), 0o600); err != nil {
@@ -82,7 +82,7 @@ print('raced')`, outside))
 }
 
 // download reads a file through the server.
-func (b *box) download(t *testing.T, path string) ([]byte, int) {
+func (b *testSandbox) download(t *testing.T, path string) ([]byte, int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path="+path, nil)
 	if err != nil {

@@ -22,7 +22,7 @@ var memoryAttacks = []attack{
 }
 
 // balloon maps memory and touches every page of it.
-func balloon(t *testing.T, b *box) {
+func balloon(t *testing.T, b *testSandbox) {
 	const touch = "import mmap\nm = mmap.mmap(-1, %d << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('held')"
 	if res, err := b.python(t, 20*time.Second, fmt.Sprintf(touch, 64)); err != nil || res.Stdout != "held\n" {
 		t.Errorf("control: %v %+v", err, res)
@@ -35,7 +35,7 @@ func balloon(t *testing.T, b *box) {
 }
 
 // diesOf waits until the sandbox is known to have stopped for a reason.
-func diesOf(t *testing.T, b *box, reason string) {
+func diesOf(t *testing.T, b *testSandbox, reason string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
 		info, err := b.Refresh(t.Context())
@@ -59,7 +59,7 @@ func ends(res api.ExecResult, err error, refusal string) bool {
 }
 
 // fillSharedMemory writes to /dev/shm, which counts as memory and not as disk.
-func fillSharedMemory(t *testing.T, b *box) {
+func fillSharedMemory(t *testing.T, b *testSandbox) {
 	var before, after unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &before); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func fillSharedMemory(t *testing.T, b *box) {
 
 // manyFiles creates empty files until that fails, or for a time. They cost the sandbox's own memory
 // and not another sandbox's.
-func manyFiles(t *testing.T, b *box) {
+func manyFiles(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 8*time.Second, `
 import os
 os.makedirs("/tmp/many")
@@ -97,7 +97,7 @@ while True:
 const listed = 20_000
 
 // largeListing creates many files and lists them.
-func largeListing(t *testing.T, b *box) {
+func largeListing(t *testing.T, b *testSandbox) {
 	text := fmt.Sprintf(`
 import os
 os.makedirs("/tmp/listed")

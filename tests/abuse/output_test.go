@@ -19,7 +19,7 @@ var outputAttacks = []attack{
 }
 
 // endlessOutput prints for as long as it may, to each stream and without line ends.
-func endlessOutput(t *testing.T, b *box) {
+func endlessOutput(t *testing.T, b *testSandbox) {
 	for _, line := range []string{"exec yes", "exec yes >&2", "exec cat /dev/zero", "yes & exec yes >&2"} {
 		res, err := b.exec(t, 4*time.Second, line)
 		kept := int64(len(res.Stdout) + len(res.Stderr))
@@ -35,7 +35,7 @@ type counter struct{ n int64 }
 func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
 
 // longLine sends one line of a gibibyte through the server to a client that reads all of it.
-func longLine(t *testing.T, b *box) {
+func longLine(t *testing.T, b *testSandbox) {
 	const size = 1 << 30
 	var got counter
 	began := time.Now()
@@ -49,7 +49,7 @@ func longLine(t *testing.T, b *box) {
 
 // escapes sets the terminal's title, its clipboard and its colours. A person who runs a program
 // gets its output unchanged; a program that requests JSON gets text without terminal controls.
-func escapes(t *testing.T, b *box) {
+func escapes(t *testing.T, b *testSandbox) {
 	const hostile = "\x1b]0;title\x07\x1b]52;c;Y21k\x07\x1b[2J\x1b[31m\x9b5n\x08\r"
 	args := []string{"--state", b.arena.State, "exec"}
 	inside := []string{b.ID(), "--", "printf", `\033]0;title\007\033]52;c;Y21k\007\033[2J\033[31m\2335n\010\r`}

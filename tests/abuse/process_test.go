@@ -30,29 +30,29 @@ func limits(change func(*api.Limits)) []crannog.CreateOption {
 
 // forkBomb uses all processes. The sandbox may be unusable then; it can be removed, which its end
 // checks.
-func forkBomb(t *testing.T, b *box) {
+func forkBomb(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")
 	t.Logf("%v exit %d %q hit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
 }
 
 // forks counts how many processes there can be. A sandbox with a higher limit shows that the limit
 // is what stops them.
-func forks(t *testing.T, b *box) {
-	most := func(b *box) int {
+func forks(t *testing.T, b *testSandbox) {
+	most := func(b *testSandbox) int {
 		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
 		return b.number(t, 30*time.Second, text)
 	}
 	if n := most(b); n > int(small.PIDs) || n < 10 {
 		t.Errorf("%d processes beside a limit of %d", n, small.PIDs)
 	}
-	control := b.arena.box(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
+	control := b.arena.newSandbox(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
 	if n := most(control); n <= int(small.PIDs) || n > 100 {
 		t.Errorf("control: %d processes beside a limit of 100", n)
 	}
 }
 
 // threads does the same with threads, which count as processes.
-func threads(t *testing.T, b *box) {
+func threads(t *testing.T, b *testSandbox) {
 	text := strings.Replace(countProcesses, "START", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", 1)
 	if n := b.number(t, 30*time.Second, text); n > int(small.PIDs) || n < 10 {
 		t.Errorf("%d threads beside a limit of %d", n, small.PIDs)
@@ -77,7 +77,7 @@ os._exit(0)
 
 // orphans leaves a thousand children to the first process, which must reap
 // every one.
-func orphans(t *testing.T, b *box) {
+func orphans(t *testing.T, b *testSandbox) {
 	b.sh(t, "i=0; while [ $i -lt 1000 ]; do (true & true & true &); i=$((i+3)); done")
 	hosttest.EventuallyNoError(t, func() error {
 		if left := b.sh(t, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"); left != "0" {
@@ -88,7 +88,7 @@ func orphans(t *testing.T, b *box) {
 }
 
 // spin uses the processor beyond the command's time limit.
-func spin(t *testing.T, b *box) {
+func spin(t *testing.T, b *testSandbox) {
 	began := time.Now()
 	res, err := b.python(t, time.Second, "while True: pass")
 	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
@@ -102,7 +102,7 @@ func spin(t *testing.T, b *box) {
 }
 
 // ignoredSignal does not end when asked to.
-func ignoredSignal(t *testing.T, b *box) {
+func ignoredSignal(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, time.Second, "trap '' TERM INT HUP QUIT; while :; do sleep 0.1; done")
 	if err != nil || res.Hit != api.HitTimeout {
 		t.Errorf("%v %+v", err, res)
@@ -117,7 +117,7 @@ func ignoredSignal(t *testing.T, b *box) {
 
 // daemon leaves its parent and its session. It may run as long as the sandbox does;
 // servetest.NothingLeft looks for it afterwards.
-func daemon(t *testing.T, b *box) {
+func daemon(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 30*time.Second, `
 import os, time
 if os.fork() == 0:

@@ -20,7 +20,7 @@ var requestAttacks = []attack{
 
 // malformed sends what no client should, to both listeners. The answer must be a refusal; 500 would
 // be an internal error.
-func malformed(t *testing.T, b *box) {
+func malformed(t *testing.T, b *testSandbox) {
 	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n", b.arena.Key)
 	body := func(text string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text) }
 	var requests []string
@@ -67,7 +67,7 @@ func malformed(t *testing.T, b *box) {
 }
 
 // hostileNames uses every name that Linux accepts, and some that it does not.
-func hostileNames(t *testing.T, b *box) {
+func hostileNames(t *testing.T, b *testSandbox) {
 	files := b.FS().WithContext(t.Context())
 	names := []string{
 		"-rf", ".hidden", "...", "two\nlines", "\x1b]0;title\x07", "sp ace", `back\slash`, `"quoted"`, "$(id)", "%2e%2e%2f",
@@ -116,7 +116,7 @@ var climbs = []string{
 
 // traversal requests a file of the host in every field that takes a path or an ID. It sends raw
 // requests, because clients clean the paths that they send.
-func traversal(t *testing.T, b *box) {
+func traversal(t *testing.T, b *testSandbox) {
 	const secret = "the host's own"
 	file := filepath.Join(t.TempDir(), "canary")
 	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {

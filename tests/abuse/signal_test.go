@@ -24,7 +24,7 @@ var signalAttacks = []attack{
 }
 
 // killEverybody ends every process that it may. The guest is the first process, which that spares.
-func killEverybody(t *testing.T, b *box) {
+func killEverybody(t *testing.T, b *testSandbox) {
 	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
 	res, err := b.exec(t, 20*time.Second, "kill -9 -1; sleep 1")
 	t.Logf("%v %+v", err, res)
@@ -36,7 +36,7 @@ func killEverybody(t *testing.T, b *box) {
 
 // killFirst signals the guest. An ordinary user may not; root may end its own sandbox and no other
 // one.
-func killFirst(t *testing.T, b *box) {
+func killFirst(t *testing.T, b *testSandbox) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
 		hosttest.EventuallyNoError(t, func() error {
@@ -55,7 +55,7 @@ func killFirst(t *testing.T, b *box) {
 
 // stopFirst freezes the guest, which enforces the time limits. The command ends all the same, and
 // removing the sandbox needs no help from inside.
-func stopFirst(t *testing.T, b *box) {
+func stopFirst(t *testing.T, b *testSandbox) {
 	began := time.Now()
 	res, err := b.exec(t, time.Second, "kill -STOP 1; sleep 600")
 	if err == nil && res.Hit == api.HitTimeout {
@@ -71,7 +71,7 @@ func stopFirst(t *testing.T, b *box) {
 
 // descriptors opens files until that fails, in one process and in many. Files of the host stay open
 // outside too.
-func descriptors(t *testing.T, b *box) {
+func descriptors(t *testing.T, b *testSandbox) {
 	n := b.number(t, 30*time.Second, `
 import os, subprocess
 held = []
@@ -108,7 +108,7 @@ os.killpg(0, 9)
 }
 
 // clock tries to set the time, with every system call for it.
-func clock(t *testing.T, b *box) {
+func clock(t *testing.T, b *testSandbox) {
 	before := time.Now()
 	res, err := b.python(t, 30*time.Second, `
 import ctypes, os, time
@@ -151,7 +151,7 @@ print(time.time())
 }
 
 // inotify takes all the watches it can get. The host's own stay free.
-func inotify(t *testing.T, b *box) {
+func inotify(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 10*time.Second, `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)

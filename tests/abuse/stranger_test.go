@@ -22,7 +22,7 @@ var strangerAttacks = []attack{
 var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 
 // strangers have no key or a wrong one. Existing and missing things must look the same to them.
-func strangers(t *testing.T, b *box) {
+func strangers(t *testing.T, b *testSandbox) {
 	nobody := strings.Repeat("a", len(b.ID()))
 	for _, header := range []string{
 		"", "X-Api-Key: \r\n", "X-Api-Key: " + strings.Repeat("0", 44) + "\r\n", "Authorization: Bearer x\r\n",
@@ -50,7 +50,7 @@ func strangers(t *testing.T, b *box) {
 }
 
 // anotherKey is a client with a valid key and no right to the sandbox.
-func anotherKey(t *testing.T, b *box) {
+func anotherKey(t *testing.T, b *testSandbox) {
 	made, err := b.arena.Local(t).NewKey(t.Context(), "other")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func anotherKey(t *testing.T, b *box) {
 }
 
 // signedAddresses are signed URLs that are used for something else.
-func signedAddresses(t *testing.T, b *box) {
+func signedAddresses(t *testing.T, b *testSandbox) {
 	b.sh(t, "echo mine > /tmp/signed; echo mine > /tmp/other")
 	token := b.Info().AccessToken
 	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
@@ -101,7 +101,7 @@ func signedAddresses(t *testing.T, b *box) {
 	if got := get("GET", "/tmp/signed", good, later, ""); got != http.StatusOK {
 		t.Fatalf("control: %d", got)
 	}
-	second := b.arena.box(t, "")
+	second := b.arena.newSandbox(t, "")
 	second.sh(t, "echo theirs > /tmp/signed")
 	elsewhere := fmt.Sprintf("E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n", second.ID())
 	for name, got := range map[string]int{

@@ -74,7 +74,7 @@ func n10NamesOfForbiddenAddresses(t *testing.T, a *arena) {
 		// Private ranges are allowed; our own addresses stay denied.
 		hosts = append(hosts, "    - {host: "+name+", ports: [443, 80], cidrs: [10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 'fc00::/7'], rules: [{methods: [GET], do: allow}]}\n")
 	}
-	b := a.box(t, "network:\n  unlisted: deny\n  hosts:\n    - {host: api.n10.test, rules: [{methods: [GET], do: allow}]}\n"+
+	b := a.newSandbox(t, "network:\n  unlisted: deny\n  hosts:\n    - {host: api.n10.test, rules: [{methods: [GET], do: allow}]}\n"+
 		"    - {host: db.n10.test, cidrs: [10.20.0.0/24], rules: [{methods: [GET], do: allow}]}\n"+strings.Join(hosts, ""))
 	before := a.dials("")
 	got := b.python(fmt.Sprintf(`
@@ -126,7 +126,7 @@ func n11Rebinding(t *testing.T, a *arena) {
 			reached <- struct{}{}
 		}
 	}()
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n11.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n11.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	good, bad := []string{api.address}, []string{"127.0.0.1"}
 	a.resolvesInTurn("api.n11.test", good, bad, good, bad)
 	b.wants(b.python(`
@@ -152,7 +152,7 @@ func TestN16HostParsers(t *testing.T) {
 func n16HostParsers(t *testing.T, a *arena) {
 	good, evil := a.web(t, 443, nil, "api.n16.test"), a.web(t, 443, nil, "evil.n16.test")
 	a.web(t, 443, nil, "xn--pi-7kc.n16.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n16.test, rules: [{methods: [GET], do: allow}]}, {host: '*.ok.n16.test', rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n16.test, rules: [{methods: [GET], do: allow}]}, {host: '*.ok.n16.test', rules: [{methods: [GET], do: allow}]}]}\n")
 	targets := []string{
 		"evil.n16.test\x00.ok.n16.test", "evil.n16.test%00.ok.n16.test", "evil.n16.test#.ok.n16.test", "evil.n16.test/.ok.n16.test", "evil.n16.test?.ok.n16.test",
 		"x@api.n16.test@evil.n16.test", "api.n16.test@evil.n16.test", "api.n16.test:443@evil.n16.test", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]",
@@ -201,7 +201,7 @@ func TestN18IPv6(t *testing.T) {
 
 func n18IPv6(t *testing.T, a *arena) {
 	a.web(t, 443, nil, "api.n18.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n18.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n18.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	for _, user := range []string{"user", "root"} {
 		got := b.pythonAs(user, `
 def six(address, port):

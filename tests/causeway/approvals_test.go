@@ -38,7 +38,7 @@ def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5 * SLO
 `
 
 // pending waits for the one open question of a sandbox.
-func (b *box) pending() api.Approval {
+func (b *testSandbox) pending() api.Approval {
 	b.t.Helper()
 	var found api.Approval
 	hosttest.Eventually(b.t, "a question", func() bool {
@@ -60,7 +60,7 @@ func TestA1ApprovedAndSentAnother(t *testing.T) {
 	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a1.test")
-	b := a.box(t, asking("api.a1.test", ""))
+	b := a.newSandbox(t, asking("api.a1.test", ""))
 	if got := b.line(send + "print(send('api.a1.test'))"); got != "waits" {
 		t.Fatalf("unasked: %s", got)
 	}
@@ -92,7 +92,7 @@ func TestA1ApprovedAndRotated(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a1r.test")
 	a.seal(t, "A1R", canary)
-	b := a.box(t, asking("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
+	b := a.newSandbox(t, asking("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
 	ask := send + "print(send('api.a1r.test'))"
 	b.wants(b.python(ask), "waits")
 	first := b.pending()
@@ -119,7 +119,7 @@ func TestA2SpentOnce(t *testing.T) {
 	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.a2.test")
-	b := a.box(t, asking("api.a2.test", ""))
+	b := a.newSandbox(t, asking("api.a2.test", ""))
 	if got := b.line(send + "print(send('api.a2.test'))"); got != "waits" {
 		t.Fatalf("unasked: %s", got)
 	}
@@ -172,7 +172,7 @@ func TestA3ApprovesItself(t *testing.T) {
 	t.Parallel()
 	a, s, _ := serving(t)
 	up := a.web(t, 443, nil, "api.a3.test")
-	b := a.box(t, asking("api.a3.test", ""))
+	b := a.newSandbox(t, asking("api.a3.test", ""))
 	if got := b.line(send + "print(send('api.a3.test'))"); got != "waits" {
 		t.Fatalf("unasked: %s", got)
 	}
@@ -224,7 +224,7 @@ func TestA4PromptSpoofing(t *testing.T) {
 	t.Parallel()
 	a := theArena(t)
 	a.web(t, 443, nil, "api.a4.test")
-	b := a.box(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
+	b := a.newSandbox(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
 	b.python(send + `
 send('api.a4.test', '/a%E2%80%AEb%1b%5b2Jc%0aapproved', 'x' * (1 << 20))
 send('api.a4.test', '/x', extra='Accept: \x1b[31mred\r\nX-Note: \xe2\x80\xae\r\n')
@@ -274,7 +274,7 @@ func TestA5TimeAndRestart(t *testing.T) {
 	t.Parallel()
 	a, s, path := serving(t)
 	up := a.web(t, 443, nil, "api.a5.test", "late.a5.test")
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny

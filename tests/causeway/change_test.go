@@ -49,7 +49,7 @@ network:
   hosts:
     - {host: kept.n21.test, rules: [{methods: [GET], do: allow}]}
 `
-	b := a.box(t, rules+`
+	b := a.newSandbox(t, rules+`
     - {host: api.n21.test, websocket: allow, rules: [{methods: [GET], do: allow}]}
     - {host: pass.n21.test, rules: [{do: allow}]}
     - {host: db.n21.test, ports: [5432], tunnel: true, rules: [{do: allow}]}

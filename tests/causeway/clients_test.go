@@ -26,7 +26,7 @@ var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.
 
 // mirrored creates a sandbox that reaches the real registries, through a gateway without a test's
 // world.
-func mirrored(t *testing.T) *box {
+func mirrored(t *testing.T) *testSandbox {
 	t.Helper()
 	a := &arena{world: &world{}, state: hosttest.ShortDir(t)}
 	var err error
@@ -61,7 +61,7 @@ func mirrored(t *testing.T) *box {
 	}
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 3<<29, 1<<30, 1800
-	return a.boxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
+	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
 }
 
 // retry tries up to three times, because other people's servers sometimes do not answer.
@@ -155,7 +155,7 @@ func TestLibraries(t *testing.T) {
 	a := theArena(t)
 	up, quiet := a.web(t, 443, chatting, "api.lib.test"), a.web(t, 443, chatting, "quiet.lib.test")
 	bare, _ := forge(t, a, "git.lib.test")
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny

@@ -67,7 +67,7 @@ type copiesTest struct {
 
 // stands checks that a sandbox has its own attachment, on which a value is set, and that its
 // authority is none of the earlier ones. It returns the digest of its authority.
-func (c *copiesTest) stands(what string, b *box, auth string) {
+func (c *copiesTest) stands(what string, b *testSandbox, auth string) {
 	c.t.Helper()
 	before := len(c.up.seen())
 	got := b.pythonAs("root", fmt.Sprintf("REST = (%q, %q)\n", newValue[:14], newValue[14:])+looking)
@@ -113,7 +113,7 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 }
 
 // trusts reports whether a sandbox reaches the host when it trusts only a certain authority.
-func (b *box) trusts(authority string) string {
+func (b *testSandbox) trusts(authority string) string {
 	b.t.Helper()
 	if err := b.FS().WithContext(b.t.Context()).WriteFile("tmp/other.pem", []byte(authority), 0o644); err != nil {
 		b.t.Fatal(err)
@@ -129,14 +129,14 @@ func TestLinksOfCopies(t *testing.T) {
 	a := theArena(t)
 	c := &copiesTest{arena: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
 	a.seal(t, "COPIES", canary)
-	one := a.box(t, ways(binding("COPIES")))
+	one := a.newSandbox(t, ways(binding("COPIES")))
 	c.stands("the source", one, "Bearer "+canary)
 	authority := one.must("cat /etc/ssl/certs/crannog.pem")
 	if got := one.trusts(authority); got != "done" {
 		t.Errorf("control: the source's authority vouches for nothing in it: %s", got)
 	}
 	one.must("setsid sleep 31536 >/dev/null 2>&1 & echo before > /tmp/when")
-	goesOn := func(what string, b *box) {
+	goesOn := func(what string, b *testSandbox) {
 		t.Helper()
 		if got := b.must("cat /tmp/when; pgrep -cx sleep"); got != "before\n1" {
 			t.Errorf("control: %s is no continuation: %q", what, got)
@@ -148,7 +148,7 @@ func TestLinksOfCopies(t *testing.T) {
 
 	forks, err := one.Fork(t.Context(), api.CreateFork{Count: 2})
 	for _, f := range forks {
-		b := &box{Sandbox: f, t: t, arena: a}
+		b := &testSandbox{Sandbox: f, t: t, arena: a}
 		t.Cleanup(b.end)
 	}
 	if err != nil || len(forks) != 2 {
@@ -166,16 +166,16 @@ func TestLinksOfCopies(t *testing.T) {
 	one.must("echo after > /tmp/when")
 
 	for i, f := range forks {
-		b := &box{Sandbox: f, t: t, arena: a}
+		b := &testSandbox{Sandbox: f, t: t, arena: a}
 		goesOn(fmt.Sprint("fork ", i), b)
 		c.stands(fmt.Sprint("fork ", i), b, "Bearer "+canary)
 	}
 	from := crannog.Template(n.ID)
-	made := a.box(t, ways(binding("COPIES")), from)
+	made := a.newSandbox(t, ways(binding("COPIES")), from)
 	goesOn("a new one", made)
 	c.stands("a new one", made, "Bearer "+canary)
 	// A sandbox does not send the value that the snapshot's policy bound.
-	bare := a.box(t, ways(""), from)
+	bare := a.newSandbox(t, ways(""), from)
 	c.stands("a new one that binds nothing", bare, "")
 
 	// The source is unchanged: its attachment is the same.
@@ -199,14 +199,14 @@ func TestLinksOfCopies(t *testing.T) {
 	}
 	goesOn("rolled back", one)
 	c.stands("rolled back", one, "Bearer "+newValue)
-	late := a.box(t, ways(binding("COPIES")), from)
+	late := a.newSandbox(t, ways(binding("COPIES")), from)
 	c.stands("a late one", late, "Bearer "+newValue)
 
 	// A later change of one sandbox affects only itself.
 	if err := one.SetAccess(t.Context(), accessOf(ways(""))); err != nil {
 		t.Fatal(err)
 	}
-	for b, want := range map[*box]string{one: "", late: "Bearer " + newValue} {
+	for b, want := range map[*testSandbox]string{one: "", late: "Bearer " + newValue} {
 		if got := b.line("print(status(get('api.copies.test', '/last')))"); got != "200" || lastOf(c.up).auth() != want {
 			t.Errorf("after a change of one: %s with %q, want %q", got, lastOf(c.up).auth(), want)
 		}

@@ -177,11 +177,11 @@ func TestN22Abuse(t *testing.T) {
 	a.seal(t, "N22", canary)
 	limits := small
 	limits.CommandTimeoutSeconds = 1800 // heavy work takes long on a busy machine
-	evil := a.box(t, `
+	evil := a.newSandbox(t, `
 network: {unlisted: deny, hosts: [{host: api.n22.test, rules: [{methods: [GET], do: allow}]}]}
 secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 `, crannog.Limits(limits))
-	good := a.box(t, "network: {unlisted: deny, hosts: [{host: other.n22.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	good := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: other.n22.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	p99 := func() int {
 		n, err := strconv.Atoi(good.line(measured))
 		if err != nil {
@@ -252,7 +252,7 @@ network: {unlisted: deny, hosts: [{host: api.n23.test, rules: [{methods: [GET], 
 secrets: {bind: [{name: %s, host: api.n23.test, header: Authorization}]}
 `, path, secret)
 	}
-	first, second := a.box(t, document("N23A", "/a/*")), a.box(t, document("N23B", "/b/*"))
+	first, second := a.newSandbox(t, document("N23A", "/a/*")), a.newSandbox(t, document("N23B", "/b/*"))
 	program := `
 for i in range(3): print(status(get('api.n23.test', '/a/x')), status(get('api.n23.test', '/b/x')))
 print(socket.gethostbyname('api.n23.test'))
@@ -275,7 +275,7 @@ print(socket.gethostbyname('api.n23.test'))
 	if len(up.seen()) != 6 {
 		t.Errorf("the world saw %d requests", len(up.seen()))
 	}
-	for _, c := range []struct{ mine, other *box }{{first, second}, {second, first}} {
+	for _, c := range []struct{ mine, other *testSandbox }{{first, second}, {second, first}} {
 		for _, r := range c.mine.records() {
 			if r.Sandbox != c.mine.ID() {
 				t.Errorf("a record of another: %+v", r)

@@ -23,7 +23,7 @@ func TestFindings(t *testing.T) {
 	registry := a.web(t, 443, nil, "registry.f.test")
 	a.web(t, 443, keeping, "kept.f.test", "open.f.test")
 	a.seal(t, "F", canary)
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny
@@ -50,7 +50,7 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 
 // Finding S1: with a header or a suffix of its path, any request counted as a fetch, which needs no
 // permission to write, publishes nothing, and is asked about without its method and body.
-func findingS1(t *testing.T, b *box, p *people, forge, registry *web) {
+func findingS1(t *testing.T, b *testSandbox, p *people, forge, registry *web) {
 	// Control: git itself fetches without an approval, in all versions of the protocol, by both
 	// names of the repository, with a compressed request.
 	b.must(`cd /tmp && for v in 0 1 2; do for name in pay.git pay; do rm -rf work && git -c protocol.version=$v clone -q https://git.f.test/acme/$name work || exit 1; done; done
@@ -125,7 +125,7 @@ func keeping(w http.ResponseWriter, r *http.Request) {
 
 // Finding S5: on a path to which the secret is not bound, a program read it part by part, which
 // redaction does not recognise.
-func findingS5(t *testing.T, b *box) {
+func findingS5(t *testing.T, b *testSandbox) {
 	got := b.python(halves + `
 def read(host, path, header):
     out, codes = '', set()
@@ -148,7 +148,7 @@ print(read('open.f.test', '/elsewhere', 'Range'))
 }
 
 // Finding S4: a header changed the meaning of an approved request, or of one that is only a read.
-func findingS4(t *testing.T, b *box, p *people) {
+func findingS4(t *testing.T, b *testSandbox, p *people) {
 	p.answer(func(q api.Approval) bool { return q.Facts["header_x-amz-target"] == "Ledger.Get" })
 	before := len(p.asked())
 	b.wants(b.python(`
@@ -173,7 +173,7 @@ print(call('X_HTTP_Method_Override: DELETE\r\n', 'GET'), call('', 'GET', '/?_met
 }
 
 // Finding S6: a secret was shown as the name of a header or a trailer.
-func findingS6(t *testing.T, b *box) {
+func findingS6(t *testing.T, b *testSandbox) {
 	b.wants(b.python(halves+`
 for host in ('kept.f.test', 'open.f.test'):
     a = get(host, '/name').lower()

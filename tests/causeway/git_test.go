@@ -41,7 +41,7 @@ func TestA6GitAndPublish(t *testing.T) {
 	registry := a.web(t, 443, nil, "registry.npmjs.org")
 	pypi := a.web(t, 443, nil, "upload.pypi.org")
 	a.seal(t, "A6", canary)
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny

@@ -37,7 +37,7 @@ func TestN14WebSocketConfusion(t *testing.T) {
 
 func n14WebSocketConfusion(t *testing.T, a *arena) {
 	up := a.web(t, 443, upgrading, "api.n14.test")
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny
@@ -75,7 +75,7 @@ func TestN15Smuggling(t *testing.T) {
 
 func n15Smuggling(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n15.test", "other.n15.test")
-	b := a.box(t, "level: light\nnetwork: {unlisted: deny, hosts: [{host: api.n15.test, rules: [{paths: ['/**'], do: allow}]}]}\n")
+	b := a.newSandbox(t, "level: light\nnetwork: {unlisted: deny, hosts: [{host: api.n15.test, rules: [{paths: ['/**'], do: allow}]}]}\n")
 	cases := map[string]string{
 		"two hosts":         "GET /bad HTTP/1.1\r\nHost: api.n15.test\r\nHost: evil.n15.test\r\n\r\n",
 		"absolute form":     "GET https://evil.n15.test/bad HTTP/1.1\r\nHost: api.n15.test\r\n\r\n",
@@ -209,7 +209,7 @@ func n24HTTP2(t *testing.T, a *arena) {
 		w.Header().Set(http.TrailerPrefix+"X-Unsaid", "it was "+r.Header.Get("Authorization"))
 	}
 	up := a.web(t, 443, answer, "api.n24.test", "other.n24.test") // one certificate: a client may use one connection for both
-	b := a.box(t, strings.NewReplacer("n7", "n24", "N7", "N24").Replace(fronted))
+	b := a.newSandbox(t, strings.NewReplacer("n7", "n24", "N7", "N24").Replace(fronted))
 	b.wants(b.python(frames+`
 c = two('api.n24.test')
 r = exchange(c, headers(1, request('api.n24.test')) + headers(3, request('other.n24.test')) + headers(5, request('api.n24.test', '/x')), [1, 3, 5])

@@ -37,7 +37,7 @@ func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 
 func n6ServerNameIsNotTheTarget(t *testing.T, a *arena) {
 	opened, passed := a.web(t, 443, nil, "api.n6.test"), a.web(t, 443, nil, "pass.n6.test")
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: minimal
 network:
   unlisted: deny
@@ -93,7 +93,7 @@ func TestN7DomainFronting(t *testing.T) {
 func n7DomainFronting(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n7.test", "other.n7.test") // one server, one certificate, as at a CDN
 	a.seal(t, "N7", canary)
-	b := a.box(t, fronted)
+	b := a.newSandbox(t, fronted)
 	for _, c := range [][2]string{{"api.n7.test", "other.n7.test"}, {"other.n7.test", "api.n7.test"}, {"api.n7.test", "evil.n7.test"}, {"other.n7.test", "api.n7.test."}, {"other.n7.test", "API.n7.test"}} {
 		for _, version := range []string{"--http1.1", "--http2"} {
 			line := "curl -sS -m 300 " + version + " -H 'Host: " + c[1] + "' https://" + c[0] + "/ -w ' %{http_code}'"
@@ -128,7 +128,7 @@ func n8CredentialToWrongPeer(t *testing.T, a *arena) {
 	impostor := a.web(t, 443, nil, "impostor.n8.test")
 	a.resolves("forged.n8.test", impostor.address)
 	a.seal(t, "N8", canary)
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 network:
   unlisted: deny
   hosts:
@@ -173,7 +173,7 @@ func TestN9PortPivot(t *testing.T) {
 
 func n9PortPivot(t *testing.T, a *arena) {
 	up, pivot := a.web(t, 443, nil, "api.n9.test"), a.web(t, 8443, nil, "api.n9.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n9.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n9.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	b.wants(b.python(`
 a = get('api.n9.test', name='api.n9.test:8443')
 print(status(a), rule(a))
@@ -202,7 +202,7 @@ func TestN12Redirects(t *testing.T) {
 	evil := a.web(t, 443, nil, "evil.n12.test")
 	good := a.web(t, 443, nil, "good.n12.test")
 	a.seal(t, "N12", canary)
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 network:
   unlisted: deny
   hosts:
@@ -244,7 +244,7 @@ func TestN13PathTricks(t *testing.T) {
 
 func n13PathTricks(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n13.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n13.test, rules: [{methods: [GET], paths: ['/open/**'], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n13.test, rules: [{methods: [GET], paths: ['/open/**'], do: allow}]}]}\n")
 	got := b.python(`
 for p in ('/open/../closed', '/open/%2e%2e/closed', '/open/%252e%252e/', '/open%2fx', '/open%5cx', '/open\\x', '//open/x', '/open//x', '/open;x', '/open/%00', '/open/%0d%0ax', '/./open/x', '/open/./x', '*', '/open/%2E%2E%2Fclosed', '/open/..;/closed', '/open/\x7f'):
     print(status(get('api.n13.test', p)), p.encode())
@@ -278,7 +278,7 @@ func TestN17OtherProtocols(t *testing.T) {
 
 func n17OtherProtocols(t *testing.T, a *arena) {
 	up := a.web(t, 443, nil, "api.n17.test")
-	b := a.box(t, "level: minimal\nnetwork: {unlisted: deny, hosts: [{host: api.n17.test, rules: [{do: allow}]}]}\n")
+	b := a.newSandbox(t, "level: minimal\nnetwork: {unlisted: deny, hosts: [{host: api.n17.test, rules: [{do: allow}]}]}\n")
 	got := b.python(`
 for text in (b'SSH-2.0-OpenSSH_9\r\n', b'\0\1\2', b'\x16\3\1\0\5hello', b'\x80\x2e\1\0\2', b'get / http/1.0\r\n\r\n', b'EHLO x\r\n', b'*1\r\n$4\r\nPING\r\n', b'\x16\3\1\xff\xff' + b'x' * 70000):
     print(raw(socket.create_connection(('api.n17.test', 443), 5), text)[:40].encode())

@@ -56,7 +56,7 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 			document, _, _ = strings.Cut(document, "secrets:")
 		}
 		host := t.TempDir()
-		b := a.box(t, document, crannog.Workspace(host))
+		b := a.newSandbox(t, document, crannog.Workspace(host))
 		b.must("cd /workspace && for f in raw base64 hex big; do curl -sS -m 300 -o $f https://tells.s11.test/$f; done; cat raw hex > both")
 		if got := b.python(halves + "print(leaks(open('/workspace/raw', 'rb').read()), leaks(open('/workspace/big', 'rb').read()))"); got[0] != "True True" {
 			t.Fatalf("it is not inside: %q", got)
@@ -122,7 +122,7 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 }
 
 // leavesNothingElse checks names of files and recordings.
-func (b *box) leavesNothingElse() {
+func (b *testSandbox) leavesNothingElse() {
 	b.t.Helper()
 	ctx := b.t.Context()
 	var said strings.Builder

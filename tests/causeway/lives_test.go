@@ -25,7 +25,7 @@ func TestKilledServer(t *testing.T) {
 	up := a.web(t, 443, streaming, "api.kill.test")
 	a.web(t, 443, nil, "late.kill.test")
 	rules := "network: {unlisted: deny, hosts: [{host: api.kill.test, rules: [{methods: [GET], do: allow}]}%s]}\n"
-	b := a.box(t, fmt.Sprintf(rules, ""))
+	b := a.newSandbox(t, fmt.Sprintf(rules, ""))
 	b.must("(python3 -c 'import sys; sys.path.insert(0, \"/tmp\"); from tools import *\n" +
 		"c = tls(\"api.kill.test\"); c.sendall(b\"GET /stream HTTP/1.1\\r\\nHost: api.kill.test\\r\\n\\r\\n\")\n" +
 		"while True:\n    part = c.recv(4096)\n    if not part: break\n    open(\"/tmp/stream\", \"ab\").write(part)\n" +

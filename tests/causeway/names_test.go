@@ -20,7 +20,7 @@ func TestN1HostNotListed(t *testing.T) {
 func n1HostNotListed(t *testing.T, a *arena) {
 	good := a.web(t, 443, nil, "api.n1.test")
 	evil := a.web(t, 443, nil, "evil.n1.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n1.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n1.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	for line, want := range map[string]string{
 		"curl -sS -m 300 https://evil.n1.test/":                                                                     "Could not resolve host",
 		"curl -sS -m 300 https://" + evil.address + "/":                                                             "Failed to connect",
@@ -68,7 +68,7 @@ func TestN2ProxyVariablesIgnored(t *testing.T) {
 	a := theArena(t)
 	a.web(t, 443, nil, "api.n2.test")
 	evil := a.web(t, 443, nil, "evil.n2.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n2.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n2.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	if out, code := b.sh("curl -sS -m 300 --noproxy '*' --resolve evil.n2.test:443:" + evil.address + " https://evil.n2.test/"); code == 0 {
 		t.Errorf("around the proxy: %s", out)
 	}
@@ -116,7 +116,7 @@ func TestN3DNSTunnelling(t *testing.T) {
 
 func n3DNSTunnelling(t *testing.T, a *arena) {
 	wild := a.web(t, 443, nil, "one.wild.n3.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: '*.wild.n3.test', rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: '*.wild.n3.test', rules: [{methods: [GET], do: allow}]}]}\n")
 	before := len(a.lookedUp(""))
 	b.wants(b.python(`
 def all(make, **k): return sorted(set(query(make(i), 1, **k) for i in range(20)))
@@ -149,7 +149,7 @@ func n4EncryptedNames(t *testing.T, a *arena) {
 	a.web(t, 443, nil, "api.n4.test")
 	a.web(t, 443, nil, "pass.n4.test")
 	doh := a.web(t, 443, nil, "dns.n4.test")
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: minimal
 network:
   unlisted: deny
@@ -208,7 +208,7 @@ func n5QUIC(t *testing.T, a *arena) {
 		w.Header().Set("Alt-Svc", `h3=":443"; ma=86400`)
 		w.Header().Set("X-Kept", "yes")
 	}, "api.n5.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n5.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n5.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	b.wants(b.python(`
 print(udp('api.n5.test', 443), udp('8.8.8.8', 443), udp('10.199.0.1', 443), udp('8.8.8.8', 123))
 a = get('api.n5.test').lower()

@@ -90,7 +90,7 @@ func TestNetLogFollows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := arenaOf()
 			up := a.web(t, 443, nil, "api.follow.test")
-			b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.follow.test, rules: [{id: read, methods: [GET], paths: [/open/*], do: allow}]}]}\n")
+			b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.follow.test, rules: [{id: read, methods: [GET], paths: [/open/*], do: allow}]}]}\n")
 			id := b.ID()
 			plain, denied, lines, left := follow(t, a, id), follow(t, a, id, "--denied"), follow(t, a, id, "--json"), follow(t, a, id)
 			// A follower is connected when it has printed the earlier entries: the attachment and,

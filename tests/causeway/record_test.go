@@ -37,7 +37,7 @@ func TestKnownCounts(t *testing.T) {
 	t.Parallel()
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.counts.test")
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	id := b.ID()
 	b.must("i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done")
 	b.must("i=0; while [ $i -lt 2000 ]; do echo $i > /tmp/count$i; i=$((i+1)); done")
@@ -130,7 +130,7 @@ func TestNoValueInTheRecord(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.p34.test")
 	a.seal(t, "P34", canary)
-	b := a.box(t, bound("P34", "api.p34.test"))
+	b := a.newSandbox(t, bound("P34", "api.p34.test"))
 	b.must("curl -sS -m 300 https://api.p34.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())

@@ -121,7 +121,7 @@ func TestS1NotInside(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.s1.test")
 	a.seal(t, "S1", canary)
-	b := a.box(t, bound("S1", "api.s1.test"))
+	b := a.newSandbox(t, bound("S1", "api.s1.test"))
 	b.must("curl -sS -m 300 https://api.s1.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
@@ -164,7 +164,7 @@ func TestS2AndS3Reflected(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, reflecting, "api.s2.test")
 	a.seal(t, "S2", canary)
-	b := a.box(t, bound("S2", "api.s2.test"))
+	b := a.newSandbox(t, bound("S2", "api.s2.test"))
 	got := b.python(halves + `
 print(leaks('x' + K), leaks(base64.b64encode(b'Bearer ' + K.encode())), leaks('nothing'))
 for p in ('/raw', '/base64/0', '/base64/1', '/base64/2', '/hex', '/gzip', '/slow', '/header', '/error', '/location'):
@@ -206,7 +206,7 @@ func TestS4NotInWhatIsKept(t *testing.T) {
 	a := theArena(t)
 	a.web(t, 443, reflecting, "api.s4.test")
 	a.seal(t, "S4", canary)
-	b := a.box(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
+	b := a.newSandbox(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
 	// Our errors and the server's, a host that does not answer, and a question.
 	b.python(halves + `
 for p in ('/raw', '/error', '/br', '/location', '/%2e%2e/', '/header'): get('api.s4.test', p)
@@ -251,7 +251,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.s5.test")
 	a.seal(t, "S5", canary)
-	b := a.box(t, bound("S5", "api.s5.test"))
+	b := a.newSandbox(t, bound("S5", "api.s5.test"))
 	b.must(`curl -sS -m 300 -H "X-Other: $S5" -H "Cookie: key=$S5" -A "$S5" -d "key=$S5" "https://api.s5.test/x?key=$S5"`)
 	if len(up.seen()) != 1 {
 		t.Fatal("nothing was sent")
@@ -284,7 +284,7 @@ func TestS6Rotation(t *testing.T) {
 		_, _ = io.WriteString(w, "was "+canary+" is "+second+".")
 	}, "api.s6.test")
 	a.seal(t, "S6", canary)
-	b := a.box(t, bound("S6", "api.s6.test"))
+	b := a.newSandbox(t, bound("S6", "api.s6.test"))
 	done := make(chan []string, 1)
 	go func() {
 		done <- b.python(halves + `
@@ -344,7 +344,7 @@ func TestS8SpentAndRevoked(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "uses.s8.test", "hour.s8.test", "second.s8.test", "asked.s8.test")
 	a.seal(t, "S8", canary)
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny
@@ -415,7 +415,7 @@ func TestS10Streams(t *testing.T) {
 		}
 	}, "api.s10.test")
 	a.seal(t, "S10", canary)
-	b := a.box(t, bound("S10", "api.s10.test"))
+	b := a.newSandbox(t, bound("S10", "api.s10.test"))
 	got := b.python(halves + `
 c = tls('api.s10.test')
 c.sendall(b'GET / HTTP/1.1\r\nHost: api.s10.test\r\nConnection: close\r\n\r\n')

@@ -133,7 +133,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 	// The program of the sandbox's kernel is this one: a constant would be in it.
 	value, planted := "sk-"+rand.Text(), "planted-"+rand.Text()
 	a.seal(t, "S1H", value)
-	b := a.box(t, bound("S1H", "api.s1h.test"))
+	b := a.newSandbox(t, bound("S1H", "api.s1h.test"))
 	b.must("curl -sS -m 300 https://api.s1h.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+value {
 		t.Fatalf("it is not in use: %+v", up.seen())

@@ -128,7 +128,7 @@ func TestTrust(t *testing.T) {
 	up := a.web(t, 443, shops(t), "shop.trust.test")
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes = 1<<30, 512<<20
-	b := a.box(t, `
+	b := a.newSandbox(t, `
 level: light
 network:
   unlisted: deny

@@ -32,8 +32,8 @@ func TestN19WhatIsBesideIt(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "api.n19.test")
 	a.resolves("localhost", "127.0.0.1")
-	b := a.box(t, everywhere, crannog.Net("open"))
-	sibling := a.box(t, everywhere, crannog.Net("open"))
+	b := a.newSandbox(t, everywhere, crannog.Net("open"))
+	sibling := a.newSandbox(t, everywhere, crannog.Net("open"))
 	sibling.must("(python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9; do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.2; done; exit 1")
 	// Services of the host: on all of its addresses, and on sockets.
 	var hostPorts []string
@@ -192,7 +192,7 @@ func TestN20TheCausewayDies(t *testing.T) {
 		}
 	}, "api.n20.test")
 	document := "network: {unlisted: deny, hosts: [{host: api.n20.test, rules: [{methods: [GET], do: allow}]}]}\n"
-	b := a.box(t, document)
+	b := a.newSandbox(t, document)
 	if got := b.line("print(status(get('api.n20.test')))"); got != "200" {
 		t.Fatalf("before: %s", got)
 	}
@@ -245,7 +245,7 @@ print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 	}
 	// The sandbox itself continues, and a new one has a network again.
 	b.must("echo fine > /tmp/file && cat /tmp/file")
-	next := a.box(t, document)
+	next := a.newSandbox(t, document)
 	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || servetest.CausewayPID(t, a.state) == old {
 		t.Errorf("a new sandbox: %s", got)
 	}
@@ -294,7 +294,7 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		t.Errorf("%d processes, and %d before", n, before)
 	}
 	// A change that cannot be read leaves the old policy in force.
-	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	if err := b.SetAccess(t.Context(), accessOf("network: {unlisted: allow, hosts: [{host: '*'}]}\n")); err == nil {
 		t.Error("a bad change was taken")
 	}

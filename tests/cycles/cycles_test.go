@@ -135,7 +135,7 @@ func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *c
 	}
 }
 
-// causewayFiles returns the open files of the gateway.
+// causewayFiles names the number of the gateway's open files.
 const causewayFiles = "descriptors of the causeway"
 
 // count counts everything that could be left.

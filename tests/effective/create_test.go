@@ -75,7 +75,7 @@ const leaky = "a link that lets all ports through"
 // Control: the same instance unchanged.
 func TestDisagreementAtCreation(t *testing.T) {
 	r := newRig(t)
-	bend := func(do func(*engine.Spec)) func(*engine.Spec) error {
+	changeSpecs := func(do func(*engine.Spec)) func(*engine.Spec) error {
 		return func(spec *engine.Spec) error { do(spec); return nil }
 	}
 	shown := []crannog.CreateOption{crannog.Workspace(tree(t))}
@@ -89,13 +89,13 @@ func TestDisagreementAtCreation(t *testing.T) {
 		want string
 	}{
 		{"a way out", nil, r.wayOut(), "there is a route out"},
-		{"a hidden file is shown", shown, bend(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
-		{"a read-only directory can be written", fixed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace/.git/hooks"},
-		{"a sealed directory can be written", sealed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace"},
-		{"more memory", nil, bend(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
-		{"more disk", nil, bend(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
-		{"more files", nil, bend(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},
-		{"more processes", nil, bend(func(s *engine.Spec) { s.Limits.PIDs *= 2 }), "processes, more than the limit"},
+		{"a hidden file is shown", shown, changeSpecs(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
+		{"a read-only directory can be written", fixed, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace/.git/hooks"},
+		{"a sealed directory can be written", sealed, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace"},
+		{"more memory", nil, changeSpecs(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
+		{"more disk", nil, changeSpecs(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
+		{"more files", nil, changeSpecs(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},
+		{"more processes", nil, changeSpecs(func(s *engine.Spec) { s.Limits.PIDs *= 2 }), "processes, more than the limit"},
 		{"an attachment without a gateway", linked, r.wayOut(), "the allowed name allowed.example has no address"},
 		{"a link that lets all through", linked, r.judgedBy("policy: v1\nname: other\nlevel: minimal\n"), "the name denied.example has the address"},
 		{"a link that lets nothing through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny}\n"), "the allowed name allowed.example has no address"},
@@ -107,7 +107,7 @@ func TestDisagreementAtCreation(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := *r
 			r.t = t
-			r.engine.bend(c.how)
+			r.engine.changeSpecs(c.how)
 			bent, err := r.create(c.opts...)
 			for try := 1; err == nil && c.name == leaky && try < 3; try++ {
 				t.Logf("try %d: it is ready", try)
@@ -116,7 +116,7 @@ func TestDisagreementAtCreation(t *testing.T) {
 				}
 				bent, err = r.create(c.opts...)
 			}
-			r.engine.bend(nil)
+			r.engine.changeSpecs(nil)
 			r.refused(err, c.want)
 			r.onlyLeft()
 			sb := r.must(c.opts...)

@@ -61,9 +61,9 @@ func TestDisagreementAtResumption(t *testing.T) {
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			r.engine.bend(r.wayOut())
+			r.engine.changeSpecs(r.wayOut())
 			err := resume(sb)
-			r.engine.bend(nil)
+			r.engine.changeSpecs(nil)
 			r.refused(err, wayOut)
 			r.onlyLeft(sb)
 			if machines, err := r.engine.List(t.Context()); err != nil || len(machines) > 0 || r.stateOf(sb) != "paused" {
@@ -82,9 +82,9 @@ func TestDisagreementAtResumption(t *testing.T) {
 func TestDisagreementOfCopies(t *testing.T) {
 	r := newRig(t)
 	sb := r.begun()
-	r.engine.bend(r.wayOut())
+	r.engine.changeSpecs(r.wayOut())
 	forks, err := sb.Fork(t.Context(), api.CreateFork{Count: 2})
-	r.engine.bend(nil)
+	r.engine.changeSpecs(nil)
 	if len(forks) > 0 {
 		t.Errorf("%d copies came about", len(forks))
 	}
@@ -110,9 +110,9 @@ func TestDisagreementOfSnapshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.engine.bend(r.wayOut())
+		r.engine.changeSpecs(r.wayOut())
 		_, err = r.create(crannog.Template(n.ID))
-		r.engine.bend(nil)
+		r.engine.changeSpecs(nil)
 		r.refused(err, wayOut)
 		r.onlyLeft(sb)
 		r.is(r.must(crannog.Template(n.ID)), "before", !without)
@@ -144,9 +144,9 @@ func TestDisagreementAtRollback(t *testing.T) {
 	stays := func(state string) {
 		t.Helper()
 		for name, do := range back {
-			r.engine.bend(r.wayOut())
+			r.engine.changeSpecs(r.wayOut())
 			err := do()
-			r.engine.bend(nil)
+			r.engine.changeSpecs(nil)
 			r.refused(err, wayOut)
 			r.onlyLeft(sb)
 			if now := r.stateOf(sb); now != state {
@@ -203,7 +203,7 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 // caller gets another.
 func TestDisagreementAtClaim(t *testing.T) {
 	r := newRig(t)
-	r.engine.bend(blind(r.wayOut()))
+	r.engine.changeSpecs(blind(r.wayOut()))
 	usual, err := v1.Usual()
 	if err != nil {
 		t.Fatal(err)
@@ -235,17 +235,17 @@ func TestDisagreementAtClaim(t *testing.T) {
 		return sb
 	}
 	hosttest.Eventually(t, "a crooked one waits", waits)
-	crooked := r.engine.asked()
-	if len(crooked) != 1 {
-		t.Fatalf("%v were made", crooked)
+	specChanger := r.engine.asked()
+	if len(specChanger) != 1 {
+		t.Fatalf("%v were made", specChanger)
 	}
-	r.engine.bend(nil)
+	r.engine.changeSpecs(nil)
 	sb := claim()
-	if sb.ID() == crooked[0] {
+	if sb.ID() == specChanger[0] {
 		t.Fatal("it was handed over")
 	}
-	hosttest.Eventually(t, "the crooked one is gone", func() bool { return !slices.Contains(machines(), crooked[0]) })
-	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(crooked...)) })
+	hosttest.Eventually(t, "the crooked one is gone", func() bool { return !slices.Contains(machines(), specChanger[0]) })
+	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(specChanger...)) })
 	// The control: the caller gets a warm sandbox that is as requested.
 	hosttest.Eventually(t, "a straight one waits", waits)
 	waiting := machines()

@@ -39,33 +39,34 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// crooked is an engine that changes the specification of instances while it is bent.
-type crooked struct {
+// specChanger is an engine that changes the specification of instances while changeSpecs is in
+// force.
+type specChanger struct {
 	*gvisor.Engine
 
-	mu   sync.Mutex
-	bent func(*engine.Spec) error
-	made []string // the IDs of all requested instances
+	mu     sync.Mutex
+	change func(*engine.Spec) error
+	made   []string // the IDs of all requested instances
 }
 
-// bend changes all instances from now on; nil stops that.
-func (c *crooked) bend(how func(*engine.Spec) error) {
+// changeSpecs changes all instances from now on; nil stops that.
+func (c *specChanger) changeSpecs(how func(*engine.Spec) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bent = how
+	c.change = how
 }
 
-func (c *crooked) asked() []string {
+func (c *specChanger) asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.made)
 }
 
 // with passes the changed specification to a function.
-func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
+func (c *specChanger) with(spec engine.Spec, do func(engine.Spec) error) error {
 	c.mu.Lock()
 	c.made = append(c.made, spec.ID)
-	bent := c.bent
+	bent := c.change
 	c.mu.Unlock()
 	if bent == nil {
 		return do(spec)
@@ -81,17 +82,17 @@ func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
 }
 
 // Create implements engine.Engine.
-func (c *crooked) Create(ctx context.Context, spec engine.Spec) error {
+func (c *specChanger) Create(ctx context.Context, spec engine.Spec) error {
 	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Create(ctx, spec) })
 }
 
 // Restore implements engine.Checkpointer.
-func (c *crooked) Restore(ctx context.Context, spec engine.Spec, dir string) error {
+func (c *specChanger) Restore(ctx context.Context, spec engine.Spec, dir string) error {
 	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Restore(ctx, spec, dir) })
 }
 
 // Replace implements engine.Checkpointer.
-func (c *crooked) Replace(ctx context.Context, spec engine.Spec, dir string) error {
+func (c *specChanger) Replace(ctx context.Context, spec engine.Spec, dir string) error {
 	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Replace(ctx, spec, dir) })
 }
 
@@ -99,7 +100,7 @@ func (c *crooked) Replace(ctx context.Context, spec engine.Spec, dir string) err
 type rig struct {
 	t      *testing.T
 	state  string
-	engine *crooked
+	engine *specChanger
 	d      *server.Server
 	client *crannog.Client
 }
@@ -117,7 +118,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, state: state, engine: &crooked{Engine: made.Default().(*gvisor.Engine)}}
+	r := &rig{t: t, state: state, engine: &specChanger{Engine: made.Default().(*gvisor.Engine)}}
 	guest, err := guestbin.Path(filepath.Join(state, "guest"))
 	if err != nil {
 		t.Fatal(err)

@@ -144,7 +144,7 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 		if n == before {
 			t.Fatalf("round %d: nothing was freed", round)
 		}
-		if !errors.Is(w.Room(), events.ErrFull) && round == 0 {
+		if !errors.Is(w.Reserve(), events.ErrFull) && round == 0 {
 			if err := w.Write(event, false); err == nil {
 				t.Error("writes when full")
 			}
@@ -189,7 +189,7 @@ func TestFailedWrite(t *testing.T) {
 	if err := w.Write(&events.Event{Kind: events.Exec}, false); err == nil {
 		t.Error("a write that failed is success")
 	}
-	if w.Room() == nil {
+	if w.Reserve() == nil {
 		t.Error("there is room where nothing can be written")
 	}
 	for range 2 {
@@ -200,7 +200,7 @@ func TestFailedWrite(t *testing.T) {
 	if err := unix.Dup3(int(f.Fd()), fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write(&events.Event{Kind: events.Exec, PID: 7}, false); err != nil || w.Room() != nil {
+	if err := w.Write(&events.Event{Kind: events.Exec, PID: 7}, false); err != nil || w.Reserve() != nil {
 		t.Fatal(err)
 	}
 	got := all(t, events.NewReader(f, 0, 0))

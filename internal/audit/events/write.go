@@ -86,9 +86,9 @@ const ReasonFailed = "write_failed"
 // another write shows whether there is room again.
 const retry = time.Second
 
-// Room returns an error if there is no room for the event of an action. The action must not begin
-// then.
-func (w *Writer) Room() error {
+// Reserve returns an error if there is no room for the event of an action. The action must not
+// begin then.
+func (w *Writer) Reserve() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil && time.Since(w.since) < retry {

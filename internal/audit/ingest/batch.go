@@ -29,7 +29,7 @@ const lastSeq = 1 << 60
 type batch struct {
 	file
 	origin *file // file that the batch was read from
-	hide   Hide
+	hide   Redact
 	drafts []audit.Draft
 	anchor int64 // where the last line begins that made an entry
 }

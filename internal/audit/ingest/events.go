@@ -67,7 +67,7 @@ func Events(dir string, free func(*os.File, int64) error) Form {
 	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
 }
 
-func readEvent(line []byte, hide Hide) (Line, error) {
+func readEvent(line []byte, hide Redact) (Line, error) {
 	e, err := events.Parse(line)
 	if err != nil {
 		return Line{}, err
@@ -97,7 +97,7 @@ func readEvent(line []byte, hide Hide) (Line, error) {
 	return out, nil
 }
 
-func execOf(e events.Event, hide Hide) Exec {
+func execOf(e events.Event, hide Redact) Exec {
 	x := Exec{PID: e.PID, Parent: e.Parent, UID: e.UID, Command: e.Command, Cut: e.Cut}
 	if hide == nil {
 		x.LeftOut = unmasked
@@ -135,7 +135,7 @@ func (x Exec) fit() Exec {
 
 // text redacts a text that a program inside has chosen. It returns a substitute if the values to
 // redact are not known.
-func (h Hide) text(s string) string {
+func (h Redact) text(s string) string {
 	if h == nil && s != "" {
 		return "(left out: " + unmasked + ")"
 	}
@@ -145,7 +145,7 @@ func (h Hide) text(s string) string {
 	return h(s)
 }
 
-func (h Hide) all(list []string) []string {
+func (h Redact) all(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
 		out[i] = h(s)

@@ -93,7 +93,7 @@ func (f *file) close() error {
 }
 
 // take reads to the end of the file.
-func (f *file) take(ctx context.Context, to audit.Recorder, hide Hide, last bool) error {
+func (f *file) take(ctx context.Context, to audit.Recorder, hide Redact, last bool) error {
 	if f.f == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (f *file) take(ctx context.Context, to audit.Recorder, hide Hide, last bool
 }
 
 // batch processes the next lines and reports whether there may be more.
-func (f *file) batch(ctx context.Context, to audit.Recorder, hide Hide, buf []byte, last bool) (bool, error) {
+func (f *file) batch(ctx context.Context, to audit.Recorder, hide Redact, buf []byte, last bool) (bool, error) {
 	// Released space is a hole in the file.
 	begin, err := unix.Seek(int(f.f.Fd()), f.at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {

@@ -12,7 +12,7 @@ import (
 // The data of an entry of kind flow is an egress.Record, in which secrets appear by name.
 func Flows(dir string) Form { return Form{Source: "net", Dir: dir, Read: readFlow} }
 
-func readFlow(line []byte, hide Hide) (Line, error) {
+func readFlow(line []byte, hide Redact) (Line, error) {
 	var r egress.Record
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Line{}, err

@@ -19,7 +19,7 @@ const aheadBytes = 256 << 10
 
 // Create opens a sandbox's file of the first Form for writing. Existing content is kept: the lines
 // of a sandbox are one sequence. List has the sandbox from now on until Remove.
-func (s *Spools) Create(sandbox string) (*os.File, error) {
+func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (s *Spools) Create(sandbox string) (*os.File, error) {
 	return f, nil
 }
 
-func (s *Spools) path(f Form, sandbox string) (string, error) {
+func (s *Ingester) path(f Form, sandbox string) (string, error) {
 	// The ID becomes part of a path: only its own alphabet may pass.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
@@ -58,14 +58,14 @@ func (s *Spools) path(f Form, sandbox string) (string, error) {
 }
 
 // markPath returns the path of the mark, beside the file of the first Form.
-func (s *Spools) markPath(sandbox string) string {
+func (s *Ingester) markPath(sandbox string) string {
 	return filepath.Join(s.o.Forms[0].Dir, sandbox+markSuffix)
 }
 
 // Remove removes a sandbox's file of the first Form, and the positions of all. A file that does not
 // exist is no error. The caller has drained the files or does not need their lines: nothing of the
 // sandbox is ingested afterwards.
-func (s *Spools) Remove(sandbox string) error {
+func (s *Ingester) Remove(sandbox string) error {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Spools) Remove(sandbox string) error {
 }
 
 // Has reports whether there may be lines of a sandbox that are not in the audit log yet.
-func (s *Spools) Has(sandbox string) (bool, error) {
+func (s *Ingester) Has(sandbox string) (bool, error) {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return false, err
 	}
@@ -98,7 +98,7 @@ func (s *Spools) Has(sandbox string) (bool, error) {
 }
 
 // List returns the sandboxes that may have lines to ingest.
-func (s *Spools) List() ([]string, error) {
+func (s *Ingester) List() ([]string, error) {
 	entries, err := os.ReadDir(s.o.Forms[0].Dir)
 	if err != nil {
 		return nil, fmt.Errorf("spools: %w", err)

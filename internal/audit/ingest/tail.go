@@ -17,14 +17,14 @@ const (
 
 // tail ingests the files of one sandbox.
 type tail struct {
-	s       *Spools
+	s       *Ingester
 	sandbox string
 	wake    chan struct{}
 	ctx     context.Context
 	stop    context.CancelFunc
 	loop    sync.WaitGroup
 
-	following bool // guarded by Spools.mu
+	following bool // guarded by Ingester.mu
 
 	mu    sync.Mutex // held while reading
 	mark  mark
@@ -86,7 +86,7 @@ func (t *tail) take(ctx context.Context, last bool) error {
 		return nil
 	}
 	return t.locked(ctx, func() error {
-		hide, err := t.s.o.Hide(ctx, t.sandbox)
+		hide, err := t.s.o.Redact(ctx, t.sandbox)
 		if err != nil {
 			t.s.o.Log.Warn("the values to redact in a sandbox's events are not known: text that could contain them is omitted", "sandbox", t.sandbox, "err", err)
 			hide = nil

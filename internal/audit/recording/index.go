@@ -98,7 +98,7 @@ func (r *history) rest() error {
 	return r.shut()
 }
 
-// tailLine returns the index line of a command that has ended.
+// tailLine is the index line of a command that has ended.
 type tailLine struct {
 	N int `json:"n"`
 	Tail

@@ -21,12 +21,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// showing is something that a command sees at a path. What the command writes there is never part
-// of a layer.
+// showing is a file or directory that a command sees at a path. Its changes there are never part of
+// a layer.
 type showing struct {
 	source, target string
 	directory      bool
-	// keep takes over the command's changes there, or is nil.
+	// keep stores the command's changes there, or is nil.
 	keep func(ctx context.Context, c *stagetree.Changes) error
 }
 
@@ -34,7 +34,7 @@ type showing struct {
 type mounts struct {
 	g    *stage
 	list []*instructions.Mount
-	key  string // what they add to the key of the step
+	key  string // the part of the step's key that depends on them
 }
 
 func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts, error) {
@@ -71,13 +71,13 @@ func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts,
 	return m, nil
 }
 
-// content identifies what a bind shows.
+// content returns a key for the content of a bind mount.
 func (m mounts) content(ctx context.Context, one *instructions.Mount) (string, error) {
 	c := copying{files: instructions.SourcesAndDest{SourcePaths: []string{"/" + one.Source}}, from: one.From}
 	return m.g.selectBy(ctx, c, &copyfiles.Selection{})
 }
 
-// show prepares what the command sees. dir is the step's own directory.
+// show prepares the mounts for the command. dir is the step's own directory.
 func (m mounts) show(ctx context.Context, dir string, env map[string]string) (list []showing, release func(), err error) {
 	var held []*os.File
 	release = func() {
@@ -142,11 +142,11 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 	s.source = filepath.Join(tree.Dir, at)
 	info, err := os.Lstat(s.source)
 	if err != nil {
-		return s, fault.Wrap(err, fault.NotFound, copyfiles.CodeMissing, fmt.Sprintf("%.200q, which a mount names, is not there", one.Source))
+		return s, fault.Wrap(err, fault.NotFound, copyfiles.CodeMissing, fmt.Sprintf("the source %.200q of a mount does not exist", one.Source))
 	}
 	s.directory = info.IsDir()
 	if !s.directory && !info.Mode().IsRegular() {
-		return s, fault.Newf(fault.Invalid, "build_file_refused", "%.200q, which a mount names, is no file or directory", one.Source)
+		return s, fault.Newf(fault.Invalid, "build_file_refused", "the source %.200q of a mount is not a file or directory", one.Source)
 	}
 	return s, nil
 }

@@ -152,35 +152,35 @@ const factLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 
 // check returns an error for a request that a person could not judge. If it were cut to fit, a
 // grant would cover what its reader never saw.
-func check(q egress.Question) error {
+func check(q egress.ApprovalRequest) error {
 	size := 0
 	for name, value := range q.Facts {
 		size += len(name) + len(value)
 		// Names that look alike when shown would hide each other.
 		if name == "" || len(name) > maxFactName || strings.Trim(name, factLetters) != "" {
-			return badQuestion("a fact's name is not 1 to 128 letters, digits and .:_-")
+			return badRequest("a fact's name is not 1 to 128 letters, digits and .:_-")
 		}
 	}
 	switch {
 	case q.Sandbox == "":
-		return badQuestion("it names no sandbox")
+		return badRequest("it names no sandbox")
 	case !slices.Contains(kinds, q.Kind):
-		return badQuestion("its kind is unknown")
+		return badRequest("its kind is unknown")
 	case q.Rule == "" || len(q.Rule) > maxText:
-		return badQuestion("its rule is missing or too long")
+		return badRequest("its rule is missing or too long")
 	case q.Policy == "" || len(q.Policy) > maxText:
-		return badQuestion("its policy's digest is missing or too long")
+		return badRequest("its policy's digest is missing or too long")
 	case len(q.Facts) == 0 || len(q.Facts) > maxFacts || size > maxFactsSz:
-		return badQuestion("its facts are missing or too many")
+		return badRequest("its facts are missing or too many")
 	case q.Quorum < 0 || q.Quorum > maxQuorum:
-		return badQuestion("its quorum is out of range")
+		return badRequest("its quorum is out of range")
 	case q.Expiry < 0 || q.Expiry > int64(maxExpiry/time.Second):
-		return badQuestion("its expiry is out of range")
+		return badRequest("its expiry is out of range")
 	}
 	return nil
 }
 
-func badQuestion(why string) error {
+func badRequest(why string) error {
 	return fault.New(fault.Invalid, "question_invalid", "this request cannot be decided by people: "+why)
 }
 

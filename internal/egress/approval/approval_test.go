@@ -87,8 +87,8 @@ func newRig(t *testing.T, dir string) *rig {
 	return r
 }
 
-func push() egress.Question {
-	return egress.Question{
+func push() egress.ApprovalRequest {
+	return egress.ApprovalRequest{
 		Sandbox: "box", Kind: egress.AskRequest, Summary: "POST to api.example.com", Rule: "host:api.example.com/write", Policy: "sha256:p1",
 		Facts: map[string]string{
 			"method": "POST", "host": "api.example.com", "port": "443", "path": "/a", "query": "x=1",
@@ -105,7 +105,7 @@ func over(t *testing.T) context.Context {
 }
 
 // ask asks without waiting.
-func (r *rig) ask(q egress.Question) egress.Answer {
+func (r *rig) ask(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	a, err := r.Ask(over(r.t), q)
 	if err != nil {
@@ -116,19 +116,19 @@ func (r *rig) ask(q egress.Question) egress.Answer {
 
 // spend asks and waits long enough to use an existing grant, even on a busy machine. An existing
 // decision ends it at once.
-func (r *rig) spend(q egress.Question) egress.Answer {
+func (r *rig) spend(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
 // tries asks and waits long enough to use a grant that must not exist; it would wait to its end for
 // one.
-func (r *rig) tries(q egress.Question) egress.Answer {
+func (r *rig) tries(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, 200*time.Millisecond)
 }
 
-func (r *rig) waitFor(q egress.Question, limit time.Duration) egress.Answer {
+func (r *rig) waitFor(q egress.ApprovalRequest, limit time.Duration) egress.ApprovalOutcome {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), limit)
 	defer cancel()
@@ -161,17 +161,17 @@ func TestGrantIsBoundToItsQuestion(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	r.approve(first.Approval)
-	changes := map[string]func(*egress.Question){
-		"kind":   func(q *egress.Question) { q.Kind = egress.AskPush },
-		"rule":   func(q *egress.Question) { q.Rule += "x" },
-		"policy": func(q *egress.Question) { q.Policy = "sha256:p2" },
-		"absent": func(q *egress.Question) { delete(q.Facts, "query") },
-		"more":   func(q *egress.Question) { q.Facts["extra"] = "" },
-		"moved":  func(q *egress.Question) { q.Facts["path"], q.Facts["query"] = "/ax=1", "" },
-		"box":    func(q *egress.Question) { q.Sandbox = "mine" },
+	changes := map[string]func(*egress.ApprovalRequest){
+		"kind":   func(q *egress.ApprovalRequest) { q.Kind = egress.AskPush },
+		"rule":   func(q *egress.ApprovalRequest) { q.Rule += "x" },
+		"policy": func(q *egress.ApprovalRequest) { q.Policy = "sha256:p2" },
+		"absent": func(q *egress.ApprovalRequest) { delete(q.Facts, "query") },
+		"more":   func(q *egress.ApprovalRequest) { q.Facts["extra"] = "" },
+		"moved":  func(q *egress.ApprovalRequest) { q.Facts["path"], q.Facts["query"] = "/ax=1", "" },
+		"box":    func(q *egress.ApprovalRequest) { q.Sandbox = "mine" },
 	}
 	for name := range push().Facts {
-		changes["fact "+name] = func(q *egress.Question) { q.Facts[name] += "0" }
+		changes["fact "+name] = func(q *egress.ApprovalRequest) { q.Facts[name] += "0" }
 	}
 	for name, change := range changes {
 		q := push()
@@ -222,7 +222,7 @@ func TestOneGrantOneAction(t *testing.T) {
 	rigs[1].approve(first.Approval)
 	ctx, cancel := context.WithCancel(t.Context())
 	type result struct {
-		egress.Answer
+		egress.ApprovalOutcome
 		err error
 	}
 	results := make(chan result, 100)
@@ -292,7 +292,7 @@ func TestTheStoreSpendsOnce(t *testing.T) {
 func TestGrantWakesOneWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
-		answers := make(chan egress.Answer, 3)
+		answers := make(chan egress.ApprovalOutcome, 3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for range 3 {
@@ -382,7 +382,7 @@ func TestAnswerFromAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server, other := newRig(t, dir), newRig(t, dir)
 	first := server.ask(push())
-	answer := make(chan egress.Answer, 1)
+	answer := make(chan egress.ApprovalOutcome, 1)
 	go func() {
 		a, err := server.Ask(t.Context(), push())
 		if err != nil {
@@ -424,16 +424,16 @@ func TestCloseLetsWaitersGo(t *testing.T) {
 // owner.
 func TestBadQuestions(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	for name, spoil := range map[string]func(*egress.Question){
-		"no sandbox": func(q *egress.Question) { q.Sandbox = "" },
-		"kind":       func(q *egress.Question) { q.Kind = "net.everything" },
-		"no rule":    func(q *egress.Question) { q.Rule = "" },
-		"no policy":  func(q *egress.Question) { q.Policy = "" },
-		"no facts":   func(q *egress.Question) { q.Facts = nil },
-		"fact name":  func(q *egress.Question) { q.Facts["ho\u200bst"] = "x" },
-		"huge":       func(q *egress.Question) { q.Facts["body"] = string(make([]byte, 1<<20)) },
-		"quorum":     func(q *egress.Question) { q.Quorum = -1 },
-		"expiry":     func(q *egress.Question) { q.Expiry = 1 << 40 },
+	for name, spoil := range map[string]func(*egress.ApprovalRequest){
+		"no sandbox": func(q *egress.ApprovalRequest) { q.Sandbox = "" },
+		"kind":       func(q *egress.ApprovalRequest) { q.Kind = "net.everything" },
+		"no rule":    func(q *egress.ApprovalRequest) { q.Rule = "" },
+		"no policy":  func(q *egress.ApprovalRequest) { q.Policy = "" },
+		"no facts":   func(q *egress.ApprovalRequest) { q.Facts = nil },
+		"fact name":  func(q *egress.ApprovalRequest) { q.Facts["ho\u200bst"] = "x" },
+		"huge":       func(q *egress.ApprovalRequest) { q.Facts["body"] = string(make([]byte, 1<<20)) },
+		"quorum":     func(q *egress.ApprovalRequest) { q.Quorum = -1 },
+		"expiry":     func(q *egress.ApprovalRequest) { q.Expiry = 1 << 40 },
 	} {
 		q := push()
 		spoil(&q)

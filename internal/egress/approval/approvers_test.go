@@ -109,7 +109,7 @@ func TestStrangersSeeNothing(t *testing.T) {
 func TestFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
-		numbered := func(n int) egress.Question {
+		numbered := func(n int) egress.ApprovalRequest {
 			q := push()
 			q.Facts["body"] = fmt.Sprint(n)
 			return q
@@ -153,8 +153,8 @@ func TestFloodIsBounded(t *testing.T) {
 
 func TestRemember(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	unlisted := func() egress.Question { q := push(); q.Rule = "network.unlisted"; return q }
-	host := func(q egress.Question) egress.Question {
+	unlisted := func() egress.ApprovalRequest { q := push(); q.Rule = "network.unlisted"; return q }
+	host := func(q egress.ApprovalRequest) egress.ApprovalRequest {
 		q.Kind, q.Rule = egress.AskHost, "network.unlisted"
 		return q
 	}
@@ -174,14 +174,14 @@ func TestRemember(t *testing.T) {
 	if got, err := r.Get(t.Context(), local, pending.Approval); err != nil || got.State != approval.Expired || got.Reason != "the policy changed" {
 		t.Errorf("%+v %v", got, err)
 	}
-	for name, spoil := range map[string]func(*egress.Question){
-		"kind":     func(q *egress.Question) { q.Kind = egress.AskPush },
-		"wildcard": func(q *egress.Question) { q.Facts["host"] = "*.example.com" },
-		"two":      func(q *egress.Question) { q.Facts["host"] = "a.example.com,b" },
-		"port":     func(q *egress.Question) { q.Facts["port"] = "0443" },
-		"no port":  func(q *egress.Question) { delete(q.Facts, "port") },
-		"quorum":   func(q *egress.Question) { q.Quorum = 2 },
-		"a rule":   func(q *egress.Question) { q.Rule = "host:api.example.com/write" }, // it would ask again
+	for name, spoil := range map[string]func(*egress.ApprovalRequest){
+		"kind":     func(q *egress.ApprovalRequest) { q.Kind = egress.AskPush },
+		"wildcard": func(q *egress.ApprovalRequest) { q.Facts["host"] = "*.example.com" },
+		"two":      func(q *egress.ApprovalRequest) { q.Facts["host"] = "a.example.com,b" },
+		"port":     func(q *egress.ApprovalRequest) { q.Facts["port"] = "0443" },
+		"no port":  func(q *egress.ApprovalRequest) { delete(q.Facts, "port") },
+		"quorum":   func(q *egress.ApprovalRequest) { q.Quorum = 2 },
+		"a rule":   func(q *egress.ApprovalRequest) { q.Rule = "host:api.example.com/write" }, // it would ask again
 	} {
 		q := unlisted()
 		spoil(&q)
@@ -215,7 +215,7 @@ func TestRetire(t *testing.T) {
 		if got, err := r.Get(t.Context(), local, granted.Approval); err != nil || got.State != approval.Approved {
 			t.Errorf("%+v %v", got, err)
 		}
-		answer := make(chan egress.Answer, 1)
+		answer := make(chan egress.ApprovalOutcome, 1)
 		waiting := push()
 		waiting.Facts["path"] = "/b"
 		go func() {

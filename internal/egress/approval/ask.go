@@ -16,13 +16,13 @@ import (
 // grant: of any number of callers with the same question exactly one gets it, and the others ask
 // again. If ctx ends first, the state is pending; the same question later finds the same request,
 // also in another process and after a restart.
-func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
+func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	if err := check(q); err != nil {
-		return egress.Answer{}, err
+		return egress.ApprovalOutcome{}, err
 	}
 	owner, ok := s.o.Lookup(q.Sandbox)
 	if !ok {
-		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q", text.Strict(q.Sandbox, maxName))
+		return egress.ApprovalOutcome{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q", text.Strict(q.Sandbox, maxName))
 	}
 	turn, done := s.pulse.join()
 	defer done()
@@ -30,14 +30,14 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 	// retries must find its request.
 	keep := context.WithoutCancel(ctx)
 	for {
-		fresh := question(q, owner)
+		fresh := newApproval(q, owner)
 		a, err := s.o.Store.RaiseApproval(keep, fresh, s.o.Bounds)
 		if err != nil {
-			return egress.Answer{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
+			return egress.ApprovalOutcome{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
 		}
 		if a.ID == fresh.ID {
 			if err := s.o.Record(keep, StepAsked, a, nil); err != nil {
-				return egress.Answer{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
+				return egress.ApprovalOutcome{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
 			}
 			s.o.Log.Info("approval requested", "sandbox", a.Sandbox, "approval", a.ID, "kind", a.Kind)
 			s.pulse.wake()
@@ -50,7 +50,7 @@ func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, er
 }
 
 // follow waits for the outcome of a request. It continues to wait if another caller used the grant.
-func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.Answer, over bool, err error) {
+func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.ApprovalOutcome, over bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	for {
 		// A grant whose caller has left stays for the next try.
@@ -61,17 +61,17 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 		case Denied, Expired:
 			return reply(a, a.State), true, nil
 		case Spent:
-			return egress.Answer{}, false, nil
+			return egress.ApprovalOutcome{}, false, nil
 		case Approved:
 			spent, err := s.o.Store.SpendApproval(keep, a.ID, a.Digest, now())
 			if err != nil {
-				return egress.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
+				return egress.ApprovalOutcome{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 			}
 			if spent {
 				// It is used up even if the audit log refuses the entry: then the action does not
 				// happen, and is asked about again.
 				if err := s.o.Record(keep, StepSpent, a, nil); err != nil {
-					return egress.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
+					return egress.ApprovalOutcome{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 				}
 				s.o.Log.Info("approval spent", "sandbox", a.Sandbox, "approval", a.ID)
 				s.pulse.wake()
@@ -85,7 +85,7 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 			}
 		}
 		if a, err = s.o.Store.Approval(keep, a.ID); err != nil {
-			return egress.Answer{}, true, fmt.Errorf("read approval: %w", err)
+			return egress.ApprovalOutcome{}, true, fmt.Errorf("read approval: %w", err)
 		}
 		if a.State.Open() && !now().Before(a.Expires) {
 			a.State = Expired // the sweep is at most a second late
@@ -93,11 +93,11 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 	}
 }
 
-func reply(a Approval, state State) egress.Answer {
-	return egress.Answer{Approval: a.ID, State: string(state), Reason: a.Reason}
+func reply(a Approval, state State) egress.ApprovalOutcome {
+	return egress.ApprovalOutcome{Approval: a.ID, State: string(state), Reason: a.Reason}
 }
 
-func question(q egress.Question, owner string) Approval {
+func newApproval(q egress.ApprovalRequest, owner string) Approval {
 	at := now()
 	expiry := time.Duration(q.Expiry) * time.Second
 	if expiry == 0 {

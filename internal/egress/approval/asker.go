@@ -6,13 +6,13 @@ import "github.com/crannog/crannog/internal/fault"
 // a key.
 const FactAsker = "asked_by"
 
-// AskerKey is the value of FactAsker for the holder of a key.
-func AskerKey(id string) string { return "key:" + id }
+// RequesterKey is the value of FactAsker for the holder of a key.
+func RequesterKey(id string) string { return "key:" + id }
 
 // mayGrant refuses a grant by the key that asked: otherwise an agent could approve its own request
 // with the key that it works with. It may still withdraw its request.
 func mayGrant(who Caller, a Approval) error {
-	if who.Local || a.Facts[FactAsker] != AskerKey(who.KeyID) {
+	if who.Local || a.Facts[FactAsker] != RequesterKey(who.KeyID) {
 		return nil
 	}
 	return fault.New(fault.Denied, "own_question", "the key that asked cannot decide").

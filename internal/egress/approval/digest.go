@@ -15,7 +15,7 @@ import (
 // encoding: otherwise a program could move bytes from one fact to the next and use a grant for
 // something else.
 // It does not include the summary, which is made from the facts, for people.
-func Digest(q egress.Question) string {
+func Digest(q egress.ApprovalRequest) string {
 	h := sha256.New()
 	var length [8]byte
 	put := func(text string) {

@@ -47,7 +47,7 @@ type Service struct {
 	pulse pulse
 }
 
-var _ egress.Asker = (*Service)(nil)
+var _ egress.Approver = (*Service)(nil)
 
 // New creates a Service. Close ends all waiting calls.
 func New(o Options) (*Service, error) {

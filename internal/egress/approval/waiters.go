@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// beat is how often waiting callers poll the store, because another process may have changed it, or
-// a request may have expired.
-const beat = time.Second
+// heartbeat is how often waiting callers poll the store, because another process may have changed
+// it, or a request may have expired.
+const heartbeat = time.Second
 
 // pulse wakes waiting goroutines. Changes of this process wake them at once; one
 // goroutine polls for all other changes, and only while something waits.
@@ -91,7 +91,7 @@ func (t *turn) wait(ctx context.Context) bool {
 // run polls the store once a beat. A failed poll wakes the waiters too: they read the store
 // themselves and return the error to their callers.
 func (p *pulse) run(ctx context.Context) {
-	ticker := time.NewTicker(beat)
+	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	last := int64(-1)
 	for {

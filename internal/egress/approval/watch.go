@@ -26,7 +26,7 @@ func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, e
 		return err
 	}
 	if after == FromNow {
-		if err := s.tellOpen(ctx, q, last, each); err != nil {
+		if err := s.reportOpen(ctx, q, last, each); err != nil {
 			return err
 		}
 		after = last
@@ -53,7 +53,7 @@ func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, e
 	}
 }
 
-func (s *Service) tellOpen(ctx context.Context, q Query, last int64, each func(Event) error) error {
+func (s *Service) reportOpen(ctx context.Context, q Query, last int64, each func(Event) error) error {
 	q.States = []State{Pending, Approved}
 	open, err := s.o.Store.Approvals(ctx, q)
 	if err != nil {

@@ -99,17 +99,17 @@ func BenchmarkDownloadDirect(b *testing.B) {
 
 // Both stacks run in this process: in production, a sandbox's half runs in the sandbox.
 func BenchmarkDownload(b *testing.B) {
-	l, box := open(b, &handler{tcp: splice(source(b))}, attachment.Options{})
-	download(b, box.mustDial(b, "198.18.0.7:80"))
+	l, peer := open(b, &handler{tcp: splice(source(b))}, attachment.Options{})
+	download(b, peer.mustDial(b, "198.18.0.7:80"))
 	b.ReportMetric(float64(l.Counts().Lost), "lost")
 }
 
 func BenchmarkUpload(b *testing.B) {
-	l, box := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) {
+	l, peer := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) {
 		buffer := make([]byte, chunk)
 		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, buffer)
 	}))}, attachment.Options{})
-	c := box.mustDial(b, "198.18.0.7:80")
+	c := peer.mustDial(b, "198.18.0.7:80")
 	data := make([]byte, chunk)
 	b.SetBytes(1 << 20)
 	b.ResetTimer()
@@ -148,19 +148,19 @@ func BenchmarkRoundTripDirect(b *testing.B) {
 }
 
 func BenchmarkRoundTrip(b *testing.B) {
-	_, box := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))}, attachment.Options{})
-	roundTrips(b, box.mustDial(b, "198.18.0.7:80"))
+	_, peer := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))}, attachment.Options{})
+	roundTrips(b, peer.mustDial(b, "198.18.0.7:80"))
 }
 
 func BenchmarkConnect(b *testing.B) {
-	_, box := open(b, &handler{tcp: func(f *attachment.Flow) {
+	_, peer := open(b, &handler{tcp: func(f *attachment.Flow) {
 		if c, err := f.Accept(); err == nil {
 			c.Close()
 		}
 	}}, attachment.Options{ConnectsPerSecond: 1 << 20})
 	b.ResetTimer()
 	for range b.N {
-		c, err := box.dial(b.Context(), "198.18.0.7:80")
+		c, err := peer.dial(b.Context(), "198.18.0.7:80")
 		if err != nil {
 			b.Fatal(err)
 		}

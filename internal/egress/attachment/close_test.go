@@ -87,7 +87,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 
 // Nothing is left of an attachment, however it ends and in whatever state its flows are.
 func TestLinksLeaveNothing(t *testing.T) {
-	cycle := func(end func(l attachment.Attachment, b *box)) {
+	cycle := func(end func(l attachment.Attachment, b *testPeer)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var dials sync.WaitGroup
 		conns := make(chan net.Conn, 4)
@@ -130,9 +130,9 @@ func TestLinksLeaveNothing(t *testing.T) {
 		dials.Wait()
 		b.Close()
 	}
-	ends := map[string]func(attachment.Attachment, *box){
-		"closed by us":      func(l attachment.Attachment, _ *box) { l.Close() },
-		"closed by the box": func(_ attachment.Attachment, b *box) { _ = b.Hangup() },
+	ends := map[string]func(attachment.Attachment, *testPeer){
+		"closed by us":      func(l attachment.Attachment, _ *testPeer) { l.Close() },
+		"closed by the box": func(_ attachment.Attachment, b *testPeer) { _ = b.Hangup() },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -233,6 +233,6 @@ func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newBox(t, end).mustDial(t, "1.1.1.1:80")
+	newTestPeer(t, end).mustDial(t, "1.1.1.1:80")
 	l.Close()
 }

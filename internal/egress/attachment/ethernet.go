@@ -114,7 +114,7 @@ func parseARP(message []byte, from mac) packet {
 	sender, target := netip.AddrFrom4([4]byte(message[14:])), netip.AddrFrom4([4]byte(message[24:]))
 	p.protocol, p.dst = "arp", netip.AddrPortFrom(target, 0)
 	// A sandbox without an address probes with an empty sender whether an address is free.
-	if mac(message[8:]) != from || sender != egress.Box.Addr() && !sender.IsUnspecified() {
+	if mac(message[8:]) != from || sender != egress.SandboxPrefix.Addr() && !sender.IsUnspecified() {
 		p.protocol = "spoofed"
 		return p
 	}

@@ -134,7 +134,7 @@ var (
 	gatewayMAC = []byte{0x02, 0xc7, 10, 199, 0, 1}
 	allMAC     = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	noMAC      = make([]byte, 6)
-	boxIP      = []byte{10, 199, 0, 2}
+	peerIP     = []byte{10, 199, 0, 2}
 	gatewayIP  = []byte{10, 199, 0, 1}
 )
 
@@ -148,7 +148,7 @@ func arp(operation byte, senderMAC, sender, target []byte) []byte {
 
 // udpTo is a datagram from the sandbox, which needs no checksum of its own.
 func udpTo(port byte, address ...byte) []byte {
-	ip := slices.Concat([]byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0}, boxIP, address, []byte{0, 9, 0, port, 0, 9, 0, 0, 'q'})
+	ip := slices.Concat([]byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0}, peerIP, address, []byte{0, 9, 0, port, 0, 9, 0, 0, 'q'})
 	var sum uint32
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
@@ -158,7 +158,7 @@ func udpTo(port byte, address ...byte) []byte {
 	return ip
 }
 
-var gatewayQuestion = etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, gatewayIP), make([]byte, 18))
+var gatewayQuestion = etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, peerIP, gatewayIP), make([]byte, 18))
 
 // Only a request of the sandbox for the gateway's address is answered.
 func TestARPAnswersForTheGatewayAlone(t *testing.T) {
@@ -168,20 +168,20 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			l, conn := openEthernet(t, form, h)
 			other := []byte{0x52, 0x54, 0, 0x12, 0x34, 0x57}
 			dropped := map[string][]byte{
-				"another address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, []byte{10, 199, 0, 3})),
-				"its own address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, boxIP, boxIP)),
-				"an answer":                      etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, boxIP, gatewayIP)),
-				"an answer as the gateway":       etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, gatewayIP, boxIP)),
+				"another address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, peerIP, []byte{10, 199, 0, 3})),
+				"its own address":                etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, peerIP, peerIP)),
+				"an answer":                      etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, peerIP, gatewayIP)),
+				"an answer as the gateway":       etherFrame(gatewayMAC, peerMAC, 0x0806, arp(2, peerMAC, gatewayIP, peerIP)),
 				"a question as the gateway":      etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, gatewayIP, gatewayIP)),
 				"a question as somebody":         etherFrame(allMAC, peerMAC, 0x0806, arp(1, peerMAC, []byte{10, 199, 0, 3}, gatewayIP)),
-				"a sender that is not the frame": etherFrame(allMAC, peerMAC, 0x0806, arp(1, other, boxIP, gatewayIP)),
-				"from the gateway":               etherFrame(allMAC, gatewayMAC, 0x0806, arp(1, gatewayMAC, boxIP, gatewayIP)),
-				"from a group":                   etherFrame(allMAC, allMAC, 0x0806, arp(1, allMAC, boxIP, gatewayIP)),
-				"from none":                      etherFrame(allMAC, noMAC, 0x0806, arp(1, noMAC, boxIP, gatewayIP)),
-				"to another interface":           etherFrame(other, peerMAC, 0x0806, arp(1, peerMAC, boxIP, gatewayIP)),
+				"a sender that is not the frame": etherFrame(allMAC, peerMAC, 0x0806, arp(1, other, peerIP, gatewayIP)),
+				"from the gateway":               etherFrame(allMAC, gatewayMAC, 0x0806, arp(1, gatewayMAC, peerIP, gatewayIP)),
+				"from a group":                   etherFrame(allMAC, allMAC, 0x0806, arp(1, allMAC, peerIP, gatewayIP)),
+				"from none":                      etherFrame(allMAC, noMAC, 0x0806, arp(1, noMAC, peerIP, gatewayIP)),
+				"to another interface":           etherFrame(other, peerMAC, 0x0806, arp(1, peerMAC, peerIP, gatewayIP)),
 				"cut off":                        gatewayQuestion[:40],
-				"of another network":             etherFrame(allMAC, peerMAC, 0x0806, []byte{0, 6}, arp(1, peerMAC, boxIP, gatewayIP)[2:]),
-				"RARP":                           etherFrame(allMAC, peerMAC, 0x8035, arp(3, peerMAC, boxIP, gatewayIP)),
+				"of another network":             etherFrame(allMAC, peerMAC, 0x0806, []byte{0, 6}, arp(1, peerMAC, peerIP, gatewayIP)[2:]),
+				"RARP":                           etherFrame(allMAC, peerMAC, 0x8035, arp(3, peerMAC, peerIP, gatewayIP)),
 			}
 			for _, frame := range dropped {
 				send(t, conn, form, frame)
@@ -189,7 +189,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			// The last message is answered first: none before it was answered.
 			send(t, conn, form, gatewayQuestion)
 			reply := receive(t, conn, form)
-			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, boxIP)
+			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, peerIP)
 			if !slices.Equal(reply, want) {
 				t.Errorf("the answer\n% x, want\n% x", reply, want)
 			}

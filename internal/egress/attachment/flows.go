@@ -70,11 +70,11 @@ func (f *flows) linger(s *slot) {
 		return
 	}
 	if _, held := f.open[s]; held && f.sweep == nil {
-		f.sweep = time.AfterFunc(sweepEvery, f.sweeping)
+		f.sweep = time.AfterFunc(sweepEvery, f.expire)
 	}
 }
 
-func (f *flows) sweeping() {
+func (f *flows) expire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.sweep == nil {

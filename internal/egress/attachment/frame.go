@@ -68,7 +68,7 @@ func parse(frame []byte) packet {
 		return p
 	}
 	source := netip.AddrFrom4([4]byte(frame[12:16]))
-	if source != egress.Box.Addr() {
+	if source != egress.SandboxPrefix.Addr() {
 		p.protocol = "spoofed"
 		return p
 	}
@@ -135,8 +135,8 @@ func (p *packet) udp(source netip.Addr, body []byte) {
 // entry, except those that the stack could take for its own.
 func unicast(a netip.Addr) bool {
 	b := a.As4()
-	return b[0] != 0 && b[0] != 127 && b[0] < 224 && a != egress.Box.Addr() &&
-		a != egress.Box.Masked().Addr() && a != lastOf(egress.Box)
+	return b[0] != 0 && b[0] != 127 && b[0] < 224 && a != egress.SandboxPrefix.Addr() &&
+		a != egress.SandboxPrefix.Masked().Addr() && a != lastOf(egress.SandboxPrefix)
 }
 
 // lastOf returns the broadcast address of a prefix.

@@ -63,7 +63,7 @@ func datagram(source, dst uint16, payload string) []byte {
 const syn, ack = 0x02, 0x10
 
 var (
-	boxAddress = egress.Box.Addr()
+	boxAddress = egress.SandboxPrefix.Addr()
 	elsewhere  = netip.MustParseAddr("1.1.1.1")
 )
 

@@ -60,7 +60,7 @@ func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 
 // serve returns a link as an Attachment, which is nil after an error.
 func serve(p *port, h Handler, o Options) (Attachment, error) {
-	l, err := newLink(p, h, o)
+	l, err := newPacketLink(p, h, o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 // Open. Ethernet uses a stream, since a stream ends with its peer; QEMU accepts it with -netdev
 // stream,addr.type=fd. There is no pair for a Tap: NewTap creates it inside the sandbox's network
 // namespace.
-func Pair(kind Kind) (box, ours *os.File, err error) {
+func Pair(kind Kind) (peer, ours *os.File, err error) {
 	switch kind {
 	case Packets:
 		return socketPair(unix.SOCK_SEQPACKET)
@@ -82,7 +82,7 @@ func Pair(kind Kind) (box, ours *os.File, err error) {
 	}
 }
 
-func socketPair(form int) (box, ours *os.File, err error) {
+func socketPair(form int) (peer, ours *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, form|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)

@@ -88,8 +88,8 @@ type Link struct {
 	done    chan struct{}
 }
 
-// newLink serves a port and takes ownership of it.
-func newLink(p *port, h Handler, o Options) (*Link, error) {
+// newPacketLink serves a port and takes ownership of it.
+func newPacketLink(p *port, h Handler, o Options) (*Link, error) {
 	l := &Link{port: p, handler: h, options: o.orDefault(), reading: make(chan struct{}), done: make(chan struct{})}
 	l.meters = newMeters(l.options)
 	l.flows.open = make(map[*slot]struct{})
@@ -99,7 +99,7 @@ func newLink(p *port, h Handler, o Options) (*Link, error) {
 		return nil, err
 	}
 	l.forward = tcp.NewForwarder(l.stack, receiveWindow, l.options.MaxHalfOpen, l.begin)
-	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.unclaimed)
+	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.withoutEndpoint)
 	go func() {
 		defer close(l.reading)
 		l.port.read(l.take)

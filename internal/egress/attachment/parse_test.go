@@ -23,10 +23,10 @@ func FuzzParse(f *testing.F) {
 		if p.verdict == drop {
 			return
 		}
-		if p.source.Addr() != egress.Box.Addr() || p.source.Port() == 0 || p.dst.Port() == 0 {
+		if p.source.Addr() != egress.SandboxPrefix.Addr() || p.source.Port() == 0 || p.dst.Port() == 0 {
 			t.Errorf("%s to %s", p.source, p.dst)
 		}
-		if a := p.dst.Addr(); a == egress.Box.Addr() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() {
+		if a := p.dst.Addr(); a == egress.SandboxPrefix.Addr() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() {
 			t.Errorf("to %s", p.dst)
 		}
 		if len(p.ip) > len(frame) || len(p.payload) > len(p.ip) {
@@ -97,7 +97,7 @@ func FuzzParseEthernet(f *testing.F) {
 			}
 			return
 		}
-		if mac(frame) != gatewayMAC || frame[12] != 8 || frame[13] != 0 || p.source.Addr() != egress.Box.Addr() {
+		if mac(frame) != gatewayMAC || frame[12] != 8 || frame[13] != 0 || p.source.Addr() != egress.SandboxPrefix.Addr() {
 			t.Errorf("let on % x", frame)
 		}
 		if len(p.ip) > len(frame)-etherHeader {

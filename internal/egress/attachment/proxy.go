@@ -147,11 +147,11 @@ func (p *proxy) drop() {
 func (p *proxy) decided(s *proxyConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settle(s)
+	p.decidedLocked(s)
 }
 
-// settle is decided with mu held.
-func (p *proxy) settle(s *proxyConn) {
+// decidedLocked is decided with mu held.
+func (p *proxy) decidedLocked(s *proxyConn) {
 	if s.waits {
 		s.waits = false
 		p.undecided--
@@ -162,7 +162,7 @@ func (p *proxy) settle(s *proxyConn) {
 func (p *proxy) ended(s *proxyConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settle(s)
+	p.decidedLocked(s)
 	delete(p.open, s.number)
 }
 

@@ -50,7 +50,7 @@ func (s *proxyConn) serve() {
 		p.decided(s)
 		serveNames(s, p.handler, p.queries, maxStreamQuery, &p.names)
 	case 'A' <= first[0] && first[0] <= 'Z':
-		f := &Flow{attempt: s, source: netip.AddrPortFrom(egress.Box.Addr(), s.number), dst: proxyPort()}
+		f := &Flow{attempt: s, source: netip.AddrPortFrom(egress.SandboxPrefix.Addr(), s.number), dst: proxyPort()}
 		defer f.Refuse()
 		p.handler.TCP(f)
 	default:

@@ -166,11 +166,11 @@ func TestAProxyIsAListeningUnixStream(t *testing.T) {
 		}
 		return file
 	}
-	box, packets, err := attachment.Pair(attachment.Packets)
+	peer, packets, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer peer.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -82,9 +82,9 @@ func (l *Link) drop(p *packet) {
 	}
 }
 
-// unclaimed is called by the packet reader for a segment that belongs to no connection. It answers
-// segments with a reset unless they begin a connection, and stops answering in a flood.
-func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+// withoutEndpoint is called by the packet reader for a segment that belongs to no connection. It
+// answers segments with a reset unless they begin a connection, and stops answering in a flood.
+func (l *Link) withoutEndpoint(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	if l.forward.HandlePacket(id, pkt) {
 		return true
 	}

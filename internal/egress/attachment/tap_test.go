@@ -129,11 +129,11 @@ func TestAClosedTapLeavesNoDevice(t *testing.T) {
 }
 
 func TestATapIsATunDevice(t *testing.T) {
-	box, ours, err := attachment.Pair(attachment.Packets)
+	peer, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer box.Close()
+	defer peer.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

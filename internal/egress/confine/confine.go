@@ -110,7 +110,7 @@ func (b *Begun) Apply() (Report, error) {
 	if err := rights(&report); err != nil {
 		return report, err
 	}
-	if err := hide(); err != nil {
+	if err := hideOtherUsers(); err != nil {
 		return report, fmt.Errorf("confine process: %w", err)
 	}
 	// The filter comes last, because it refuses all of the above.

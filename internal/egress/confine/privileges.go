@@ -66,9 +66,9 @@ func noNewPrivileges(*Report) error {
 	return change(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 }
 
-// hide makes the process unreadable: no core file, no debugger of the same user, no /proc/PID/mem,
-// all of which would show its secrets.
-func hide() error {
+// hideOtherUsers makes the process unreadable: no core file, no debugger of the same user, no
+// /proc/PID/mem, all of which would show its secrets.
+func hideOtherUsers() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 

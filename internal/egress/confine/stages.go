@@ -59,7 +59,7 @@ func (b *Begun) restart() error {
 // resume continues in the restarted program.
 func resume(r Rules, text string) (*Begun, error) {
 	// First of all: exec makes the process readable for its user again, unless the user changes.
-	if err := hide(); err != nil {
+	if err := hideOtherUsers(); err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
 	var h handover

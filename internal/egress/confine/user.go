@@ -69,12 +69,12 @@ func openAsOwner() error {
 func filesUser(uid uint32) uint32 {
 	// The call returns the previous user, even if it changes nothing.
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
-	now, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, nobodyAtAll, 0, 0)
+	now, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, noID, 0, 0)
 	return uint32(now)
 }
 
-// nobodyAtAll is a user ID that the kernel never accepts.
-const nobodyAtAll = uintptr(^uint32(0))
+// noID is a user ID that the kernel never accepts.
+const noID = uintptr(^uint32(0))
 
 // mapped reports whether a user namespace maps an ID. A map that cannot be read counts as complete,
 // so that the change is tried and fails visibly.

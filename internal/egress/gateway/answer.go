@@ -32,19 +32,19 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 }
 
 // answer forwards an approval request to the asker of this client.
-func (c *Client) answer(ctx context.Context, ask askBody) (egress.Answer, error) {
+func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcome, error) {
 	c.mu.Lock()
 	mine := c.mine[ask.Question.Sandbox]
 	c.mu.Unlock()
 	if !mine {
-		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q does not belong to this controller", ask.Question.Sandbox)
+		return egress.ApprovalOutcome{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q does not belong to this controller", ask.Question.Sandbox)
 	}
-	if c.asker == nil {
-		return egress.Answer{State: statePending, Reason: "approval requests are not decided here; start the server, or run with --ask, and try again"}, nil
+	if c.approver == nil {
+		return egress.ApprovalOutcome{State: statePending, Reason: "approval requests are not decided here; start the server, or run with --ask, and try again"}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(max(ask.Wait, 0), maxWait))
 	defer cancel()
-	return c.asker.Ask(ctx, ask.Question)
+	return c.approver.Ask(ctx, ask.Question)
 }
 
 // queue passes events on without blocking the connection on which they arrived.

@@ -16,11 +16,11 @@ import (
 // Without a controller, the request waits as long as it may, and then it is not granted.
 func TestNobodyToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBox("box1", nil, "")
+		b := newAttachedSandbox("box1", nil, "")
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		a, err := asker{b}.Ask(ctx, egress.Question{})
+		a, err := approver{b}.Ask(ctx, egress.ApprovalRequest{})
 		if err != nil || a.Granted || a.State != statePending || a.Approval != "" || a.Reason == "" {
 			t.Errorf("answer %+v, %v", a, err)
 		}
@@ -29,7 +29,7 @@ func TestNobodyToAsk(t *testing.T) {
 		}
 		// A question without a deadline gets one.
 		begin = time.Now()
-		if a, err := (asker{b}).Ask(t.Context(), egress.Question{}); err != nil || a.Granted || time.Since(begin) != maxWait {
+		if a, err := (approver{b}).Ask(t.Context(), egress.ApprovalRequest{}); err != nil || a.Granted || time.Since(begin) != maxWait {
 			t.Errorf("answer %+v, %v after %v", a, err, time.Since(begin))
 		}
 	})
@@ -37,11 +37,11 @@ func TestNobodyToAsk(t *testing.T) {
 
 func TestQuestionsEndWithTheirSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBox("box1", nil, "")
+		b := newAttachedSandbox("box1", nil, "")
 		b.records = &recorder{closed: true}
 		done := make(chan error)
 		go func() {
-			_, err := asker{b}.Ask(t.Context(), egress.Question{})
+			_, err := approver{b}.Ask(t.Context(), egress.ApprovalRequest{})
 			done <- err
 		}()
 		synctest.Wait()
@@ -54,14 +54,14 @@ func TestQuestionsEndWithTheirSandbox(t *testing.T) {
 
 func TestQuestionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBox("box1", nil, "")
+		b := newAttachedSandbox("box1", nil, "")
 		var wait sync.WaitGroup
 		for range maxQuestions {
-			wait.Go(func() { _, _ = asker{b}.Ask(t.Context(), egress.Question{}) })
+			wait.Go(func() { _, _ = approver{b}.Ask(t.Context(), egress.ApprovalRequest{}) })
 		}
 		synctest.Wait()
 		begin := time.Now()
-		if a, err := (asker{b}).Ask(t.Context(), egress.Question{}); err != nil || a.Granted || a.State != statePending || time.Since(begin) != 0 {
+		if a, err := (approver{b}).Ask(t.Context(), egress.ApprovalRequest{}); err != nil || a.Granted || a.State != statePending || time.Since(begin) != 0 {
 			t.Errorf("one more: %+v, %v after %v", a, err, time.Since(begin))
 		}
 		wait.Wait()
@@ -73,9 +73,9 @@ func TestQuestionsAreBounded(t *testing.T) {
 
 // If a controller dies during a question, the next one gets it.
 func TestTheNextControllerIsAsked(t *testing.T) {
-	b := newBox("box1", nil, "")
+	b := newAttachedSandbox("box1", nil, "")
 	asked := make(chan *peer)
-	join := func(answer *egress.Answer) *peer {
+	join := func(answer *egress.ApprovalOutcome) *peer {
 		ours, theirs := pair(t)
 		var there *peer
 		there = newPeer(theirs, false, func(ctx context.Context, _ string, _ json.RawMessage, _ []*os.File) (any, error) {
@@ -94,19 +94,19 @@ func TestTheNextControllerIsAsked(t *testing.T) {
 	}
 	first := join(nil)
 	type result struct {
-		answer egress.Answer
+		answer egress.ApprovalOutcome
 		err    error
 	}
 	got := make(chan result, 1)
 	go func() {
-		a, err := asker{b}.Ask(t.Context(), egress.Question{})
+		a, err := approver{b}.Ask(t.Context(), egress.ApprovalRequest{})
 		got <- result{a, err}
 	}()
 	if p := <-asked; p != first {
 		t.Fatal("another was asked")
 	}
 	first.conn.Close()
-	second := join(&egress.Answer{Granted: true, Approval: "a1", State: "approved"})
+	second := join(&egress.ApprovalOutcome{Granted: true, Approval: "a1", State: "approved"})
 	if p := <-asked; p != second {
 		t.Fatal("another was asked")
 	}
@@ -129,11 +129,11 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	here := newPeer(ours, true, nil)
 	go func() { _ = there.serve() }()
 	go func() { _ = here.serve() }()
-	b := newBox("box1", nil, "")
+	b := newAttachedSandbox("box1", nil, "")
 	b.adopt(here)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-began; cancel() }()
-	a, err := asker{b}.Ask(ctx, egress.Question{})
+	a, err := approver{b}.Ask(ctx, egress.ApprovalRequest{})
 	if a.Granted {
 		t.Errorf("answer %+v, %v", a, err)
 	}

@@ -49,12 +49,12 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 		<-b.link.Done()
 		s.drop(b, "the sandbox has ended")
 	})
-	s.tell(Event{Sandbox: b.id, Kind: EventAttached})
+	s.notify(Event{Sandbox: b.id, Kind: EventAttached})
 	return reply, nil
 }
 
 // assemble creates the sandbox's network. After an error nothing of it is left but the files.
-func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ attachReply, err error) {
+func (c *controller) assemble(req attachBody, link, record *os.File) (_ *attachedSandbox, _ attachReply, err error) {
 	var none attachReply
 	p, _, err := policy.Compile(req.Policy...)
 	if err != nil {
@@ -68,14 +68,14 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *box, _ 
 	if err != nil {
 		return nil, none, err
 	}
-	b := newBox(req.Sandbox, records, p.Digest())
+	b := newAttachedSandbox(req.Sandbox, records, p.Digest())
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
 	if b.judge, err = c.server.world.judge(proxy.Config{
-		Sandbox: b.id, Policy: p, CA: authority, Secrets: req.Secrets, Recorder: records, After: req.Seq, Asker: asker{b},
+		Sandbox: b.id, Policy: p, CA: authority, Secrets: req.Secrets, Recorder: records, After: req.Seq, Asker: approver{b},
 	}); err != nil {
 		return nil, none, err
 	}
@@ -104,7 +104,7 @@ func (c *controller) update(body json.RawMessage) (any, error) {
 	if err := b.update(p, req.Secrets, req.Looks); err != nil {
 		return nil, err
 	}
-	c.server.tell(Event{Sandbox: b.id, Kind: EventUpdated})
+	c.server.notify(Event{Sandbox: b.id, Kind: EventUpdated})
 	return updateReply{Digest: p.Digest()}, nil
 }
 
@@ -135,7 +135,7 @@ func (c *controller) adopt(body json.RawMessage) (any, error) {
 			continue
 		}
 		b.adopt(c.peer)
-		c.server.tell(Event{Sandbox: id, Kind: EventAdopted})
+		c.server.notify(Event{Sandbox: id, Kind: EventAdopted})
 	}
 	return reply, nil
 }

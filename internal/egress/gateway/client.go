@@ -25,7 +25,7 @@ import (
 type Options struct {
 	// Asker answers the questions of the sandboxes that this client has
 	// attached or adopted.
-	Asker egress.Asker
+	Asker egress.Approver
 	Log   *slog.Logger
 	// Program is the executable that plays Roles; the default is this program.
 	Program string
@@ -46,11 +46,11 @@ func (o Options) program() string {
 // Client controls the gateway process of one state directory. It is safe for concurrent use, and
 // does not reconnect: after Done call Connect again.
 type Client struct {
-	peer   *peer
-	asker  egress.Asker
-	info   Info
-	speaks int // the protocol version in use
-	events *queue
+	peer     *peer
+	approver egress.Approver
+	info     Info
+	speaks   int // the protocol version in use
+	events   *queue
 
 	mu   sync.Mutex
 	mine map[string]bool // sandboxes whose questions this client answers
@@ -138,7 +138,7 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{asker: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
+	c := &Client{approver: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
 	// Files are not accepted: the process has none to send, and if it was taken over, ours must not
 	// be attacked with them.
 	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
@@ -196,13 +196,13 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 // and the PEM certificate that the sandbox must trust. The network ends when the last descriptor of
 // that end is closed. With a Link there is no such end: sandbox is nil, and the network ends with
 // Detach or with the device.
-func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certificate []byte, err error) {
+func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer record.Close()
-	box, ours, kind, err := c.ends(a)
+	sb, ours, kind, err := c.ends(a)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,35 +210,35 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 		defer ours.Close()
 	}
 	var reply attachReply
-	had := c.claim(true, a.Sandbox)
+	had := c.takeOver(true, a.Sandbox)
 	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
-		c.claim(had, a.Sandbox)
+		c.takeOver(had, a.Sandbox)
 		// If the process has opened it after all, this ends it.
-		if box != nil {
-			box.Close()
+		if sb != nil {
+			sb.Close()
 		} else if ctx.Err() != nil {
 			_ = c.peer.notify(callDetach, sandboxBody{Sandbox: a.Sandbox})
 		}
 		return nil, nil, err
 	}
-	return box, reply.Certificate, nil
+	return sb, reply.Certificate, nil
 }
 
 // ends returns the ends of an attachment, and the name of its kind in the protocol.
-func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentKind, err error) {
+func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKind, err error) {
 	if a.Kind == "" || a.Kind == egress.Packets {
 		// It is not named: an earlier process knows no other kind, and rejects the field.
-		box, ours, err = attachment.Pair(attachment.Packets)
-		return box, ours, "", err
+		sb, ours, err = attachment.Pair(attachment.Packets)
+		return sb, ours, "", err
 	}
 	if c.speaks < withKinds {
 		return nil, nil, "", fault.Newf(fault.Conflict, "causeway_version", "the process %d that holds the sandboxes' networks has no attachment of the kind %q", c.info.PID, a.Kind).
 			WithHint("end the sandboxes that it holds, and try again")
 	}
 	if a.Link == nil && a.Kind == egress.Ethernet {
-		box, ours, err = attachment.Pair(a.Kind)
-		return box, ours, a.Kind, err
+		sb, ours, err = attachment.Pair(a.Kind)
+		return sb, ours, a.Kind, err
 	}
 	if a.Link == nil {
 		return nil, nil, "", fault.Newf(fault.Invalid, "link", "an attachment of the kind %q needs its device or socket", a.Kind)
@@ -251,7 +251,7 @@ func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentK
 // first process will try the new policy before the sandbox is ready.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
 	var reply updateReply
-	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withLooks}
+	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
@@ -259,7 +259,7 @@ func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Lay
 func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	err := c.peer.call(ctx, callDetach, sandboxBody{Sandbox: sandbox}, nil)
 	if err == nil {
-		c.claim(false, sandbox)
+		c.takeOver(false, sandbox)
 	}
 	return err
 }
@@ -269,11 +269,11 @@ func (c *Client) Detach(ctx context.Context, sandbox string) error {
 func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []string, err error) {
 	var reply adoptReply
 	// First, since questions may arrive before the answer does.
-	c.claim(true, sandboxes...)
+	c.takeOver(true, sandboxes...)
 	if err := c.peer.call(ctx, callAdopt, adoptBody{Sandboxes: sandboxes}, &reply); err != nil {
 		return nil, err
 	}
-	c.claim(false, reply.Missing...)
+	c.takeOver(false, reply.Missing...)
 	return reply.Missing, nil
 }
 
@@ -300,9 +300,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// claim sets whether this client answers for sandboxes, and reports whether it answered for the
+// takeOver sets whether this client answers for sandboxes, and reports whether it answered for the
 // last of them before.
-func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
+func (c *Client) takeOver(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range sandboxes {

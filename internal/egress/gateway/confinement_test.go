@@ -38,7 +38,7 @@ func TestTheProcessIsConfined(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newTestBox(t, end)
+	b := newTestPeer(t, end)
 	wantGet(t, b, "/hello", 200)
 
 	info := c.Info()
@@ -150,9 +150,9 @@ func TestManySandboxes(t *testing.T) {
 	}
 	calm(t, "process", func() int { return descriptors(t, pid) })
 	memory, open := resident(t, pid), descriptors(t, pid)
-	boxes := make([]*testBox, many)
-	for i := range boxes {
-		boxes[i] = mustAttach(t, c, dir, fmt.Sprintf("box%d", i))
+	sandboxes := make([]*testPeer, many)
+	for i := range sandboxes {
+		sandboxes[i] = mustAttach(t, c, dir, fmt.Sprintf("box%d", i))
 	}
 	each := (resident(t, pid) - memory) / many
 	t.Logf("%d KiB resident before, %d KiB for each of %d links, %d descriptors", memory, each, many, descriptors(t, pid)-open)
@@ -160,12 +160,12 @@ func TestManySandboxes(t *testing.T) {
 		t.Errorf("a link costs %d KiB", each)
 	}
 	for _, i := range []int{0, many / 2, many - 1} {
-		wantGet(t, boxes[i], "/hello", 200)
+		wantGet(t, sandboxes[i], "/hello", 200)
 	}
 	if list, err := c.List(t.Context()); err != nil || len(list) != many {
 		t.Errorf("%d sandboxes, %v", len(list), err)
 	}
-	for _, b := range boxes {
+	for _, b := range sandboxes {
 		b.Close()
 	}
 	hosttest.NoMore(t, "descriptors of the process", open, func() int { return descriptors(t, pid) })

@@ -66,7 +66,7 @@ func (c *controller) hello(body json.RawMessage) (any, error) {
 		return nil, badMessage(err)
 	}
 	c.server.mu.Lock()
-	attached := len(c.server.boxes)
+	attached := len(c.server.sandboxes)
 	c.server.mu.Unlock()
 	c.mu.Lock()
 	c.met = c.server.about.common(theirs) != 0

@@ -206,17 +206,17 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 func TestTheProcessIsNotTrusted(t *testing.T) {
 	ours, theirs := pair(t)
 	asked := 0
-	c := &Client{events: newQueue(nil), mine: map[string]bool{"box1": true}, asker: askFunc(func(context.Context, egress.Question) (egress.Answer, error) {
+	c := &Client{events: newQueue(nil), mine: map[string]bool{"box1": true}, approver: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		asked++
-		return egress.Answer{State: "denied"}, nil
+		return egress.ApprovalOutcome{State: "denied"}, nil
 	})}
 	c.peer = newPeer(ours, false, c.handle)
 	go func() { _ = c.peer.serve() }()
 	p := newPeer(theirs, true, nil)
 	go func() { _ = p.serve() }()
 	ask := func(sandbox string) error {
-		var a egress.Answer
-		return p.call(t.Context(), callAsk, askBody{Question: egress.Question{Sandbox: sandbox}, Wait: time.Hour}, &a)
+		var a egress.ApprovalOutcome
+		return p.call(t.Context(), callAsk, askBody{Question: egress.ApprovalRequest{Sandbox: sandbox}, Wait: time.Hour}, &a)
 	}
 	if err := ask("box1"); err != nil || asked != 1 {
 		t.Errorf("an own sandbox: %v, asked %d times", err, asked)
@@ -235,8 +235,8 @@ func TestTheProcessIsNotTrusted(t *testing.T) {
 	}
 	defer null.Close()
 	before := descriptors(t, os.Getpid())
-	var a egress.Answer
-	if err := p.call(t.Context(), callAsk, askBody{Question: egress.Question{Sandbox: "box1"}}, &a, null); err != nil {
+	var a egress.ApprovalOutcome
+	if err := p.call(t.Context(), callAsk, askBody{Question: egress.ApprovalRequest{Sandbox: "box1"}}, &a, null); err != nil {
 		t.Error(err)
 	}
 	if after := descriptors(t, os.Getpid()); after > before {
@@ -329,7 +329,7 @@ func FuzzPeer(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add(framed(`{"id":1,"call":"hello","body":{"oldest":1,"version":1,"build":""}}`))
-	s := &server{about: hello{Oldest: oldest, Version: version}, peers: map[*peer]*controller{}, boxes: map[string]*box{}, end: make(chan struct{})}
+	s := &server{about: hello{Oldest: oldest, Version: version}, peers: map[*peer]*controller{}, sandboxes: map[string]*attachedSandbox{}, end: make(chan struct{})}
 	s.ending = true // so that no fuzzed retire closes end twice
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := pair(t)
@@ -343,7 +343,7 @@ func FuzzPeer(f *testing.F) {
 		if err := c.peer.serve(); err == nil {
 			t.Fatal("serve ends without a reason")
 		}
-		if len(c.peer.serving) > 0 || len(s.boxes) > 0 {
+		if len(c.peer.serving) > 0 || len(s.sandboxes) > 0 {
 			t.Fatal("something is left")
 		}
 	})

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
 		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: beStranger},
 		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
-		reexec.Role{Match: reexec.Arg0(kernelArg0), Run: beKernelBox},
+		reexec.Role{Match: reexec.Arg0(kernelArg0), Run: runKernelPeer},
 		attachmenttest.TapRole,
 	)
 	os.Exit(m.Run())
@@ -169,7 +169,7 @@ func testAttachment(t testing.TB, dir, sandbox string) Attachment {
 	return Attachment{Sandbox: sandbox, Policy: documents(t), Record: recordFile(t, dir, sandbox)}
 }
 
-func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testBox {
+func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testPeer {
 	t.Helper()
 	end, certificate, err := c.Attach(t.Context(), testAttachment(t, dir, sandbox))
 	if err != nil {
@@ -179,7 +179,7 @@ func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testBox {
 	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(certificate) {
 		t.Fatalf("certificate %q", certificate)
 	}
-	return newTestBox(t, end)
+	return newTestPeer(t, end)
 }
 
 // readRecords returns all flow entries of a sandbox, after checking that their numbers are

@@ -40,7 +40,7 @@ func newWorld(t testing.TB) string {
 	})
 }
 
-func wantGet(t testing.TB, b *testBox, path string, want int) {
+func wantGet(t testing.TB, b *testPeer, path string, want int) {
 	t.Helper()
 	if got, err := b.get(path); err != nil || got != want {
 		t.Fatalf("GET %s: %d, %v; want %d", path, got, err, want)
@@ -221,9 +221,9 @@ func TestProcessKilled(t *testing.T) {
 }
 
 // asker answers with the result of a function.
-type askFunc func(context.Context, egress.Question) (egress.Answer, error)
+type askFunc func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error)
 
-func (f askFunc) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
+func (f askFunc) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	return f(ctx, q)
 }
 
@@ -256,7 +256,7 @@ func beController() {
 }
 
 // startController returns a sandbox whose controller is another process.
-func startController(t *testing.T, dir string) (*testBox, *exec.Cmd) {
+func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -292,7 +292,7 @@ func startController(t *testing.T, dir string) (*testBox, *exec.Cmd) {
 	if len(files) != 1 {
 		t.Fatal("no link came")
 	}
-	return newTestBox(t, files[0]), cmd
+	return newTestPeer(t, files[0]), cmd
 }
 
 // If a server is killed, its sandboxes keep their network, and the next server gets their
@@ -316,10 +316,10 @@ func TestControllerKilled(t *testing.T) {
 	if answer, err := http.ReadResponse(bufio.NewReader(flow), nil); err != nil || answer.StatusCode != 200 {
 		t.Fatalf("the flow ended: %v", err)
 	}
-	asked := make(chan egress.Question, 1)
-	c := mustConnect(t, dir, Options{Asker: askFunc(func(_ context.Context, q egress.Question) (egress.Answer, error) {
+	asked := make(chan egress.ApprovalRequest, 1)
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		asked <- q
-		return egress.Answer{Granted: true, Approval: "a1", State: "approved"}, nil
+		return egress.ApprovalOutcome{Granted: true, Approval: "a1", State: "approved"}, nil
 	})})
 	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Controlled {
 		t.Fatalf("list %+v, %v", list, err)
@@ -341,23 +341,23 @@ func TestControllerKilled(t *testing.T) {
 func TestAGrantIsNeverGuessed(t *testing.T) {
 	dir := newWorld(t)
 	var mu sync.Mutex
-	var answer egress.Answer
-	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.Question) (egress.Answer, error) {
+	var answer egress.ApprovalOutcome
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return answer, nil
 	})})
 	b := mustAttach(t, c, dir, "box1")
 	for _, try := range []struct {
-		answer  egress.Answer
+		answer  egress.ApprovalOutcome
 		granted bool
 	}{
-		{egress.Answer{Granted: true, State: "approved"}, false}, // by which approval?
-		{egress.Answer{Granted: true, State: "pending", Approval: "a1"}, false},
-		{egress.Answer{State: "approved", Approval: "a1"}, false},
-		{egress.Answer{State: "denied", Approval: "a1"}, false},
-		{egress.Answer{}, false},
-		{egress.Answer{Granted: true, State: "approved", Approval: "a1"}, true}, // Control
+		{egress.ApprovalOutcome{Granted: true, State: "approved"}, false}, // by which approval?
+		{egress.ApprovalOutcome{Granted: true, State: "pending", Approval: "a1"}, false},
+		{egress.ApprovalOutcome{State: "approved", Approval: "a1"}, false},
+		{egress.ApprovalOutcome{State: "denied", Approval: "a1"}, false},
+		{egress.ApprovalOutcome{}, false},
+		{egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "a1"}, true}, // Control
 	} {
 		mu.Lock()
 		answer = try.answer
@@ -373,10 +373,10 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 func TestALargeBodyIsHeld(t *testing.T) {
 	dir := newWorld(t)
 	held := make(chan string, 1)
-	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.Question) (egress.Answer, error) {
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		entries, err := os.ReadDir(filepath.Join(dir, dirName, spoolName))
 		held <- fmt.Sprint(len(entries), err)
-		return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+		return egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "a1"}, nil
 	})})
 	b := mustAttach(t, c, dir, "box1")
 	const size = 8 << 20

@@ -24,8 +24,8 @@ const (
 	version = 4
 )
 
-// withLooks is the first version in which an update can state that the sandbox is not ready yet.
-const withLooks = 2
+// withProbes is the first version in which an update can state that the sandbox is not ready yet.
+const withProbes = 2
 
 // withFiles is the first version in which a policy's document has filesystem.tracked, tools and
 // read_only.
@@ -147,8 +147,8 @@ type listReply struct {
 // askBody is a question. It includes the wait, because the answer must be on its way before the
 // asker stops waiting.
 type askBody struct {
-	Question egress.Question `json:"question"`
-	Wait     time.Duration   `json:"wait_ns"`
+	Question egress.ApprovalRequest `json:"question"`
+	Wait     time.Duration          `json:"wait_ns"`
 }
 
 // Status is the state of one sandbox's attachment.

@@ -19,12 +19,12 @@ import (
 )
 
 // once grants the requests that it gets.
-type once struct{ asked chan egress.Question }
+type once struct{ asked chan egress.ApprovalRequest }
 
-// Ask implements egress.Asker.
-func (o once) Ask(_ context.Context, q egress.Question) (egress.Answer, error) {
+// Ask implements egress.Approver.
+func (o once) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	o.asked <- q
-	return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+	return egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "a1"}, nil
 }
 
 func attachProxy(t *testing.T, o Options) (c *Client, dir string, s attachmenttest.Socket) {
@@ -34,8 +34,8 @@ func attachProxy(t *testing.T, o Options) (c *Client, dir string, s attachmentte
 	link, s := attachmenttest.ListenProxy(t)
 	a := testAttachment(t, dir, "box1")
 	a.Kind, a.Link = egress.Proxy, link
-	if box, _, err := c.Attach(t.Context(), a); err != nil || box != nil {
-		t.Fatalf("%v %v", box, err)
+	if sb, _, err := c.Attach(t.Context(), a); err != nil || sb != nil {
+		t.Fatalf("%v %v", sb, err)
 	}
 	link.Close()
 	return c, dir, s
@@ -56,7 +56,7 @@ func recordsAfterDetach(t *testing.T, c *Client, dir string) []egress.Record {
 // A program that has only a socket is under the same policy, approvals included, and leaves the
 // same flow entries as one with a network, with the confined process.
 func TestAProxyIsUnderThePolicy(t *testing.T) {
-	person := once{asked: make(chan egress.Question, 8)}
+	person := once{asked: make(chan egress.ApprovalRequest, 8)}
 	c, dir, s := attachProxy(t, Options{Asker: person})
 	client := s.Client(t)
 	for path, want := range map[string]int{"http://api.test/hello": 200, "http://other.test/": 403, "http://93.184.216.34:81/": 403, "http://api.test/ask": 200} {
@@ -181,7 +181,7 @@ func relay(t *testing.T, s attachmenttest.Socket) string {
 func TestCurlConnectsThroughAProxy(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
 	// The level requires an approval for each tunnel.
-	c, dir, s := attachProxy(t, Options{Asker: once{asked: make(chan egress.Question, 8)}})
+	c, dir, s := attachProxy(t, Options{Asker: once{asked: make(chan egress.ApprovalRequest, 8)}})
 	proxy := relay(t, s)
 	for url, want := range map[string]string{
 		"http://api.test/hello": "/hello 200 200", "http://raw.test:7000/raw": "/raw 200 200",

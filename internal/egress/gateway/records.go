@@ -161,13 +161,13 @@ func (r *recorder) settle(seq uint64) error {
 		err = errors.Join(err, sync)
 	}
 	if err != nil {
-		return notKept(err)
+		return notRecorded(err)
 	}
 	r.settled = written
 	return nil
 }
 
-func notKept(err error) error {
+func notRecorded(err error) error {
 	return fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network log cannot be written, so nothing is let out").
 		WithHint("check the disk of the state directory")
 }
@@ -220,7 +220,7 @@ func (r *recorder) write(data []byte) (int, error) {
 	if n > 0 {
 		r.rest = append([]byte(nil), data[n:]...)
 	}
-	return n, notKept(err)
+	return n, notRecorded(err)
 }
 
 // count updates the sums of Status. An action that has an entry at its beginning has another one at

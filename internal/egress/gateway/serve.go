@@ -109,7 +109,7 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	if !ok {
 		return nil, nil, errors.New("the listener is not a Unix socket")
 	}
-	w.spool = os.NewFile(fdSpool, "spool")
+	w.bodies = os.NewFile(fdSpool, "spool")
 	if err := w.prepare(); err != nil {
 		return nil, nil, err
 	}

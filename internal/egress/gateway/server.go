@@ -33,19 +33,19 @@ type server struct {
 	report confine.Report
 	about  hello
 
-	mu      sync.Mutex
-	peers   map[*peer]*controller
-	boxes   map[string]*box // nil while it is being attached
-	idle    *time.Timer
-	ending  bool
-	end     chan struct{} // closed when the process is to end
-	working sync.WaitGroup
+	mu        sync.Mutex
+	peers     map[*peer]*controller
+	sandboxes map[string]*attachedSandbox // nil while it is being attached
+	idle      *time.Timer
+	ending    bool
+	end       chan struct{} // closed when the process is to end
+	working   sync.WaitGroup
 }
 
 func newServer(w World, owner int, report confine.Report, log *slog.Logger) *server {
 	s := &server{
 		log: log, world: w, owner: owner, report: report, about: *w.about,
-		peers: map[*peer]*controller{}, boxes: map[string]*box{}, end: make(chan struct{}),
+		peers: map[*peer]*controller{}, sandboxes: map[string]*attachedSandbox{}, end: make(chan struct{}),
 	}
 	s.idle = time.AfterFunc(linger, s.endIfIdle)
 	return s
@@ -67,15 +67,15 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	}
 	s.mu.Lock()
 	s.ending = true
-	boxes := make([]*box, 0, len(s.boxes))
-	for _, b := range s.boxes {
+	sandboxes := make([]*attachedSandbox, 0, len(s.sandboxes))
+	for _, b := range s.sandboxes {
 		if b != nil {
-			boxes = append(boxes, b)
+			sandboxes = append(sandboxes, b)
 		}
 	}
 	s.mu.Unlock()
 	// Attachments first: their ends are events for the controllers.
-	for _, b := range boxes {
+	for _, b := range sandboxes {
 		s.drop(b, "the egress gateway has ended")
 	}
 	s.mu.Lock()
@@ -131,7 +131,7 @@ func (s *server) serve(c *controller) {
 
 // watchIdle starts the idle timer when nothing is left to do. mu must be held.
 func (s *server) watchIdle() {
-	if len(s.peers) == 0 && len(s.boxes) == 0 {
+	if len(s.peers) == 0 && len(s.sandboxes) == 0 {
 		s.idle.Reset(linger)
 	}
 }
@@ -139,7 +139,7 @@ func (s *server) watchIdle() {
 func (s *server) endIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.peers) == 0 && len(s.boxes) == 0 && !s.ending {
+	if len(s.peers) == 0 && len(s.sandboxes) == 0 && !s.ending {
 		s.ending = true
 		close(s.end)
 	}
@@ -149,7 +149,7 @@ func (s *server) endIfIdle() {
 func (s *server) retire() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.boxes) > 0 || len(s.peers) > 1 {
+	if len(s.sandboxes) > 0 || len(s.peers) > 1 {
 		return fault.New(fault.Conflict, "causeway_busy", "the process is in use")
 	}
 	if !s.ending {
@@ -163,38 +163,38 @@ func (s *server) retire() error {
 func (s *server) reserve(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, taken := s.boxes[id]; taken {
+	if _, taken := s.sandboxes[id]; taken {
 		return fault.Newf(fault.Exists, "network_attached", "the network of sandbox %s is attached", id)
 	}
 	if s.ending {
 		return errGone
 	}
-	if len(s.boxes) >= maxBoxes {
+	if len(s.sandboxes) >= maxBoxes {
 		return fault.Newf(fault.Exhausted, "causeway_full", "the egress gateway holds %d sandboxes, which is its limit", maxBoxes)
 	}
-	s.boxes[id] = nil
+	s.sandboxes[id] = nil
 	return nil
 }
 
 // settle stores the sandbox, or frees its name if b is nil. It reports whether the process still
 // runs.
-func (s *server) settle(id string, b *box) bool {
+func (s *server) settle(id string, b *attachedSandbox) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b == nil || s.ending {
-		delete(s.boxes, id)
+		delete(s.sandboxes, id)
 		s.watchIdle()
 		return false
 	}
-	s.boxes[id] = b
+	s.sandboxes[id] = b
 	return true
 }
 
 // find returns a sandbox that is attached.
-func (s *server) find(id string) (*box, error) {
+func (s *server) find(id string) (*attachedSandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.boxes[id]; b != nil {
+	if b := s.sandboxes[id]; b != nil {
 		return b, nil
 	}
 	return nil, fault.Newf(fault.Conflict, egress.CodeNotAttached, "the egress gateway holds no network of sandbox %q", id).
@@ -202,23 +202,23 @@ func (s *server) find(id string) (*box, error) {
 }
 
 // drop closes a sandbox's network and removes it. It may be called more than once.
-func (s *server) drop(b *box, reason string) {
+func (s *server) drop(b *attachedSandbox, reason string) {
 	b.close()
 	s.mu.Lock()
-	mine := s.boxes[b.id] == b
+	mine := s.sandboxes[b.id] == b
 	if mine {
-		delete(s.boxes, b.id)
+		delete(s.sandboxes, b.id)
 		s.watchIdle()
 	}
 	s.mu.Unlock()
 	if mine {
-		s.tell(Event{Sandbox: b.id, Kind: EventDetached, Reason: reason})
+		s.notify(Event{Sandbox: b.id, Kind: EventDetached, Reason: reason})
 	}
 }
 
-// tell sends an event to the controllers that watch. One that does not read delays the others once,
-// for writePatience.
-func (s *server) tell(e Event) {
+// notify sends an event to the controllers that watch. One that does not read delays the others
+// once, for writePatience.
+func (s *server) notify(e Event) {
 	s.mu.Lock()
 	var peers []*peer
 	for p, c := range s.peers {
@@ -236,15 +236,15 @@ func (s *server) tell(e Event) {
 
 func (s *server) list() listReply {
 	s.mu.Lock()
-	var boxes []*box
-	for _, b := range s.boxes {
+	var sandboxes []*attachedSandbox
+	for _, b := range s.sandboxes {
 		if b != nil {
-			boxes = append(boxes, b)
+			sandboxes = append(sandboxes, b)
 		}
 	}
 	s.mu.Unlock()
 	reply := listReply{Sandboxes: []Status{}}
-	for _, b := range boxes {
+	for _, b := range sandboxes {
 		reply.Sandboxes = append(reply.Sandboxes, b.status())
 	}
 	slices.SortFunc(reply.Sandboxes, func(a, b Status) int { return strings.Compare(a.Sandbox, b.Sandbox) })

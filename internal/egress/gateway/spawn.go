@@ -80,7 +80,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	if err != nil {
 		return fmt.Errorf("causeway: log: %w", err)
 	}
-	spool, err := keep(openSpool(dir))
+	spool, err := keep(openBodyFile(dir))
 	if err != nil {
 		return fmt.Errorf("causeway: spool: %w", err)
 	}
@@ -179,7 +179,7 @@ func openLog(dir *os.File) (*os.File, error) {
 	return f, nil
 }
 
-func openSpool(dir *os.File) (*os.File, error) {
+func openBodyFile(dir *os.File) (*os.File, error) {
 	path := through(dir, spoolName)
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

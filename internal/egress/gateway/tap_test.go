@@ -18,8 +18,8 @@ import (
 
 const kernelArg0 = "test-kernel-box"
 
-// beKernelBox uses a network like an ordinary Go program, and prints the results.
-func beKernelBox() {
+// runKernelPeer uses a network like an ordinary Go program, and prints the results.
+func runKernelPeer() {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, net.JoinHostPort(egress.Gateway.String(), "53"))
@@ -55,9 +55,9 @@ func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool)
 		"http://api.test/hello", "http://other.test/", "http://93.184.216.34:81/")
 	a := testAttachment(t, dir, "box1")
 	a.Kind, a.Link = form.Kind(), link
-	box, _, err := c.Attach(t.Context(), a)
-	if err != nil || box != nil {
-		t.Fatalf("%v %v", box, err)
+	sb, _, err := c.Attach(t.Context(), a)
+	if err != nil || sb != nil {
+		t.Fatalf("%v %v", sb, err)
 	}
 	link.Close()
 	k.Go()
@@ -104,8 +104,8 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 	} {
 		a := testAttachment(t, dir, "box1")
 		a.Kind, a.Link = wrong.Kind, wrong.Link
-		if box, _, err := c.Attach(t.Context(), a); err == nil || box != nil {
-			t.Errorf("%q was attached: %v", wrong.Kind, box)
+		if sb, _, err := c.Attach(t.Context(), a); err == nil || sb != nil {
+			t.Errorf("%q was attached: %v", wrong.Kind, sb)
 		}
 	}
 	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
@@ -119,11 +119,11 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 func TestAProcessOfBeforeHasPacketsAlone(t *testing.T) {
 	old := &Client{speaks: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
-		box, ours, sent, err := old.ends(Attachment{Kind: kind})
+		sb, ours, sent, err := old.ends(Attachment{Kind: kind})
 		if err != nil || sent != "" {
 			t.Fatalf("%q is sent as %q: %v", kind, sent, err)
 		}
-		box.Close()
+		sb.Close()
 		ours.Close()
 	}
 	if _, _, _, err := old.ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); fault.CodeOf(err) != "causeway_version" {

@@ -31,9 +31,9 @@ type World struct {
 	// Roots verify upstream servers.
 	Roots *x509.CertPool
 
-	about *hello // how the process names itself
-	spool *os.File
-	own   *ownAddresses
+	about  *hello   // how the process names itself
+	bodies *os.File // directory for large bodies
+	own    *ownAddresses
 }
 
 // prepare reads what cannot be read any more once the process is confined.
@@ -74,7 +74,7 @@ func (w *World) judge(c proxy.Config) (judge, error) {
 	}
 	c.Roots = w.Roots
 	c.Dialer = &names.Dialer{Resolver: w.Resolver, DialAddress: w.dial, Own: own}
-	c.SpoolFile = w.spoolFile
+	c.SpoolFile = w.bodyFile
 	return proxy.New(c)
 }
 
@@ -107,7 +107,7 @@ func everything() []netip.Prefix {
 // freshness is how old the list of own addresses may be.
 const freshness = time.Second
 
-// ownAddresses returns the addresses of the host's interfaces.
+// ownAddresses caches the addresses of the host's interfaces.
 type ownAddresses struct {
 	mu   sync.Mutex
 	list []netip.Addr
@@ -136,12 +136,12 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 	return o.list, nil
 }
 
-// spoolFile creates an unnamed file that is gone with its descriptor.
-func (w *World) spoolFile() (*os.File, error) {
-	if w.spool == nil {
+// bodyFile creates an unnamed file that is gone with its descriptor.
+func (w *World) bodyFile() (*os.File, error) {
+	if w.bodies == nil {
 		return nil, errors.New("there is no directory for bodies")
 	}
-	raw, err := w.spool.SyscallConn()
+	raw, err := w.bodies.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (w *World) spoolFile() (*os.File, error) {
 		fd, err = unix.Openat(int(dir), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	})
 	if err := errors.Join(controlErr, err); err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
+		return nil, fmt.Errorf("create a file for a body: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "spool"), nil
+	return os.NewFile(uintptr(fd), "body"), nil
 }

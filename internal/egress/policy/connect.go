@@ -34,17 +34,17 @@ func (p *Policy) Reachable(host string) bool {
 }
 
 func (p *Policy) could(host string, a netip.Addr, port int) bool {
-	c := p.connect(&question{host: host, addr: a, port: port})
+	c := p.connect(&lookup{host: host, addr: a, port: port})
 	return c.Effect != egress.Deny
 }
 
 // Connect returns the decision about a connection. The host is canonical, or an address if there is
 // no name for it.
 func (p *Policy) Connect(host string, port int) Connection {
-	return p.connect(&question{host: host, port: port})
+	return p.connect(&lookup{host: host, port: port})
 }
 
-func (p *Policy) connect(q *question) Connection {
+func (p *Policy) connect(q *lookup) Connection {
 	var ok bool
 	if q.addr, ok = address(q.host); !ok && !validName(q.host) || q.port < 1 || q.port > 65535 {
 		return Connection{Decision: p.floor(RuleName), WebSocket: egress.Deny}
@@ -87,7 +87,7 @@ func tunnel(governs []*block) bool {
 
 // inspects reports whether TLS must be decrypted. If tunnels are denied, everything is decrypted,
 // because a connection that is not decrypted is as good as a tunnel.
-func (p *Policy) inspects(q *question, v verdict) bool {
+func (p *Policy) inspects(q *lookup, v verdict) bool {
 	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
 		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
 		return true
@@ -103,7 +103,7 @@ func (p *Policy) inspects(q *question, v verdict) bool {
 
 // Request returns the decision about one request, and its limits.
 func (p *Policy) Request(r Request) (egress.Decision, Limits) {
-	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
+	q := lookup{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
 	v, floor := p.request(&q, r)
 	if floor != "" {
 		return p.floor(floor), Limits{}
@@ -111,7 +111,7 @@ func (p *Policy) Request(r Request) (egress.Decision, Limits) {
 	return p.decision(&q, v), v.limits
 }
 
-func (p *Policy) request(q *question, r Request) (verdict, string) {
+func (p *Policy) request(q *lookup, r Request) (verdict, string) {
 	var ok bool
 	if q.addr, ok = address(r.Host); !ok && !validName(r.Host) || r.Port < 1 || r.Port > 65535 {
 		return verdict{}, RuleName
@@ -142,7 +142,7 @@ func (p *Policy) request(q *question, r Request) (verdict, string) {
 }
 
 // tighten applies a setting to a verdict. It never loosens one.
-func tighten(q *question, v verdict, s setting, rule string) verdict {
+func tighten(q *lookup, v verdict, s setting, rule string) verdict {
 	e := egress.Effect(s.value)
 	if s.value == "rule" || e.Strictness() <= v.effect.Strictness() {
 		return v
@@ -175,7 +175,7 @@ func encodedSlash(governs []*block) bool {
 
 // private returns the private prefixes that the blocks allow. Those of a lower layer count as far
 // as they lie inside the organisation's.
-func (p *Policy) private(q *question) []netip.Prefix {
+func (p *Policy) private(q *lookup) []netip.Prefix {
 	var open []netip.Prefix
 	found := false
 	for _, t := range p.grants {

@@ -16,14 +16,14 @@ type verdict struct {
 	needs    bool     // a block cannot decide without the request
 }
 
-func (q *question) note(layer, rule string, e egress.Effect, text string) {
+func (q *lookup) note(layer, rule string, e egress.Effect, text string) {
 	if q.steps != nil {
 		*q.steps = append(*q.steps, Step{Layer: layer, Rule: rule, Effect: e, Text: text})
 	}
 }
 
 // weigh asks every layer and takes the strictest answer.
-func (p *Policy) weigh(q *question) verdict {
+func (p *Policy) weigh(q *lookup) verdict {
 	var buf [4]*block
 	governs := buf[:0]
 	var upper verdict // of the organisation, if it has one
@@ -75,7 +75,7 @@ func (p *Policy) weigh(q *question) verdict {
 }
 
 // ask returns one layer's verdict, if one of its blocks applies.
-func (t *table) ask(q *question) (verdict, bool) {
+func (t *table) ask(q *lookup) (verdict, bool) {
 	blocks, _ := t.find(q.host, q.addr)
 	if blocks == nil {
 		q.note(t.layer, "", "", "lists nothing for "+q.host)
@@ -94,7 +94,7 @@ func (t *table) ask(q *question) (verdict, bool) {
 
 // grant returns the verdict of the layers that list hosts side by side. The most specific block
 // decides; blocks with the same pattern count as one. A rule that denies counts in any layer.
-func (p *Policy) grant(q *question) (verdict, bool) {
+func (p *Policy) grant(q *lookup) (verdict, bool) {
 	var best verdict
 	found, listed, needs, specific := false, false, false, 0
 	for _, t := range p.grants {
@@ -136,7 +136,7 @@ func unite(a, b verdict) verdict {
 }
 
 // unlisted returns the verdict about a host without a block.
-func unlisted(q *question, s setting) verdict {
+func unlisted(q *lookup, s setting) verdict {
 	v := verdict{rule: RuleUnlisted, layer: s.layer, why: notListed}
 	switch s.value {
 	case "allow":

@@ -14,7 +14,7 @@ type Step struct {
 // connection whose bytes are not inspected.
 func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
 	var steps []Step
-	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket, steps: &steps}
+	q := lookup{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket, steps: &steps}
 	if r.Method == "" {
 		c := p.Connect(r.Host, r.Port)
 		if _, isAddress := address(r.Host); isAddress || validName(r.Host) {

@@ -9,41 +9,41 @@ import (
 
 // The probes represent the policy, and no packet of them leaves the gateway.
 func TestLook(t *testing.T) {
-	always := policy.Look{Refused: []string{policy.MetadataAddress}, Dropped: []string{policy.NobodysDatagram}}
+	always := policy.Probes{Refused: []string{policy.MetadataAddress}, Dropped: []string{policy.UnusedDatagram}}
 	for name, c := range map[string]struct {
 		network string
-		want    policy.Look
+		want    policy.Probes
 	}{
-		"nothing":    {"unlisted: deny", policy.Look{Unknown: []string{policy.NobodysName}}},
-		"everything": {"unlisted: allow", policy.Look{}},
-		"a host": {"unlisted: deny, hosts: [{host: a.test, rules: [{do: allow}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:9"},
+		"nothing":    {"unlisted: deny", policy.Probes{Unknown: []string{policy.UnusedName}}},
+		"everything": {"unlisted: allow", policy.Probes{}},
+		"a host": {"unlisted: deny, hosts: [{host: a.test, rules: [{do: allow}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:9"},
 		}},
-		"a denied host among all": {"unlisted: allow, hosts: [{host: b.test, ports: [1-65535], rules: [{do: deny}]}]", policy.Look{Unknown: []string{"b.test"}}},
-		"its own port": {"unlisted: deny, hosts: [{host: a.test, ports: [8443], rules: [{do: ask}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Reached: []string{"a.test:8443"}, Closed: []string{"a.test:9"},
+		"a denied host among all": {"unlisted: allow, hosts: [{host: b.test, ports: [1-65535], rules: [{do: deny}]}]", policy.Probes{Unknown: []string{"b.test"}}},
+		"its own port": {"unlisted: deny, hosts: [{host: a.test, ports: [8443], rules: [{do: ask}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Reached: []string{"a.test:8443"}, Closed: []string{"a.test:9"},
 		}},
-		"a closed port that is open": {"unlisted: deny, hosts: [{host: a.test, ports: [9, 443], rules: [{do: allow}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:1"},
+		"a closed port that is open": {"unlisted: deny, hosts: [{host: a.test, ports: [9, 443], rules: [{do: allow}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:1"},
 		}},
 		// A tunnel is dialled as soon as it is accepted, and a counted connection leaves programs
 		// one less.
-		"a tunnel": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
+		"a tunnel": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
 		}},
-		"a tunnel and another": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}, {host: b.test, rules: [{do: allow}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"b.test"}, Reached: []string{"b.test:443"}, Closed: []string{"b.test:9"},
+		"a tunnel and another": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}, {host: b.test, rules: [{do: allow}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"b.test"}, Reached: []string{"b.test:443"}, Closed: []string{"b.test:9"},
 		}},
-		"counted": {"unlisted: deny, hosts: [{host: a.test, rules: [{do: allow, limits: {connections: 1}}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
+		"counted": {"unlisted: deny, hosts: [{host: a.test, rules: [{do: allow, limits: {connections: 1}}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
 		}},
-		"addresses and wildcards": {"unlisted: deny, hosts: [{host: '*.a.test', rules: [{do: allow}]}, {addresses: [93.184.216.34], tunnel: true, rules: [{do: allow}]}]", policy.Look{
-			Unknown: []string{policy.NobodysName},
+		"addresses and wildcards": {"unlisted: deny, hosts: [{host: '*.a.test', rules: [{do: allow}]}, {addresses: [93.184.216.34], tunnel: true, rules: [{do: allow}]}]", policy.Probes{
+			Unknown: []string{policy.UnusedName},
 		}},
 	} {
 		want := c.want
 		want.Refused, want.Dropped = always.Refused, always.Dropped
-		if got := compile(t, ofTask(parse(t, "level: minimal\nnetwork: {"+c.network+"}"))).Look(); !reflect.DeepEqual(got, want) {
+		if got := compile(t, ofTask(parse(t, "level: minimal\nnetwork: {"+c.network+"}"))).Probes(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}

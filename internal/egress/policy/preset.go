@@ -130,7 +130,7 @@ func (d *Document) add(s string) error {
 // allowed name must not lead to a denied address. It is called for each address before it is
 // dialled.
 func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {
-	q := question{host: a.Unmap().String(), addr: a.Unmap(), port: port, mode: opaque}
+	q := lookup{host: a.Unmap().String(), addr: a.Unmap(), port: port, mode: opaque}
 	for _, tables := range [][]*table{p.ceilings, p.grants} {
 		for _, t := range tables {
 			blocks, _ := t.find("", q.addr)

@@ -53,7 +53,7 @@ func (p *Policy) floor(rule string) egress.Decision {
 
 // decision converts a verdict to a Decision, with its reason and a change that would allow it. An
 // allowed request needs neither, and is the frequent case.
-func (p *Policy) decision(q *question, v verdict) egress.Decision {
+func (p *Policy) decision(q *lookup, v verdict) egress.Decision {
 	d := egress.Decision{Effect: v.effect, Rule: v.rule, Layer: v.layer, Policy: p.digest}
 	if v.effect == egress.Allow {
 		return d
@@ -86,7 +86,7 @@ func (p *Policy) decision(q *question, v verdict) egress.Decision {
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // flag returns the host in the form for --allow.
-func flag(q *question) string {
+func flag(q *lookup) string {
 	if q.port == 443 {
 		return q.host
 	}
@@ -95,7 +95,7 @@ func flag(q *question) string {
 
 // entry returns the part of a rule that would match. A path, which the sandbox chose, is quoted,
 // and left out if it is long.
-func entry(q *question) string {
+func entry(q *lookup) string {
 	if q.mode != judge || q.method == "" {
 		return ""
 	}
@@ -106,7 +106,7 @@ func entry(q *question) string {
 	return e
 }
 
-func (v verdict) reason(q *question) string {
+func (v verdict) reason(q *lookup) string {
 	at := q.host + ":" + strconv.Itoa(q.port)
 	verb := " denies "
 	if v.effect == egress.Ask {

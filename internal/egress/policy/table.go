@@ -148,8 +148,8 @@ func on(blocks []*block, port int) *block {
 	return nil
 }
 
-// question is what a block decides about.
-type question struct {
+// lookup is what a block decides about.
+type lookup struct {
 	host   string
 	addr   netip.Addr // valid where host is an address
 	port   int
@@ -169,11 +169,11 @@ const (
 	reaches             // could any request pass?
 )
 
-func (q *question) read() bool { return q.method == "GET" || q.method == "HEAD" }
+func (q *lookup) read() bool { return q.method == "GET" || q.method == "HEAD" }
 
 // match reports whether the rule matches the request, and whether it matches at least a request
 // that a server could take it for.
-func (r *rule) match(q *question) (exact, loose bool) {
+func (r *rule) match(q *lookup) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0
 	for _, m := range r.methods {
 		exact = exact || m == q.method
@@ -199,7 +199,7 @@ func (r *rule) match(q *question) (exact, loose bool) {
 // judge returns the block's verdict about a question. Rules that make it stricter also match what a
 // server could take for the same: other case, an escaped slash, a trailing slash. They never allow
 // anything by that.
-func (b *block) judge(q *question) verdict {
+func (b *block) judge(q *lookup) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
 	var nearly *rule
 	for i := range b.rules {

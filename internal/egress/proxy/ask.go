@@ -15,7 +15,7 @@ import (
 
 // put asks for an approval and returns its ID if it is granted. Anything else is a refusal,
 // including an error.
-func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.Question) (string, *refusal) {
+func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.ApprovalRequest) (string, *refusal) {
 	quorum, timeout := g.policy.Approval(host, port)
 	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
 	q.Expiry = int64(timeout / time.Second)
@@ -56,7 +56,7 @@ func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	if !asks {
 		return nil
 	}
-	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostQuestion(f.host, f.port))
+	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostRequest(f.host, f.port))
 	if stop != nil {
 		return stop
 	}
@@ -85,8 +85,8 @@ func (f *flow) approval() string {
 	return f.approved
 }
 
-func hostQuestion(host string, port int) egress.Question {
-	return egress.Question{
+func hostRequest(host string, port int) egress.ApprovalRequest {
+	return egress.ApprovalRequest{
 		Kind:    egress.AskHost,
 		Summary: "connect to " + host + ":" + strconv.Itoa(port),
 		Facts: map[string]string{
@@ -107,7 +107,7 @@ func (x *exchange) approve() *refusal {
 	if x.decision.Effect != egress.Ask && len(named) == 0 {
 		return nil
 	}
-	q := egress.Question{Kind: x.kind, Summary: x.summary}
+	q := egress.ApprovalRequest{Kind: x.kind, Summary: x.summary}
 	d := x.decision
 	var stop *refusal
 	if d.Effect != egress.Ask {

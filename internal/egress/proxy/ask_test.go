@@ -21,19 +21,19 @@ type desk struct {
 	granted map[string]int
 }
 
-func digest(q egress.Question) string { return approval.Digest(q) }
+func digest(q egress.ApprovalRequest) string { return approval.Digest(q) }
 
-func (d *desk) answer(ctx context.Context, q egress.Question) (egress.Answer, error) {
+func (d *desk) answer(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.granted[digest(q)] > 0 {
 		d.granted[digest(q)]--
-		return egress.Answer{Granted: true, State: "approved", Approval: "ap7"}, nil
+		return egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "ap7"}, nil
 	}
-	return egress.Answer{State: "pending", Approval: "ap7"}, nil
+	return egress.ApprovalOutcome{State: "pending", Approval: "ap7"}, nil
 }
 
-func (d *desk) approve(q egress.Question) {
+func (d *desk) approve(q egress.ApprovalRequest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.granted == nil {
@@ -55,7 +55,7 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
 	s := token("api.good.test")
-	b := w.box(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
+	b := w.newSandbox(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
 	b.people.answer = d.answer
 	big := strings.Repeat("x", 3<<20) // more than stays in memory
 	code, body := b.do("POST", "https://api.good.test/pay?to=a", big, nil)
@@ -121,17 +121,17 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 func TestAQuestionHoldsTheRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(asking, func(c *Config) { c.Limits.Hold = 50 * time.Millisecond })
-	b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+	b := w.newSandbox(asking, func(c *Config) { c.Limits.Hold = 50 * time.Millisecond })
+	b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		<-ctx.Done()
-		return egress.Answer{State: "pending", Approval: "ap1"}, nil
+		return egress.ApprovalOutcome{State: "pending", Approval: "ap1"}, nil
 	}
 	if code, _ := b.do("POST", "https://api.good.test/", "x", nil); code != 403 {
 		t.Errorf("code %d", code)
 	}
-	b = w.box(asking) // it waits longer than a failure takes
-	b.people.answer = func(context.Context, egress.Question) (egress.Answer, error) {
-		return egress.Answer{}, io.ErrUnexpectedEOF
+	b = w.newSandbox(asking) // it waits longer than a failure takes
+	b.people.answer = func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+		return egress.ApprovalOutcome{}, io.ErrUnexpectedEOF
 	}
 	if code, body := b.do("POST", "https://api.good.test/", "x", nil); code != 503 || !strings.Contains(body, "approvals_unavailable") {
 		t.Errorf("no person to ask: %d %s", code, body)
@@ -143,14 +143,14 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 
 // The default of how long a question holds a request applies if nothing else is configured.
 func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
-	b := newWorld(t).box(asking)
+	b := newWorld(t).newSandbox(asking)
 	synctest.Test(t, func(t *testing.T) {
-		b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+		b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 			<-ctx.Done()
-			return egress.Answer{State: "pending", Approval: "ap1"}, nil
+			return egress.ApprovalOutcome{State: "pending", Approval: "ap1"}, nil
 		}
 		began := time.Now()
-		id, stop := b.put(t.Context(), b.current.Load(), egress.Decision{}, "api.good.test", 443, egress.Question{})
+		id, stop := b.put(t.Context(), b.current.Load(), egress.Decision{}, "api.good.test", 443, egress.ApprovalRequest{})
 		if took := time.Since(began); took != 20*time.Second || id != "" || stop == nil || stop.code != "approval_pending" {
 			t.Errorf("held for %v: %q, %+v", took, id, stop)
 		}
@@ -162,7 +162,7 @@ func TestUnlistedHostAsks(t *testing.T) {
 	up := w.serve("443", nil, "new.test")
 	plain := w.serve("80", nil, "plain.test")
 	d := &desk{}
-	b := w.box(asking)
+	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	code, body := b.get("https://new.test/x")
 	if code != 403 || !strings.Contains(body, "rule=network.unlisted approval=ap7 state=pending") {
@@ -212,7 +212,7 @@ func TestSecretThatAsksForEachUse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
-	b := w.box(asking, func(c *Config) {
+	b := w.newSandbox(asking, func(c *Config) {
 		s := token("api.good.test")
 		s.Approve = true
 		c.Secrets = []egress.Secret{s}
@@ -242,7 +242,7 @@ func TestSecretThatAsksForItsFirstUse(t *testing.T) {
 	d := &desk{}
 	s := token("api.good.test")
 	s.ApproveFirst = true
-	b := w.box(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
+	b := w.newSandbox(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
 	b.people.answer = d.answer
 	if code, _ := b.get("https://api.good.test/"); code != 403 {
 		t.Errorf("unasked: %d", code)
@@ -274,7 +274,7 @@ func TestPublishingAsks(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "registry.npmjs.org")
 	d := &desk{}
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 packages: {publish: ask}
 network: {unlisted: deny, hosts: [{host: registry.npmjs.org, encoded_slash: true, rules: [{do: allow}]}]}
@@ -303,7 +303,7 @@ func TestUnlistedHostAsksOnceWhereAllIsOpened(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "new.test")
 	d := &desk{}
-	b := w.box("level: standard\n")
+	b := w.newSandbox("level: standard\n")
 	b.people.answer = d.answer
 	for _, keep := range []*http.Client{b.client(false), b.client(true)} {
 		if code, _ := b.with(keep, "GET", "https://new.test/x", "", nil); code != 403 {

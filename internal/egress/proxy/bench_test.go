@@ -56,8 +56,8 @@ func latencies(b *testing.B, do func()) {
 func BenchmarkKeptAlive(b *testing.B) {
 	w := newWorld(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test")
-	box := w.box(openOne, withToken)
-	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "box/h1": box.client(false), "box/h2": box.client(true)} {
+	sb := w.newSandbox(openOne, withToken)
+	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "box/h1": sb.client(false), "box/h2": sb.client(true)} {
 		b.Run(name, func(b *testing.B) {
 			fetch(b, c, "https://api.good.test/")
 			latencies(b, func() { fetch(b, c, "https://api.good.test/") })
@@ -68,18 +68,18 @@ func BenchmarkKeptAlive(b *testing.B) {
 func BenchmarkNewConnection(b *testing.B) {
 	w := newWorld(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test", "pass.good.test")
-	box := w.box(openOne, func(c *Config) { c.Limits.Connections = 1 << 20 })
-	if _, err := box.names.Address("api.good.test"); err != nil {
+	sb := w.newSandbox(openOne, func(c *Config) { c.Limits.Connections = 1 << 20 })
+	if _, err := sb.names.Address("api.good.test"); err != nil {
 		b.Fatal(err)
 	}
 	for name, open := range map[string]func() (*http.Client, string){
 		"direct": func() (*http.Client, string) { return w.direct(false), "https://api.good.test/" },
 		"opened": func() (*http.Client, string) {
-			box.current.Load().transport.CloseIdleConnections()
-			return box.client(false), "https://api.good.test/"
+			sb.current.Load().transport.CloseIdleConnections()
+			return sb.client(false), "https://api.good.test/"
 		},
 		"unopened": func() (*http.Client, string) {
-			c := box.client(false)
+			c := sb.client(false)
 			c.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
 			return c, "https://pass.good.test/"
 		},
@@ -87,8 +87,8 @@ func BenchmarkNewConnection(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			latencies(b, func() {
 				// The limits against floods are not measured here.
-				box.queries = flood{rate: 1 << 30}
-				box.connects = flood{rate: 1 << 30}
+				sb.queries = flood{rate: 1 << 30}
+				sb.connects = flood{rate: 1 << 30}
 				c, url := open()
 				fetch(b, c, url)
 				c.CloseIdleConnections()
@@ -109,8 +109,8 @@ func BenchmarkDownload(b *testing.B) {
 			rw.Write(piece)
 		}
 	}, "api.good.test", "pass.good.test", "other.good.test")
-	box := w.box(openOne, withToken)
-	pass := box.client(false)
+	sb := w.newSandbox(openOne, withToken)
+	pass := sb.client(false)
 	pass.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
 	for _, c := range []struct {
 		name, url string
@@ -118,9 +118,9 @@ func BenchmarkDownload(b *testing.B) {
 	}{
 		{"direct", "https://api.good.test/", w.direct(false)},
 		{"unopened", "https://pass.good.test/", pass},
-		{"opened", "https://other.good.test/", box.client(false)},
-		{"opened-h2", "https://other.good.test/", box.client(true)},
-		{"masked", "https://api.good.test/", box.client(false)},
+		{"opened", "https://other.good.test/", sb.client(false)},
+		{"opened-h2", "https://other.good.test/", sb.client(true)},
+		{"masked", "https://api.good.test/", sb.client(false)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(size)
@@ -144,14 +144,14 @@ func BenchmarkIdleBox(b *testing.B) {
 	}
 	for b.Loop() {
 		before, routines := heap(), runtime.NumGoroutine()
-		boxes := make([]*box, 100)
-		for i := range boxes {
-			boxes[i] = w.box(openOne, withToken, func(c *Config) { c.Policy = p })
+		sandboxes := make([]*testSandbox, 100)
+		for i := range sandboxes {
+			sandboxes[i] = w.newSandbox(openOne, withToken, func(c *Config) { c.Policy = p })
 		}
 		after := heap()
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
 		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
-		for _, one := range boxes {
+		for _, one := range sandboxes {
 			one.Close()
 		}
 	}

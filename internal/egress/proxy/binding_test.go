@@ -25,7 +25,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 		{"/", []string{"/"}, []string{"/a"}},
 		{"/x*y/*", []string{"/xy/z", "/xaby/z"}, []string{"/xa/z", "/xyz/"}},
 	} {
-		b := w.box(strings.Replace(boundHost, "rules: [{do: allow}]}\n    - {host: ws", `rules: [{paths: ["`+c.glob+`"], do: allow}]}`+"\n    - {host: ws", 1), func(to *Config) {
+		b := w.newSandbox(strings.Replace(boundHost, "rules: [{do: allow}]}\n    - {host: ws", `rules: [{paths: ["`+c.glob+`"], do: allow}]}`+"\n    - {host: ws", 1), func(to *Config) {
 			s := token("api.good.test")
 			s.Paths = []string{c.glob}
 			to.Secrets = []egress.Secret{s}
@@ -41,7 +41,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 			}
 		}
 		// Only the binding is tested; the rule allows all.
-		b = w.box(boundHost, func(to *Config) {
+		b = w.newSandbox(boundHost, func(to *Config) {
 			s := token("api.good.test")
 			s.Paths = []string{c.glob}
 			to.Secrets = []egress.Secret{s}
@@ -68,7 +68,7 @@ func TestASecretThatGoesMeanwhileStaysMasked(t *testing.T) {
 		rw.Header()[http.TrailerPrefix+"X-End"] = []string{r.Header.Get("Authorization")}
 		_, _ = io.WriteString(rw, "you sent "+r.Header.Get("Authorization")+", and this is new: tk-other-9dQ7wE5r.")
 	}, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	done := make(chan string, 1)
 	go func() {
 		resp, err := b.client(true).Get("https://api.good.test/")

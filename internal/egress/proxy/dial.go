@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, error) {
+func (b *Handler) dialUpstream(ctx context.Context, _, address string) (net.Conn, error) {
 	host, digits, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ const dialTime = 15 * time.Second
 
 // dial connects to a name or, if the policy allows it, to an address. The present policy decides
 // what the name may resolve to.
-func (b *Box) dial(ctx context.Context, host string, port int) (net.Conn, error) {
+func (b *Handler) dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	p := b.current.Load().policy
@@ -62,7 +62,7 @@ func (b *Box) dial(ctx context.Context, host string, port int) (net.Conn, error)
 	return up, nil
 }
 
-func (b *Box) dialAddress(ctx context.Context, network, address string) (net.Conn, error) {
+func (b *Handler) dialAddress(ctx context.Context, network, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, err

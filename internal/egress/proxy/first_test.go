@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// An approved action, and one that gives something to the world, has an entry before it leaves:
-// when upstream sees it, the last entry says that it begins.
+// An approved request, and one that publishes something, has an entry before it is sent: when the
+// upstream server receives it, the last entry is about its beginning.
 func TestWhatBindsIsRecordedFirst(t *testing.T) {
 	const host = "registry.npmjs.org"
 	for name, c := range map[string]struct {
@@ -28,13 +28,13 @@ func TestWhatBindsIsRecordedFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			begun := make(chan egress.Record, 4)
-			var b *box
+			var b *testSandbox
 			up := w.serve("443", func(http.ResponseWriter, *http.Request) {
 				b.records.mu.Lock()
 				defer b.records.mu.Unlock()
 				begun <- b.records.list[len(b.records.list)-1]
 			}, host)
-			b = w.box(c.policy)
+			b = w.newSandbox(c.policy)
 			d := &desk{}
 			b.people.answer = d.answer
 			send := func() int {
@@ -71,7 +71,7 @@ func TestWhatBindsIsRecordedFirst(t *testing.T) {
 func TestPassagesAreRecordedFirst(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "pass.good.test")
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	pass := func() (string, error) {
 		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
 		if err != nil {

@@ -27,7 +27,7 @@ type incoming interface {
 // flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
 // others read them when a policy changes.
 type flow struct {
-	box   *Box
+	box   *Handler
 	began time.Time
 	dst   netip.AddrPort
 	ctx   context.Context // ends with the flow
@@ -59,9 +59,9 @@ type flow struct {
 }
 
 // TCP handles a connection attempt of the sandbox.
-func (b *Box) TCP(f *attachment.Flow) { b.take(f) }
+func (b *Handler) TCP(f *attachment.Flow) { b.take(f) }
 
-func (b *Box) take(in incoming) {
+func (b *Handler) take(in incoming) {
 	f := b.begin(in)
 	if f == nil {
 		in.Refuse()
@@ -104,7 +104,7 @@ func (b *Box) take(in incoming) {
 }
 
 // begin registers a connection, if there is room for one.
-func (b *Box) begin(in incoming) *flow {
+func (b *Handler) begin(in incoming) *flow {
 	if !b.connects.take(b, egress.KindTCP) {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (f *flow) aim() *refusal {
 	host, known := f.box.names.Name(a)
 	switch {
 	case known:
-	case egress.Synthetic.Contains(a), egress.Box.Contains(a):
+	case egress.Synthetic.Contains(a), egress.SandboxPrefix.Contains(a):
 		f.target(a.String(), int(f.dst.Port()))
 		return floor(0, "no_name", policy.RuleName, "no name has this address")
 	default:
@@ -151,7 +151,7 @@ func (f *flow) aim() *refusal {
 
 // undialled refuses an address that would not be dialled in the end, as if nothing were there: a
 // scan must not find an open port. Names get their addresses only when they are dialled.
-func (b *Box) undialled(host string, c policy.Connection, status int) *refusal {
+func (b *Handler) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
@@ -282,7 +282,7 @@ func (f *flow) note(why *refusal, failure string) {
 			r.Approval = why.answer.Approval
 		}
 	}
-	if r.Probe = !f.heard.Load() && !f.proxy && f.box.looks.take(r); r.Probe && why == nil {
+	if r.Probe = !f.heard.Load() && !f.proxy && f.box.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
 	// The connection ends in any case.
@@ -407,7 +407,7 @@ func withFlow(ctx context.Context, c net.Conn) context.Context {
 }
 
 // state follows the state of a connection of the HTTP server.
-func (b *Box) state(c net.Conn, s http.ConnState) {
+func (b *Handler) state(c net.Conn, s http.ConnState) {
 	f := flowOf(c)
 	switch s {
 	case http.StateActive:

@@ -187,7 +187,7 @@ func (x *exchange) hold() error {
 		from = x.push.Body // its head was read
 	}
 	var err error
-	x.body, err = x.box.spoolBody(from)
+	x.body, err = x.box.holdBody(from)
 	return err
 }
 
@@ -196,7 +196,7 @@ func (x *exchange) unheld(err error) *refusal {
 	switch {
 	case errors.Is(err, errTooLarge):
 		r = floor(http.StatusRequestEntityTooLarge, "too_large", policy.RuleLimit, "the body is longer than what can be held during an approval")
-	case errors.Is(err, errSpoolFull):
+	case errors.Is(err, errTooManyHeld):
 		r = floor(http.StatusServiceUnavailable, "too_many", policy.RuleLimit, "too many bodies are held for approvals")
 		r.retry = 5 * time.Second
 	default:

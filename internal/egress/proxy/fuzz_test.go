@@ -30,7 +30,7 @@ func FuzzHTTP(f *testing.F) {
 	}
 	w := newWorld(f)
 	up := w.serve("80", nil, "plain.good.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network: {unlisted: deny, hosts: [{host: plain.good.test, ports: [80], rules: [{methods: [GET, POST], paths: ["/ok/**"], do: allow}]}]}
 `)

@@ -32,7 +32,7 @@ type place struct {
 // generation compiles the result of an update. It keeps the upstream connections of the previous
 // one if the policy is the same: otherwise a connection may lead to an address that is not allowed
 // any more.
-func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *generation) (*generation, error) {
+func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *generation) (*generation, error) {
 	g := &generation{policy: p, bound: map[place]bool{}, masked: map[string]bool{}}
 	var values []redact.Value
 	for _, s := range secrets {
@@ -80,7 +80,7 @@ func (b *Box) generation(p *policy.Policy, secrets []egress.Secret, before *gene
 
 // newTransport creates the upstream side. It is not shared between sandboxes: a connection that one
 // sandbox opened carries nothing of another.
-func (b *Box) newTransport() *http.Transport {
+func (b *Handler) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            b.dialUpstream,
 		TLSClientConfig:        &tls.Config{RootCAs: b.roots, MinVersion: tls.VersionTLS12},

@@ -26,9 +26,9 @@ type gitRemote struct {
 	git.Endpoint
 }
 
-// gitRequest is what git certainly does with a request. A request that only looks like git's, by its
-// path or content type, has the operation None here and is judged as an ordinary request: otherwise
-// any program could send any request as a fetch.
+// gitRequest is what git certainly does with a request. A request that only looks like git's, by
+// its path or content type, has the operation None here and is judged as an ordinary request:
+// otherwise any program could send any request as a fetch.
 type gitRequest struct {
 	op git.Operation
 	at gitRemote
@@ -125,7 +125,7 @@ func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *r
 		d.Effect = egress.Allow
 		return d, nil
 	}
-	q := egress.Question{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.git.at.Base}
+	q := egress.ApprovalRequest{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.git.at.Base}
 	var stop *refusal
 	if q.Facts, stop = x.facts(); stop != nil {
 		return d, stop

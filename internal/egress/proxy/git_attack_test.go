@@ -26,7 +26,7 @@ func TestFindingS1GitHidesNoPublication(t *testing.T) {
 	w := newWorld(t)
 	hosts := []string{"crates.test", "oci.test", "registry.npmjs.org"}
 	up := w.serve("443", nil, hosts...)
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 packages: {publish: ask}
 network: {unlisted: deny, hosts: [{host: crates.test, rules: [{do: allow}]}, {host: oci.test, rules: [{do: allow}]}, {host: registry.npmjs.org, encoded_slash: true, rules: [{do: allow}]}]}
@@ -69,7 +69,7 @@ func TestFindingS1GitOpensNoWrites(t *testing.T) {
 	w := newWorld(t)
 	// It is not a git server: it answers everything in its own way.
 	up := w.serve("443", nil, "api.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: light
 network: {unlisted: deny, writes: ask, hosts: [{host: api.test, rules: [{do: allow}]}]}
 git: {fetch: allow, remotes: [{host: api.test, repo: "acme/**", push: ["refs/**"]}]}
@@ -118,7 +118,7 @@ func TestFindingS1AFetchIsApprovedAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &desk{}
-	b := w.box(strings.NewReplacer("git:\n", "git:\n  fetch: ask\n", "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts").Replace(forge))
+	b := w.newSandbox(strings.NewReplacer("git:\n", "git:\n  fetch: ask\n", "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts").Replace(forge))
 	b.people.answer = d.answer
 	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
 	b.get(refs)
@@ -157,7 +157,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "git.test")
 	d := &desk{}
-	b := w.box(forge)
+	b := w.newSandbox(forge)
 	b.people.answer = d.answer
 	head, _, _ := strings.Cut(pushBody(none+" "+tip+" refs/heads/dev"), "PACK")
 	form := func(text string) string {
@@ -184,7 +184,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	}
 	// A server that accepts pushes there may read something else than a pack in another way.
 	w.serve("443", gitServer, "pushes.test")
-	b = w.box(strings.ReplaceAll(forge, "git.test", "pushes.test"))
+	b = w.newSandbox(strings.ReplaceAll(forge, "git.test", "pushes.test"))
 	b.people.answer = d.answer
 	if code, _ := b.get("https://pushes.test/acme/pay/info/refs?service=git-receive-pack"); code != 200 {
 		t.Fatalf("refs: %d", code)
@@ -202,7 +202,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 		t.Errorf("the control: %s", got)
 	}
 	// A request that is not a push is not answered as one.
-	b = w.box(strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1))
+	b = w.newSandbox(strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1))
 	for _, method := range []string{"DELETE", "PUT", "POST"} {
 		if code, _ := b.do(method, "https://git.test/acme/pay", pushBody(none+" "+tip+" refs/heads/dev"), typed(pushType)); code != 403 {
 			t.Errorf("%s that is refused is answered with %d", method, code)

@@ -46,7 +46,7 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &desk{}
-	b := w.box(forge)
+	b := w.newSandbox(forge)
 	b.people.answer = d.answer
 	for _, repo := range []string{"acme/pay.git", "acme/pay", "acme/other"} {
 		// Each push begins with the list of refs, by which the server shows that it is a git
@@ -124,7 +124,7 @@ func TestFetchIsAskedOnce(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &desk{}
-	b := w.box(strings.Replace(forge, "git:\n", "git:\n  fetch: ask\n", 1))
+	b := w.newSandbox(strings.Replace(forge, "git:\n", "git:\n  fetch: ask\n", 1))
 	b.people.answer = d.answer
 	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
 	if code, _ := b.get(refs); code != 403 {
@@ -169,7 +169,7 @@ func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 		gitServer(rw, r)
 	}, "git.test")
 	text := strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1)
-	b := w.box(text)
+	b := w.newSandbox(text)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	fmt.Fprint(z, pktLine("want "+tip+" ofs-delta")+"0000"+pktLine("done\n"))

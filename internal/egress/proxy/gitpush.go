@@ -77,12 +77,12 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	if len(lines) == 0 {
 		lines = []string{"nothing yet"}
 	}
-	x.says("push to "+x.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
+	x.notes("push to "+x.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
 	return d, nil
 }
 
-// says adds facts to a question about the request.
-func (x *exchange) says(summary string, extra map[string]string) {
+// notes adds facts to the approval request.
+func (x *exchange) notes(summary string, extra map[string]string) {
 	if x.summary != "" {
 		summary = x.summary + "; " + summary
 	}

@@ -13,7 +13,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
-	b := w.box(asking)
+	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	base := func(more ...string) http.Header {
 		h := http.Header{
@@ -65,7 +65,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 func TestFindingS4AnOverrideIsJudgedAsWhatItSays(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network:
   unlisted: deny
@@ -116,7 +116,7 @@ network:
 func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, withTokenForReads)
+	b := w.newSandbox(boundHost, withTokenForReads)
 	auth := func(url string, h http.Header) string {
 		t.Helper()
 		before := len(up.log())
@@ -153,7 +153,7 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
-	b := w.box(asking)
+	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	many := http.Header{}
 	for i := range 41 {
@@ -180,7 +180,7 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 		t.Errorf("asked %+v, upstream saw %+v", q, up.log())
 	}
 	// Two values that look equal after redaction are still two.
-	patterns := w.box(asking + "redact: {patterns: true}\n")
+	patterns := w.newSandbox(asking + "redact: {patterns: true}\n")
 	patterns.people.answer = d.answer
 	with := func(path, header string) int {
 		code, _ := patterns.do("POST", "https://api.good.test/"+path, "x", http.Header{"X-Arg": {header}})

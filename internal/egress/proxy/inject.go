@@ -124,7 +124,7 @@ func secretRefusal(s *sealed, code, why string) *refusal {
 	}}
 }
 
-func (b *Box) used(s *sealed) int64 {
+func (b *Handler) used(s *sealed) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.spent[s.Name]

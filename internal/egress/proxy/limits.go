@@ -66,7 +66,7 @@ type flood struct {
 	over   int
 }
 
-func (f *flood) take(b *Box, kind egress.Kind) bool {
+func (f *flood) take(b *Handler, kind egress.Kind) bool {
 	now := time.Now()
 	f.mu.Lock()
 	over := 0

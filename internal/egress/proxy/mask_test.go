@@ -37,7 +37,7 @@ func withTokenForReads(c *Config) {
 func TestSecretIsSetAndTheBoxesOwnRemoved(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, withTokenForReads)
+	b := w.newSandbox(boundHost, withTokenForReads)
 	dummy := http.Header{"Authorization": {"Bearer dummy", "Bearer second"}, "Connection": {"Authorization"}, "Range": {"bytes=0-3"}}
 	for path, want := range map[string]string{"/v1/x": "Bearer " + value, "/v2/x": ""} {
 		if code, _ := b.do("GET", "https://api.good.test"+path, "", dummy); code != 200 {
@@ -94,7 +94,7 @@ func TestS2EchoesAreMasked(t *testing.T) {
 		}
 		rw.Header().Set("X-End", v)
 	}, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	secret := []string{value, base64.StdEncoding.EncodeToString([]byte("x" + value))[4:20], hex.EncodeToString([]byte(value))[:20]}
 	for _, path := range []string{"/raw", "/base64", "/hex", "/gzip", "/bytes"} {
 		for _, h2 := range []bool{false, true} {
@@ -129,14 +129,14 @@ func TestS3UnknownEncoding(t *testing.T) {
 		rw.Header().Set("Content-Encoding", "br")
 		io.WriteString(rw, "compressed "+r.Header.Get("Authorization"))
 	}, "api.good.test", "ws.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	if code, body := b.do("GET", "https://api.good.test/", "", http.Header{"Accept-Encoding": {"br"}}); code != 502 || strings.Contains(body, value) {
 		t.Errorf("%d %s", code, body)
 	}
 	if e := up.log()[0].Header.Get("Accept-Encoding"); e != "identity" {
 		t.Errorf("upstream was offered %q", e)
 	}
-	b = w.box(strings.ReplaceAll(boundHost, "host: ws.good.test, ports: [443], rules: [{", "host: ws.good.test, rules: [{methods: [GET], "), withToken)
+	b = w.newSandbox(strings.ReplaceAll(boundHost, "host: ws.good.test, ports: [443], rules: [{", "host: ws.good.test, rules: [{methods: [GET], "), withToken)
 	if code, _ := b.do("GET", "https://ws.good.test/", "", http.Header{"Accept-Encoding": {"br"}}); code != 200 {
 		t.Errorf("a host without a binding: %d", code)
 	}
@@ -145,7 +145,7 @@ func TestS3UnknownEncoding(t *testing.T) {
 func TestS4NoValueInErrorsAndRecords(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) { http.NotFound(rw, r) }, "api.good.test")
-	b := w.box(boundHost+"    - {host: strict.good.test, rules: [{methods: [GET], do: deny}, {methods: [POST], do: allow}]}\n", withToken)
+	b := w.newSandbox(boundHost+"    - {host: strict.good.test, rules: [{methods: [GET], do: deny}, {methods: [POST], do: allow}]}\n", withToken)
 	_, body := b.get("https://strict.good.test/a/" + value)
 	if strings.Contains(body, value) || !strings.Contains(body, "[redacted:TOKEN]") {
 		t.Errorf("the refusal: %s", body)
@@ -160,7 +160,7 @@ func TestS4NoValueInErrorsAndRecords(t *testing.T) {
 func TestS5NothingIsSubstituted(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	b.do("POST", "https://api.good.test/?k={}&t=TOKEN", `{"key":"{{TOKEN}}"}`, http.Header{"X-Key": {"{TOKEN}"}})
 	if got := up.log()[0]; got.Body != `{"key":"{{TOKEN}}"}` || got.Header.Get("X-Key") != "{TOKEN}" {
 		t.Errorf("upstream got %+v", got)
@@ -172,7 +172,7 @@ func TestSecretNeverOverPlainHTTP(t *testing.T) {
 	ln, _ := w.listen("8080", "api.good.test")
 	seen := make(chan string, 1)
 	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") }))
-	b := w.box(boundHost, func(c *Config) {
+	b := w.newSandbox(boundHost, func(c *Config) {
 		s := token("api.good.test")
 		s.Port = 8080
 		c.Secrets = []egress.Secret{s}
@@ -184,7 +184,7 @@ func TestSecretNeverOverPlainHTTP(t *testing.T) {
 
 func TestS7BindingsThatCannotBe(t *testing.T) {
 	w := newWorld(t)
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	for name, change := range map[string]func(s *egress.Secret){
 		"wildcard":   func(s *egress.Secret) { s.Host = "*.good.test" },
 		"address":    func(s *egress.Secret) { s.Host = "10.0.0.1" },
@@ -218,7 +218,7 @@ func TestS6RotationAndS8End(t *testing.T) {
 	}, "api.good.test")
 	s := token("api.good.test")
 	s.Uses = 3
-	b := w.box(boundHost, func(c *Config) { c.Secrets = []egress.Secret{s} })
+	b := w.newSandbox(boundHost, func(c *Config) { c.Secrets = []egress.Secret{s} })
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -264,7 +264,7 @@ func TestS10AStreamDoesNotStall(t *testing.T) {
 		<-next
 		io.WriteString(rw, value[10:]+" end")
 	}, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	resp, err := b.client(false).Get("https://api.good.test/")
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +298,7 @@ func TestFindingS6NamesAreMasked(t *testing.T) {
 		io.WriteString(rw, "body")
 	}, "api.good.test")
 	for _, h2 := range []bool{false, true} {
-		b := w.box(boundHost, withToken)
+		b := w.newSandbox(boundHost, withToken)
 		resp, err := b.client(h2).Get("https://api.good.test/")
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ type permission struct {
 	place      place
 }
 
-func (b *Box) permitted(p permission) bool {
+func (b *Handler) permitted(p permission) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.permits[p]
@@ -38,7 +38,7 @@ func (x *exchange) permit() *refusal {
 			continue
 		}
 		d := egress.Decision{Effect: egress.Ask, Rule: "secret:" + s.Name, Layer: "task", Policy: x.gen.policy.Digest(), Fix: "crannog approve"}
-		id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, egress.Question{
+		id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, egress.ApprovalRequest{
 			Kind:    egress.AskSecret,
 			Summary: "use the secret " + s.Name + " on " + x.host + " for the first time",
 			Facts: map[string]string{

@@ -24,16 +24,16 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-var _ attachment.Handler = (*Box)(nil)
+var _ attachment.Handler = (*Handler)(nil)
 
-// Config configures a Box. All fields without a default are required.
+// Config configures a Handler. All fields without a default are required.
 type Config struct {
 	Sandbox  string
 	Policy   *policy.Policy
 	CA       *certs.Authority
 	Secrets  []egress.Secret
 	Recorder egress.Recorder
-	Asker    egress.Asker
+	Asker    egress.Approver
 	Dialer   *names.Dialer
 	// Roots verify upstream servers. They do not include the sandbox's own authority.
 	Roots *x509.CertPool
@@ -47,18 +47,18 @@ type Config struct {
 	SpoolFile func() (*os.File, error)
 }
 
-// Box stands between one sandbox and the world. It is an attachment.Handler.
-type Box struct {
+// Handler stands between one sandbox and the world. It is an attachment.Handler.
+type Handler struct {
 	sandbox   string
 	ca        *certs.Authority
-	asker     egress.Asker
+	asker     egress.Approver
 	dialer    *names.Dialer
 	roots     *x509.CertPool
 	limits    Limits
 	spoolFile func() (*os.File, error)
 
 	names   *names.Table
-	looks   looks
+	probes  probes
 	records records
 	current atomic.Pointer[generation]
 	meters  meters
@@ -87,15 +87,15 @@ type Box struct {
 	// permits are the secrets whose first use a person has allowed.
 	permits map[permission]bool
 	closed  bool
-	empty   chan struct{} // closed when the box is closed and no flow is left
+	empty   chan struct{} // closed when the Handler is closed and no flow is left
 }
 
-// New creates a Box and writes an entry that it exists. Without that entry it does not start.
-func New(c Config) (*Box, error) {
+// New creates a Handler and writes an entry that it exists. Without that entry it does not start.
+func New(c Config) (*Handler, error) {
 	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
-	b := &Box{
+	b := &Handler{
 		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
 		limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
 		names: names.NewTable(), handover: newHandover(), served: make(chan struct{}),
@@ -113,8 +113,8 @@ func New(c Config) (*Box, error) {
 		return nil, err
 	}
 	b.current.Store(g)
-	b.Look()
-	if err := b.records.add(linkRecord("the network is open"), g); err != nil {
+	b.ExpectProbes()
+	if err := b.records.add(attachmentRecord("the network is open"), g); err != nil {
 		b.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
@@ -127,7 +127,7 @@ func New(c Config) (*Box, error) {
 	return b, nil
 }
 
-func (b *Box) httpServer() *http.Server {
+func (b *Handler) httpServer() *http.Server {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(b.serve),
 		ReadHeaderTimeout: b.limits.Handshake,
@@ -152,7 +152,7 @@ func (b *Box) httpServer() *http.Server {
 
 // Update replaces the policy and the secrets. When it returns, everything that the new ones do not
 // allow is closed. After an error nothing has changed.
-func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
+func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
 		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")
 	}
@@ -164,7 +164,7 @@ func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 		return err
 	}
 	// The entry comes first: without it a policy does not take effect.
-	if err := b.records.add(linkRecord("the policy is "+p.Digest()), g); err != nil {
+	if err := b.records.add(attachmentRecord("the policy is "+p.Digest()), g); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
 	b.current.Store(g)
@@ -178,7 +178,7 @@ func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
 }
 
 // Close ends every connection and returns when nothing of the sandbox runs.
-func (b *Box) Close() {
+func (b *Handler) Close() {
 	b.mu.Lock()
 	first := !b.closed
 	b.closed = true
@@ -199,11 +199,11 @@ func (b *Box) Close() {
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
 		// There is no caller left to return an error to.
-		_ = b.records.add(linkRecord("the network is closed"), b.current.Load())
+		_ = b.records.add(attachmentRecord("the network is closed"), b.current.Load())
 	}
 }
 
-func (b *Box) open() []*flow {
+func (b *Handler) open() []*flow {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	list := make([]*flow, 0, len(b.flows))
@@ -214,7 +214,7 @@ func (b *Box) open() []*flow {
 }
 
 // Names answers a DNS query with synthetic addresses. It forwards nothing.
-func (b *Box) Names(query []byte, max int) []byte {
+func (b *Handler) Names(query []byte, max int) []byte {
 	if !b.queries.take(b, egress.KindDNS) {
 		return nil
 	}
@@ -241,7 +241,7 @@ func (b *Box) Names(query []byte, max int) []byte {
 	if q.Refused {
 		r.Decision = denied(policy.RuleLookup, "this type of query is not answered")
 	}
-	r.Probe = b.looks.take(r)
+	r.Probe = b.probes.take(r)
 	if b.records.add(r, g) != nil {
 		return nil
 	}
@@ -249,7 +249,7 @@ func (b *Box) Names(query []byte, max int) []byte {
 }
 
 // Dropped is called for dropped packets.
-func (b *Box) Dropped(proto string, dst netip.AddrPort) {
+func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
 	if !b.packets.take(b, egress.KindPacket) {
 		return
 	}
@@ -257,7 +257,7 @@ func (b *Box) Dropped(proto string, dst netip.AddrPort) {
 		Time: time.Now(), Kind: egress.KindPacket, Method: proto, Host: dst.Addr().String(), Port: int(dst.Port()),
 		Decision: denied(policy.RulePacket, "only TCP connections and DNS lookups are let out"),
 	}
-	r.Probe = b.looks.take(r)
+	r.Probe = b.probes.take(r)
 	// There is nothing to refuse: the packet was dropped.
 	_ = b.records.add(r, b.current.Load())
 }

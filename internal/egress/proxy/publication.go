@@ -16,7 +16,7 @@ func (x *exchange) publication(d egress.Decision) egress.Decision {
 			continue
 		}
 		x.record.Kind, x.kind = egress.KindPublish, egress.AskPublish
-		x.says(p.Summary(), p.Facts())
+		x.notes(p.Summary(), p.Facts())
 		if own := x.gen.policy.Publish(x.host); own.Effect.Stricter(d.Effect) {
 			return own
 		}

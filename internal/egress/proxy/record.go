@@ -25,7 +25,7 @@ const longestField = 2 << 10
 func (l *records) add(r egress.Record, g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.mend(g); err != nil {
+	if err := l.retry(g); err != nil {
 		return err
 	}
 	l.seq++
@@ -37,16 +37,16 @@ func (l *records) add(r egress.Record, g *generation) error {
 func (l *records) ready(g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mend(g)
+	return l.retry(g)
 }
 
-// mend writes that an entry was lost. Until that is written, nothing else is, and no action may
+// retry writes that an entry was lost. Until that is written, nothing else is, and no action may
 // happen. mu must be held.
-func (l *records) mend(g *generation) error {
+func (l *records) retry(g *generation) error {
 	if l.lost == nil {
 		return nil
 	}
-	r := linkRecord("an entry before this one was lost")
+	r := attachmentRecord("an entry before this one was lost")
 	r.Sandbox, r.Policy, r.Seq = l.sandbox, g.policy.Digest(), l.seq+1
 	if l.lost = l.to.Record(r); l.lost == nil {
 		l.seq++
@@ -78,6 +78,6 @@ func (g *generation) clean(text string) string {
 // ASCII.
 func printable(s string, limit int) string { return text.ASCII(s, limit) }
 
-func linkRecord(reason string) egress.Record {
+func attachmentRecord(reason string) egress.Record {
 	return egress.Record{Time: time.Now(), Kind: egress.KindLink, Decision: egress.Decision{Effect: egress.Allow, Rule: "link", Reason: reason}}
 }

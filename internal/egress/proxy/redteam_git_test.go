@@ -14,7 +14,7 @@ import (
 func TestFindingS1RedTeam(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "git.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network: {unlisted: deny, writes: deny, hosts: [{host: git.test, rules: [{do: allow}]}]}
 git: {remotes: [{host: git.test, repo: "acme/**", push: ["refs/**"]}]}

@@ -15,7 +15,7 @@ import (
 func TestFindingS4RedTeam(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network:
   unlisted: deny

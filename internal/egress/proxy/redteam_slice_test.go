@@ -12,8 +12,8 @@ import (
 // The attacks here were designed without knowledge of the fix of the finding.
 // docs/internals/testing.md lists them, and which succeeded.
 
-// S5: a secret in pieces by other names of a range, by a POST, in a header of an early answer, and in
-// an encoding within another.
+// S5: a secret in pieces by other names of a range, by a POST, in a header of an early answer, and
+// in an encoding within another.
 func TestFindingS5RedTeam(t *testing.T) {
 	const text = "the key is " + value + " and was kept"
 	w := newWorld(t)
@@ -38,7 +38,7 @@ func TestFindingS5RedTeam(t *testing.T) {
 			_, _ = io.WriteString(rw, text)
 		}
 	}, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	piece := value[5:15]
 	for name, c := range map[string]struct {
 		method, url string

@@ -18,8 +18,8 @@ type refusal struct {
 	status   int
 	code     string
 	decision egress.Decision
-	answer   *egress.Answer // of the approver, if there was one
-	retry    time.Duration  // after which it may work
+	answer   *egress.ApprovalOutcome // of the approver, if there was one
+	retry    time.Duration           // after which it may work
 	cause    error
 }
 
@@ -113,7 +113,7 @@ func (r *refusal) line(method, target string) string {
 	return printable(text, longestField)
 }
 
-// body returns the response for a refused program. Programs read the fields, people the error.
+// body is the response for a refused program. Programs read the fields, people the error.
 type body struct {
 	Error     string          `json:"error"`
 	Code      string          `json:"code"`

@@ -219,7 +219,7 @@ func (x *exchange) askHost() *refusal {
 	if !asks || x.granted == d.Rule {
 		return nil
 	}
-	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, hostQuestion(x.host, x.port))
+	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, hostRequest(x.host, x.port))
 	if stop != nil {
 		return stop
 	}

@@ -90,7 +90,7 @@ func (f *flow) named(h hello) *refusal {
 var errIdentity = errors.New("the server name is not the connection's")
 
 // serverTLS is the TLS configuration for decrypting a connection: for its one name.
-func (b *Box) serverTLS() *tls.Config {
+func (b *Handler) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},

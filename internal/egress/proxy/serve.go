@@ -14,7 +14,7 @@ import (
 
 // exchange is one request and its response.
 type exchange struct {
-	box   *Box
+	box   *Handler
 	flow  *flow
 	gen   *generation // the policy that judged it last
 	w     http.ResponseWriter
@@ -39,7 +39,7 @@ type exchange struct {
 	held     []*meter // in which it holds places
 	paid     bool     // counted as a request
 	secrets  []*sealed
-	body     *spool     // if it was read to its end
+	body     *heldBody  // if it was read to its end
 	push     *push      // if it is one
 	git      gitRequest // what it certainly is to git
 
@@ -62,7 +62,7 @@ type exchange struct {
 }
 
 // serve is called for each request of the sandbox.
-func (b *Box) serve(w http.ResponseWriter, r *http.Request) {
+func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	f, _ := r.Context().Value(flowKey{}).(*flow)
 	if f == nil {
 		panic(http.ErrAbortHandler) // not a connection of ours

@@ -53,7 +53,7 @@ func pieces(rw http.ResponseWriter, r *http.Request) {
 func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", pieces, "api.good.test", "ws.good.test")
-	b := w.box(boundHost, func(c *Config) {
+	b := w.newSandbox(boundHost, func(c *Config) {
 		s := token("api.good.test")
 		s.Paths = []string{"/v1/**"}
 		c.Secrets = append(c.Secrets, s)
@@ -85,7 +85,7 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 		}
 	}
 	// Control: a host that knows no secret may send parts.
-	b = w.box(strings.Replace(boundHost, "host: ws.good.test, ports: [443], rules: [{", "host: ws.good.test, rules: [{methods: [GET], ", 1), withToken)
+	b = w.newSandbox(strings.Replace(boundHost, "host: ws.good.test, ports: [443], rules: [{", "host: ws.good.test, rules: [{methods: [GET], ", 1), withToken)
 	code, body := b.do("GET", "https://ws.good.test/", "", http.Header{"Range": {"bytes=16-25"}})
 	if code != 206 || body != piece {
 		t.Errorf("the control: %d %s", code, body)
@@ -96,7 +96,7 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 func TestFindingS5UploadsKeepTheirRanges(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.newSandbox(boundHost, withToken)
 	h := http.Header{"Content-Range": {"bytes 0-3/8"}, "X-Ms-Range": {"bytes=0-3"}}
 	if code, _ := b.do("PUT", "https://api.good.test/upload", "abcd", h); code != 200 {
 		t.Fatalf("code %d", code)

@@ -75,7 +75,7 @@ network:
     - {host: kept.good.test, rules: [{do: allow}]}
     - {host: db.good.test, ports: [5432], tunnel: true, rules: [{do: allow}]}
 `
-	b := w.box(before, unhurried)
+	b := w.newSandbox(before, unhurried)
 	ws := b.webSocket()
 	defer ws.Close()
 	echo(t, ws, "one")
@@ -152,7 +152,7 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 			c.Close()
 		}
 	}, "api.good.test")
-	b := w.box(boundHost, withToken, unhurried)
+	b := w.newSandbox(boundHost, withToken, unhurried)
 	c, err := b.tls("api.good.test", "api.good.test", b.trust)
 	if err != nil {
 		t.Fatal(err)
@@ -178,12 +178,12 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 func TestUpdateEndsAHeldQuestion(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(asking)
+	b := w.newSandbox(asking)
 	asked := make(chan struct{})
-	b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+	b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		close(asked)
 		<-ctx.Done()
-		return egress.Answer{Granted: true, State: "approved"}, nil // too late
+		return egress.ApprovalOutcome{Granted: true, State: "approved"}, nil // too late
 	}
 	done := make(chan int)
 	go func() {
@@ -213,7 +213,7 @@ network:
         - {id: small, methods: [GET], paths: ["/small"], do: allow, limits: {bytes: 1500}}
         - {id: write, methods: [POST], do: ask}
 `
-	b := w.box(text, func(c *Config) {
+	b := w.newSandbox(text, func(c *Config) {
 		c.Limits = Limits{Connections: 4, Header: 8 << 10, Body: 1 << 20, Spool: 1 << 20}
 	})
 	keep := b.client(false)
@@ -242,7 +242,7 @@ network:
 	}
 	// A header that arrives too slowly, a hello that does not arrive: in a sandbox of its own,
 	// whose limit is too short for a handshake on a busy machine.
-	hasty := w.box(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
+	hasty := w.newSandbox(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {
 		c, err := hasty.dial("api.good.test", 443)
 		if err != nil {
@@ -277,7 +277,7 @@ network:
 func TestRuleLimitsConnections(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", nil, "pass.good.test")
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, limits: {connections: 1}}]}]}
 `)
@@ -301,7 +301,7 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 func TestN23BoxesShareNothing(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	a, b := w.box(openOne, withToken), w.box(openOne)
+	a, b := w.newSandbox(openOne, withToken), w.newSandbox(openOne)
 	if code, _ := a.get("https://api.good.test/"); code != 200 {
 		t.Fatal(code)
 	}
@@ -322,7 +322,7 @@ func TestN23BoxesShareNothing(t *testing.T) {
 func TestNoRecordNoAction(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test", "pass.good.test")
-	b := w.box(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
+	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -364,7 +364,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	w.serve("443", nil, "api.good.test", "pass.good.test")
 	w.socket(true, "ws.good.test")
 	served := runtime.NumGoroutine()
-	b := w.box(openOne + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
+	b := w.newSandbox(openOne + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -404,7 +404,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestN24HTTP2(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -426,7 +426,7 @@ func TestN24HTTP2(t *testing.T) {
 
 func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	w := newWorld(t)
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	began := time.Now()
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
@@ -445,13 +445,13 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
 	w := newWorld(t)
 	begun := make(chan []egress.Record, 4)
-	var b *box
+	var b *testSandbox
 	up := w.serve("443", func(http.ResponseWriter, *http.Request) {
 		b.records.mu.Lock()
 		defer b.records.mu.Unlock()
 		begun <- append([]egress.Record(nil), b.records.list...)
 	}, "api.good.test")
-	b = w.box(boundHost, withToken)
+	b = w.newSandbox(boundHost, withToken)
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -471,15 +471,15 @@ func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
 
 func TestBodyIsHeldWithoutAFile(t *testing.T) {
 	w := newWorld(t)
-	b := w.box(asking, func(c *Config) {
+	b := w.newSandbox(asking, func(c *Config) {
 		c.Limits.Spool = 4 << 20
 		c.SpoolFile = func() (*os.File, error) { return nil, os.ErrPermission }
 	})
-	s, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20)))
+	s, err := b.holdBody(strings.NewReader(strings.Repeat("x", 3<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errSpoolFull) {
+	if _, err := b.holdBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errTooManyHeld) {
 		t.Errorf("over the byte limit of the sandbox: %v", err)
 	}
 	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {

@@ -19,7 +19,7 @@ import (
 
 func TestN3AndN4NamesStayHere(t *testing.T) {
 	w := newWorld(t)
-	b := w.box(`
+	b := w.newSandbox(`
 level: minimal
 network:
   unlisted: deny
@@ -66,7 +66,7 @@ func TestN5NoWayAroundIsOffered(t *testing.T) {
 		rw.Header().Set("Proxy-Authenticate", "Basic")
 		rw.Header().Set("X-Kept", "yes")
 	}, "api.good.test")
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	resp, err := b.client(true).Get("https://api.good.test/")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestN10AddressesThatNobodyMayReach(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, host := range []string{"api.good.test", "pass.good.test"} {
-		b := w.box(openOne)
+		b := w.newSandbox(openOne)
 		for _, a := range []string{"10.0.0.5", "169.254.169.254", "0.0.0.0", "127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::1", "fd00:ec2::254", "mixed"} {
 			list := []netip.Addr{up.addr, netip.MustParseAddr("10.0.0.5")}
 			if a != "mixed" {
@@ -108,7 +108,7 @@ func TestN10AddressesThatNobodyMayReach(t *testing.T) {
 	w.mu.Lock()
 	w.zone["api.good.test"] = []netip.Addr{up.addr}
 	w.mu.Unlock()
-	if code, _ := w.box(openOne).get("https://api.good.test/"); code != 200 {
+	if code, _ := w.newSandbox(openOne).get("https://api.good.test/"); code != 200 {
 		t.Errorf("a public address: %d", code)
 	}
 }
@@ -124,10 +124,10 @@ func TestPrivateAddressWhereARuleOpensIt(t *testing.T) {
 	text := `
 level: minimal
 network: {unlisted: deny, hosts: [{host: db.good.test, %s rules: [{methods: [GET], do: allow}]}]}`
-	if code, body := w.box(fmt.Sprintf(text, "")).get("https://db.good.test/"); code != 502 || !strings.Contains(body, policy.RulePrivate) {
+	if code, body := w.newSandbox(fmt.Sprintf(text, "")).get("https://db.good.test/"); code != 502 || !strings.Contains(body, policy.RulePrivate) {
 		t.Errorf("without: %d %s", code, body)
 	}
-	if code, _ := w.box(fmt.Sprintf(text, "cidrs: [10.20.0.0/24],")).get("https://db.good.test/"); code != 200 {
+	if code, _ := w.newSandbox(fmt.Sprintf(text, "cidrs: [10.20.0.0/24],")).get("https://db.good.test/"); code != 200 {
 		t.Errorf("with: %d", code)
 	}
 }
@@ -139,7 +139,7 @@ func TestN11Rebinding(t *testing.T) {
 	w.answers["api.good.test"] = [][]netip.Addr{{up.addr}}
 	w.zone["api.good.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	w.mu.Unlock()
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	if code, _ := b.get("https://api.good.test/"); code != 200 {
 		t.Fatalf("the first answer: %d", code)
 	}
@@ -163,7 +163,7 @@ func TestN12RedirectsAreNewDecisions(t *testing.T) {
 	}, "api.good.test")
 	evil := w.serve("443", nil, "evil.test")
 	other := w.serve("443", nil, "other.good.test")
-	b := w.box(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	follow := b.client(true)
 	follow.CheckRedirect = nil
 	for _, path := range []string{"/denied", "/metadata"} {
@@ -185,7 +185,7 @@ func TestUpstreamMustProveItsName(t *testing.T) {
 	w.mu.Lock()
 	w.zone["api.good.test"] = []netip.Addr{up.addr}
 	w.mu.Unlock()
-	b := w.box(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	if code, body := b.get("https://api.good.test/"); code != 502 || !strings.Contains(body, policy.RuleCertificate) {
 		t.Errorf("%d %s", code, body)
 	}
@@ -241,7 +241,7 @@ network:
 func TestN14WebSocketConfusion(t *testing.T) {
 	w := newWorld(t)
 	got := w.socket(false, "ws.good.test")
-	b := w.box(wsPolicy)
+	b := w.newSandbox(wsPolicy)
 	c, err := b.dial("ws.good.test", 80)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestN14WebSocketConfusion(t *testing.T) {
 func TestWebSocketPasses(t *testing.T) {
 	w := newWorld(t)
 	w.socket(true, "ws.good.test")
-	b := w.box(wsPolicy)
+	b := w.newSandbox(wsPolicy)
 	c := b.webSocket()
 	defer c.Close()
 	echo(t, c, "ping")
@@ -273,7 +273,7 @@ func TestWebSocketPasses(t *testing.T) {
 	})
 }
 
-func (b *box) webSocket() net.Conn {
+func (b *testSandbox) webSocket() net.Conn {
 	b.t.Helper()
 	c, err := b.dial("ws.good.test", 80)
 	if err != nil {
@@ -300,7 +300,7 @@ func echo(t *testing.T, c net.Conn, text string) {
 func TestWebSocketNeedsLeave(t *testing.T) {
 	w := newWorld(t)
 	got := w.socket(true, "ws.good.test")
-	b := w.box(strings.Replace(wsPolicy, "unlisted: deny", "unlisted: deny\n  websocket: deny", 1))
+	b := w.newSandbox(strings.Replace(wsPolicy, "unlisted: deny", "unlisted: deny\n  websocket: deny", 1))
 	c, err := b.dial("ws.good.test", 80)
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestConnectAndAbsoluteForm(t *testing.T) {
 	w := newWorld(t)
 	w.serve("443", nil, "api.good.test")
 	plain := w.serve("80", nil, "plain.good.test")
-	b := w.box(openOne)
+	b := w.newSandbox(openOne)
 	proxied := b.proxied()
 	if code, body := b.with(proxied, "GET", "https://api.good.test/a", "", nil); code != 200 || body != "hello from api.good.test" {
 		t.Errorf("CONNECT: %d %s", code, body)
@@ -367,7 +367,7 @@ func TestWebSocketsLastBytesArrive(t *testing.T) {
 			c.Write(make([]byte, 1<<20))
 		}
 	}()
-	b := w.box(wsPolicy)
+	b := w.newSandbox(wsPolicy)
 	c, err := b.dial("ws.good.test", 80)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestUnreadBytesAreFew(t *testing.T) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
-	b := &Box{limits: Limits{}.orDefault()}
+	b := &Handler{limits: Limits{}.orDefault()}
 
 	t.Run("answers", func(t *testing.T) {
 		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: server.TLS.Certificates, NextProtos: []string{"h2"}})

@@ -214,30 +214,30 @@ func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 // people answer questions.
 type people struct {
 	mu     sync.Mutex
-	asked  []egress.Question
-	answer func(ctx context.Context, q egress.Question) (egress.Answer, error)
+	asked  []egress.ApprovalRequest
+	answer func(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error)
 }
 
-func (p *people) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
+func (p *people) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	p.mu.Lock()
 	p.asked = append(p.asked, q)
 	answer := p.answer
 	p.mu.Unlock()
 	if answer == nil {
-		return egress.Answer{State: "denied", Approval: "ap1"}, nil
+		return egress.ApprovalOutcome{State: "denied", Approval: "ap1"}, nil
 	}
 	return answer(ctx, q)
 }
 
-func (p *people) questions() []egress.Question {
+func (p *people) questions() []egress.ApprovalRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]egress.Question(nil), p.asked...)
+	return append([]egress.ApprovalRequest(nil), p.asked...)
 }
 
-// box is a sandbox with its gateway.
-type box struct {
-	*Box
+// testSandbox is a sandbox with its gateway.
+type testSandbox struct {
+	*Handler
 	t       testing.TB
 	world   *world
 	records *recorder
@@ -258,13 +258,13 @@ func compiled(t testing.TB, text string) *policy.Policy {
 	return p
 }
 
-func (w *world) box(text string, change ...func(*Config)) *box {
+func (w *world) newSandbox(text string, change ...func(*Config)) *testSandbox {
 	w.t.Helper()
 	ca, err := certs.New("box1", time.Now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &box{t: w.t, world: w, records: &recorder{}, people: &people{}, trust: x509.NewCertPool()}
+	b := &testSandbox{t: w.t, world: w, records: &recorder{}, people: &people{}, trust: x509.NewCertPool()}
 	b.trust.AppendCertsFromPEM(ca.Certificate())
 	c := Config{
 		Sandbox: "box1", Policy: compiled(w.t, text), CA: ca, Recorder: b.records, Asker: b.people,
@@ -273,7 +273,7 @@ func (w *world) box(text string, change ...func(*Config)) *box {
 	for _, f := range change {
 		f(&c)
 	}
-	if b.Box, err = New(c); err != nil {
+	if b.Handler, err = New(c); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(b.Close)
@@ -307,7 +307,7 @@ func (a *attempt) Refuse() {
 var errRefused = errors.New("connection refused")
 
 // to makes a connection attempt to an address.
-func (b *box) to(dst netip.AddrPort) (net.Conn, error) {
+func (b *testSandbox) to(dst netip.AddrPort) (net.Conn, error) {
 	b.t.Helper()
 	in, out := pair(b.t)
 	a := &attempt{dst: dst, inside: in, outside: out, decided: make(chan bool, 1)}
@@ -353,7 +353,7 @@ func query(t testing.TB, name string, kind dnsmessage.Type) []byte {
 }
 
 // resolve asks the sandbox's name server.
-func (b *box) resolve(name string) (netip.Addr, error) {
+func (b *testSandbox) resolve(name string) (netip.Addr, error) {
 	b.t.Helper()
 	var m dnsmessage.Message
 	if err := m.Unpack(b.Names(query(b.t, name, dnsmessage.TypeA), 1232)); err != nil {
@@ -368,7 +368,7 @@ func (b *box) resolve(name string) (netip.Addr, error) {
 }
 
 // dial reaches a name like a program in the sandbox.
-func (b *box) dial(name string, port int) (net.Conn, error) {
+func (b *testSandbox) dial(name string, port int) (net.Conn, error) {
 	a, err := netip.ParseAddr(name)
 	if err != nil {
 		if a, err = b.resolve(name); err != nil {
@@ -379,7 +379,7 @@ func (b *box) dial(name string, port int) (net.Conn, error) {
 }
 
 // client is an HTTP client in the sandbox.
-func (b *box) client(h2 bool) *http.Client {
+func (b *testSandbox) client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)
@@ -400,17 +400,17 @@ func (b *box) client(h2 bool) *http.Client {
 }
 
 // get fetches a URL and returns status and body.
-func (b *box) get(url string) (int, string) {
+func (b *testSandbox) get(url string) (int, string) {
 	b.t.Helper()
 	return b.do("GET", url, "", nil)
 }
 
-func (b *box) do(method, url, body string, header http.Header) (int, string) {
+func (b *testSandbox) do(method, url, body string, header http.Header) (int, string) {
 	b.t.Helper()
 	return b.with(b.client(false), method, url, body, header)
 }
 
-func (b *box) with(c *http.Client, method, url, body string, header http.Header) (int, string) {
+func (b *testSandbox) with(c *http.Client, method, url, body string, header http.Header) (int, string) {
 	b.t.Helper()
 	var in io.Reader
 	if body != "" {
@@ -438,7 +438,7 @@ func (b *box) with(c *http.Client, method, url, body string, header http.Header)
 }
 
 // tls opens a connection and makes a TLS handshake on it with some name.
-func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error) {
+func (b *testSandbox) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error) {
 	b.t.Helper()
 	c, err := b.dial(dialled, 443)
 	if err != nil {
@@ -452,7 +452,7 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 
 // raw sends bytes and returns everything that comes back: complete responses, and what follows
 // soon.
-func (b *box) raw(c net.Conn, text string) string {
+func (b *testSandbox) raw(c net.Conn, text string) string {
 	b.t.Helper()
 	c.SetDeadline(hosttest.Deadline())
 	if _, err := io.WriteString(c, text); err != nil {
@@ -474,7 +474,7 @@ func (b *box) raw(c net.Conn, text string) string {
 }
 
 // proxied returns a client that uses the gateway's proxy port.
-func (b *box) proxied() *http.Client {
+func (b *testSandbox) proxied() *http.Client {
 	tr := &http.Transport{
 		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "10.199.0.1:3128"}),
 		DialContext: func(context.Context, string, string) (net.Conn, error) {

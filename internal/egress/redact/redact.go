@@ -115,10 +115,10 @@ func (r *Redactor) String(text string) string {
 	return string(r.Bytes([]byte(text)))
 }
 
-// mask returns the replacement of a value in text. Control characters in a name are
+// placeholder returns the replacement of a value in text. Control characters in a name are
 // removed: otherwise an attacker who chose the name could write escape sequences to a
 // terminal.
-func mask(name string) string {
+func placeholder(name string) string {
 	clean := strings.Map(func(c rune) rune {
 		if c <= ' ' || c > '~' || c == ']' {
 			return '_'

@@ -90,7 +90,7 @@ func (s *Stream) scan() {
 		}
 		for n := wrapped.nodes[s.wrapped].found; n != 0 && !separates; n = wrapped.nodes[wrapped.nodes[n].fail].found {
 			if start, ok := s.back(int(wrapped.nodes[n].depth)); ok {
-				s.cover(start, s.pos, wrapped.nodes[n].pattern)
+				s.redactRange(start, s.pos, wrapped.nodes[n].pattern)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func (s *Stream) scan() {
 func (s *Stream) hit(n node) {
 	start := s.pos - int(n.depth)
 	if int(n.pattern) < s.t.values {
-		s.cover(start, s.pos, n.pattern)
+		s.redactRange(start, s.pos, n.pattern)
 		return
 	}
 	s.open(start, n.pattern)
@@ -182,10 +182,10 @@ func (s *Stream) held() int {
 // token.
 func (s *Stream) cut() {
 	if start, n, ok := s.unfinished(s.t.plain, s.plain, MinValue, s.t.values); ok {
-		s.cover(start, s.pos, n.through)
+		s.redactRange(start, s.pos, n.through)
 	}
 	if start, n, ok := s.unfinished(s.t.wrapped, s.wrapped, MinValue, s.t.values); ok {
-		s.cover(start, s.pos, n.through)
+		s.redactRange(start, s.pos, n.through)
 	}
 	for i := range s.tokens {
 		s.tokens[i].finish(s)
@@ -193,8 +193,9 @@ func (s *Stream) cut() {
 	s.tokens = s.tokens[:0]
 }
 
-// cover marks a range. Overlapping ranges become one, under the name of the one that begins first.
-func (s *Stream) cover(start, end int, pattern int32) {
+// redactRange marks a range. Overlapping ranges become one, under the name of the one that begins
+// first.
+func (s *Stream) redactRange(start, end int, pattern int32) {
 	c := span{start: start, end: end, pattern: pattern}
 	from := len(s.spans)
 	for from > 0 && s.spans[from-1].end > start {
@@ -234,7 +235,7 @@ func (s *Stream) emit(dst []byte, to int) []byte {
 			s.out = c.start
 		}
 		if !c.shown && !s.sameLength {
-			dst = append(dst, mask(s.t.names[c.pattern])...)
+			dst = append(dst, placeholder(s.t.names[c.pattern])...)
 		}
 		c.shown = true
 		for end := min(c.end, to); s.out < end; s.out++ {

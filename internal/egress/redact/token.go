@@ -76,12 +76,12 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 	switch {
 	case k.certain:
 		// The span's last byte is marked again, so that the two become one.
-		s.cover(s.pos-1, s.pos+1, k.pattern)
+		s.redactRange(s.pos-1, s.pos+1, k.pattern)
 	case k.rule.exact:
 		return k.body <= k.rule.least
 	case k.body >= k.rule.least && (k.rule.check == nil || k.rule.check(k)):
 		k.certain = true
-		s.cover(k.start, s.pos+1, k.pattern)
+		s.redactRange(k.start, s.pos+1, k.pattern)
 	case k.body >= maxUncertain:
 		return false
 	}
@@ -91,7 +91,7 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 // finish decides when the letters end.
 func (k *token) finish(s *Stream) {
 	if k.rule.exact && k.body == k.rule.least && (k.rule.check == nil || k.rule.check(k)) {
-		s.cover(k.start, s.pos, k.pattern)
+		s.redactRange(k.start, s.pos, k.pattern)
 	}
 }
 
@@ -130,14 +130,14 @@ func (k *token) stepPEM(s *Stream, b byte) bool {
 		line := s.buf[:s.pos-s.base+1]
 		if bytes.HasSuffix(line, []byte("PRIVATE KEY-----")) || bytes.HasSuffix(line, []byte("PRIVATE KEY BLOCK-----")) {
 			k.certain, k.body = true, 0
-			s.cover(k.start, s.pos+1, k.pattern)
+			s.redactRange(k.start, s.pos+1, k.pattern)
 		}
 		return true
 	}
 	if !pemBody.has(b) || k.body > maxPEM || k.ending && k.body > maxHeader {
 		return false
 	}
-	s.cover(s.pos-1, s.pos+1, k.pattern)
+	s.redactRange(s.pos-1, s.pos+1, k.pattern)
 	line := s.buf[:s.pos-s.base+1]
 	switch {
 	case !k.ending && bytes.HasSuffix(line, []byte("-----END ")):

@@ -40,7 +40,7 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 		if err := CheckName(ref); err != nil {
 			return Resolved{}, err
 		}
-		return v.kept(ctx, who.Owner, ref)
+		return v.stored(ctx, who.Owner, ref)
 	}
 	read, known := map[string]func(context.Context, string) ([]byte, error){
 		"file": v.fromFile, "env": v.fromEnv, "vault": v.fromHashiCorp, "exec": v.fromCommand,

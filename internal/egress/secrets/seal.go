@@ -80,8 +80,8 @@ func (v *Vault) unseal(ctx context.Context, s Sealed) (config.Secret, error) {
 	return config.Secret(value), nil
 }
 
-// kept resolves a name. Retired versions stay redacted.
-func (v *Vault) kept(ctx context.Context, owner, name string) (Resolved, error) {
+// stored resolves a name. Retired versions stay redacted.
+func (v *Vault) stored(ctx context.Context, owner, name string) (Resolved, error) {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
 		return Resolved{}, err

@@ -70,14 +70,14 @@ func configure(name string, mtu int) error {
 	}
 	defer unix.Close(s)
 	mask := make([]byte, 4)
-	binary.BigEndian.PutUint32(mask, ^uint32(0)<<(32-egress.Box.Bits()))
+	binary.BigEndian.PutUint32(mask, ^uint32(0)<<(32-egress.SandboxPrefix.Bits()))
 	for _, step := range []struct {
 		what string
 		call uint
 		set  func(r *unix.Ifreq) error
 	}{
 		{"MTU", unix.SIOCSIFMTU, func(r *unix.Ifreq) error { r.SetUint32(uint32(mtu)); return nil }},
-		{"address", unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(egress.Box.Addr().AsSlice()) }},
+		{"address", unix.SIOCSIFADDR, func(r *unix.Ifreq) error { return r.SetInet4Addr(egress.SandboxPrefix.Addr().AsSlice()) }},
 		{"mask", unix.SIOCSIFNETMASK, func(r *unix.Ifreq) error { return r.SetInet4Addr(mask) }},
 		{"up", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) error { r.SetUint16(unix.IFF_UP); return nil }},
 	} {

@@ -113,7 +113,7 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 			}
 		}
 	}
-	paths = append(paths, filesOfABox(t, c, e, dir)...)
+	paths = append(paths, sandboxFiles(t, c, e, dir)...)
 	var dirs []string
 	for _, pattern := range absentDirs {
 		dirs = append(dirs, glob(pattern)...)
@@ -171,8 +171,8 @@ func wantReached(t testing.TB, paths []string) {
 	}
 }
 
-// filesOfABox are some of the files that the host keeps for another sandbox.
-func filesOfABox(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
+// sandboxFiles are some of the files that the host keeps for another sandbox.
+func sandboxFiles(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)
 	other.want(t, "echo other > /tmp/mark && cat /tmp/mark", "other")

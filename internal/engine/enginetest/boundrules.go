@@ -161,7 +161,7 @@ var boundRules = []rule{
 				s.StandIns = append(s.StandIns, engine.Bind{Source: at, Target: f.Inside})
 			}
 		}
-		const goOn = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"
+		const continueScript = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"
 		copied := c.copyOf(t, e, saved, copies)
 		copied.want(t, "cmp /bin/sh /.crannog/programs/1/changed && cmp /bin/sh /.crannog/programs/1/old/lib/removed && echo same", "same")
 		// The copy is listed as the file that it stands in for.
@@ -173,7 +173,7 @@ var boundRules = []rule{
 		if !slices.EqualFunc(found.Files, again.Files, func(a, b hostfiles.File) bool { return a.Path == b.Path && a.Inside == b.Inside && a.Sum == b.Sum }) {
 			t.Errorf("it refers to %+v, and its copy to %+v", found.Files, again.Files)
 		}
-		copied.want(t, goOn, "42\n42")
+		copied.want(t, continueScript, "42\n42")
 	}},
 	{"bound/F24-what-was-moved-is-not-known", func(t testing.TB, c *Config) {
 		// gVisor opens a file again by the path that it had, and the host lists it by

@@ -18,23 +18,23 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// guestBox reads a sandbox's files through its guest.
-type guestBox struct{ *box }
+// guestSource reads a sandbox's files through its guest.
+type guestSource struct{ *box }
 
-// Tree implements changeset.Box.
-func (b guestBox) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+// Tree implements changeset.Source.
+func (b guestSource) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changeset.Box.
-func (b guestBox) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+// Pack implements changeset.Source.
+func (b guestSource) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }
 
-// Hide implements changeset.Box.
-func (b guestBox) Hide() changeset.Hider { return nil }
+// Redactor implements changeset.Source.
+func (b guestSource) Redactor() changeset.Redactor { return nil }
 
-func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+func (b guestSource) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser
 // changesRules are about what a comparison of a sandbox's files can rely on.
 var changesRules = []rule{
 	// P37
-	{"changes/what-comes-out-is-what-is-inside", whatComesOut},
+	{"changes/what-comes-out-is-what-is-inside", exportedChanges},
 	{"changes/a-forged-time-hides-nothing", forgedTimes},
 	// P36
 	{"changes/a-racing-program-shows-nothing-else", racingProgram},
@@ -66,7 +66,7 @@ var changesRules = []rule{
 
 // changed is a sandbox with a workspace, and what is known about it.
 type changed struct {
-	guestBox
+	guestSource
 	dir  string
 	base changeset.Base
 	sums int // how many files were read
@@ -77,7 +77,7 @@ func (b *changed) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadC
 	if req.Sums {
 		b.sums += len(req.Paths)
 	}
-	return b.guestBox.Tree(ctx, req)
+	return b.guestSource.Tree(ctx, req)
 }
 
 func (c *Config) workspace(t testing.TB, files map[string]string, hide ...string) *changed {
@@ -102,7 +102,7 @@ func (c *Config) workspace(t testing.TB, files map[string]string, hide ...string
 		t.Fatal(err)
 	}
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.Hide = dir, hide })
-	return &changed{guestBox: guestBox{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
+	return &changed{guestSource: guestSource{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
 }
 
 func (b *changed) compare(t testing.TB) *changeset.Set {
@@ -122,7 +122,7 @@ func paths(set *changeset.Set) string {
 	return strings.Join(all, ", ")
 }
 
-func whatComesOut(t testing.TB, c *Config) {
+func exportedChanges(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
 	if set := b.compare(t); len(set.Changes) > 0 || b.sums > 0 {
 		t.Fatalf("a new box has changed %s, and %d files were read", paths(set), b.sums)

@@ -89,14 +89,14 @@ print(n)'; pkill -f python3`)
 		covered := func(s *engine.Spec) { s.Hide, s.ReadOnly = toHide, toProtect }
 		// The control: the search finds what is not hidden, in a copy too.
 		free := c.start(t, e, plain)
-		c.copyOf(t, e, save(t, free), plain, goesOn(guest.Copied)).want(t, search, "3")
+		c.copyOf(t, e, save(t, free), plain, continuesAs(guest.Copied)).want(t, search, "3")
 		b := c.start(t, e, plain, covered)
 		saved := save(t, b)
 		spec := c.spec(b.id)
-		for _, change := range []func(*engine.Spec){plain, covered, goesOn(guest.RolledBack)} {
+		for _, change := range []func(*engine.Spec){plain, covered, continuesAs(guest.RolledBack)} {
 			change(&spec)
 		}
-		other := c.copyOf(t, e, saved, plain, covered, goesOn(guest.Copied))
+		other := c.copyOf(t, e, saved, plain, covered, continuesAs(guest.Copied))
 		if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +108,8 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// goesOn gives a sandbox the guest's configuration of a restored one.
-func goesOn(how guest.Renewal) func(*engine.Spec) {
+// continuesAs gives a sandbox the guest's configuration of a restored one.
+func continuesAs(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Boot.Config = renewed(s.ID, s.Hostname, how) }
 }
 

@@ -33,7 +33,7 @@ var freezeRules = []rule{
 			answered <- r
 		case <-time.After(hosttest.Patience(time.Second)):
 		}
-		freezer(b).goOn(t, b)
+		freezer(b).thaw(t, b)
 		if r := <-answered; r.code != 0 || strings.TrimSpace(r.stdout) != fmt.Sprint(was+1) {
 			t.Errorf("the answer after the thaw: %+v, want %d", r, was+1)
 		}
@@ -70,19 +70,19 @@ var freezeRules = []rule{
 		b := c.start(t, c.Open(t, dir))
 		freezer(b).hold(t, b)
 		later := attach(t, c.Open(t, dir), b.id)
-		freezer(later).goOn(t, later)
+		freezer(later).thaw(t, later)
 		later.want(t, "echo alive", "alive")
 		b.want(t, "echo here too", "here too")
 	}},
 	{"freeze/twice-is-once", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		freezer(b).goOn(t, b) // it runs
+		freezer(b).thaw(t, b) // it runs
 		b.want(t, "echo runs", "runs")
 		freezer(b).hold(t, b)
 		freezer(b).hold(t, b)
-		freezer(b).goOn(t, b)
+		freezer(b).thaw(t, b)
 		b.want(t, "echo runs again", "runs again")
-		freezer(b).goOn(t, b)
+		freezer(b).thaw(t, b)
 		b.want(t, "echo still", "still")
 	}},
 	{"freeze/unknown-is-not-found", func(t testing.TB, c *Config) {
@@ -106,7 +106,7 @@ var freezeRules = []rule{
 		if err := saver(b.e).Replace(t.Context(), spec, saved); fault.CodeOf(err) != engine.CodeFrozen {
 			t.Errorf("replace: %v", err)
 		}
-		freezer(b).goOn(t, b)
+		freezer(b).thaw(t, b)
 		c.copyOf(t, b.e, save(t, b)).want(t, "echo copied", "copied")
 	}},
 	{"freeze/a-frozen-one-is-not-archived", func(t testing.TB, c *Config) {
@@ -116,7 +116,7 @@ var freezeRules = []rule{
 		if err := archiver.Archive(t.Context(), b.id, f); fault.CodeOf(err) != engine.CodeFrozen {
 			t.Errorf("archive: %v", err)
 		}
-		freezer(b).goOn(t, b)
+		freezer(b).thaw(t, b)
 		if err := archiver.Archive(t.Context(), b.id, f); err != nil {
 			t.Errorf("archive after the thaw: %v", err)
 		}
@@ -135,7 +135,7 @@ func (f frost) hold(t testing.TB, b *box) {
 	}
 }
 
-func (f frost) goOn(t testing.TB, b *box) {
+func (f frost) thaw(t testing.TB, b *box) {
 	t.Helper()
 	if err := f.Thaw(t.Context(), b.id); err != nil {
 		t.Fatalf("thaw: %v", err)

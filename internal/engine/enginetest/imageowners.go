@@ -43,7 +43,7 @@ var usrOwners = fileowners.Table{
 
 func imageOwnersAreThoseOfTheTable(t testing.TB, c *Config) {
 	e, table := c.Open(t, t.TempDir()), withOwners(t, c, usrOwners)
-	const look = whose + "/usr/bin/id /usr/bin/env /usr/bin/true /usr/share /usr/share/doc /usr/share/perl5"
+	const look = statOwner + "/usr/bin/id /usr/bin/env /usr/bin/true /usr/share /usr/share/doc /usr/share/perl5"
 	const seen = "0:0 4755\n7:8 6755\n9:10 755\n11:12 2755\n0:0 755\n11:12 755"
 	b := c.start(t, e, table, func(s *engine.Spec) { s.SetID = true })
 	b.want(t, look, seen)
@@ -53,7 +53,7 @@ func imageOwnersAreThoseOfTheTable(t testing.TB, c *Config) {
 	asRoot := b.shAs(t, "root", "grep CapPrm /proc/self/status")
 	b.want(t, "grep CapBnd /proc/self/status | cut -f2", asRoot.stdout[len("CapPrm:\t"):len(asRoot.stdout)-1])
 	// The set-id bit that root inside gives a program works too.
-	if r := b.shAs(t, "root", "cp /usr/bin/id /usr/local/bin/mine && chmod 4755 /usr/local/bin/mine && chown 7:8 /usr/bin/true && "+whose+"/usr/bin/true"); r.stdout != "7:8 755\n" {
+	if r := b.shAs(t, "root", "cp /usr/bin/id /usr/local/bin/mine && chmod 4755 /usr/local/bin/mine && chown 7:8 /usr/bin/true && "+statOwner+"/usr/bin/true"); r.stdout != "7:8 755\n" {
 		t.Errorf("root: %+v", r)
 	}
 	b.want(t, "/usr/local/bin/mine -u", "0")
@@ -68,14 +68,14 @@ func imageOwnersHoldInACopy(t testing.TB, c *Config) {
 	e, table := c.Open(t, t.TempDir()), withOwners(t, c, usrOwners)
 	allowed := func(s *engine.Spec) { table(s); s.SetID = true }
 	saved := save(t, c.start(t, e, allowed))
-	other := c.copyOf(t, e, saved, allowed, goesOn(guest.Copied))
+	other := c.copyOf(t, e, saved, allowed, continuesAs(guest.Copied))
 	// Nothing of /usr/share was looked at before the state was saved.
-	other.want(t, whose+"/usr/share /usr/share/perl5 && id -u", "11:12 2755\n11:12 755\n0")
+	other.want(t, statOwner+"/usr/share /usr/share/perl5 && id -u", "11:12 2755\n11:12 755\n0")
 	// A state cannot be restored with other owners than it was saved with.
 	bare := c.spec(newID())
 	withOwners(t, c, fileowners.Table{"/usr/bin/cat": {SetID: 0o4000}})(&bare)
 	bare.SetID = true
-	goesOn(guest.Copied)(&bare)
+	continuesAs(guest.Copied)(&bare)
 	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
 		t.Error("a state is restored with another table of owners")
 	}

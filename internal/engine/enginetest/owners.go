@@ -19,8 +19,8 @@ var ownersRules = []rule{
 	{"owners/what-is-covered-can-be-read", coveredCanBeRead},
 }
 
-// whose prints owner, group and mode of paths.
-const whose = "stat -c '%u:%g %a' "
+// statOwner prints owner, group and mode of paths.
+const statOwner = "stat -c '%u:%g %a' "
 
 // ownedTree is a workspace whose files have modes of all kinds and, where this
 // process may give files away, owners of all kinds.
@@ -68,7 +68,7 @@ func ownedTree(t testing.TB) string {
 func workspaceIsTheUsers(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
-	const all = "cd /workspace && find . | sort | xargs " + whose
+	const all = "cd /workspace && find . | sort | xargs " + statOwner
 	b.want(t, all, strings.TrimSpace(`1000:1000 700
 1000:1000 755
 1000:1000 700
@@ -81,16 +81,16 @@ func workspaceIsTheUsers(t testing.TB, c *Config) {
 1000:1000 4755
 1000:1000 640`))
 	// The control: files outside the workspace do not belong to the user.
-	b.want(t, whose+"/ /etc /etc/passwd /workspace/..", "0:0 755\n0:0 755\n0:0 644\n0:0 755")
+	b.want(t, statOwner+"/ /etc /etc/passwd /workspace/..", "0:0 755\n0:0 755\n0:0 644\n0:0 755")
 	b.want(t, `cd /workspace && cat private dir/private theirs dir/deep/file link && echo new > private && mv dir/private moved && rm -r dir/deep &&
-		chmod 640 set-id && touch -d @5 theirs && chmod 600 none && cat none && mkdir dir/new && `+whose+"private moved dir/new theirs",
+		chmod 640 set-id && touch -d @5 theirs && chmod 600 none && cat none && mkdir dir/new && `+statOwner+"private moved dir/new theirs",
 		"privatedir/privatetheirsdir/deep/fileprivatenone1000:1000 600\n1000:1000 600\n1000:1000 755\n1000:1000 640")
 	// A file that root creates belongs to root, and a file that root gives away keeps its new
 	// owner.
 	if r := b.shAs(t, "root", "cd /workspace && echo r > roots && chmod 600 roots && chown 0:0 theirs && cat none moved"); r.code != 0 {
 		t.Errorf("root: %+v", r)
 	}
-	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+whose+"roots theirs", "0:0 600\n0:0 640")
+	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+statOwner+"roots theirs", "0:0 600\n0:0 640")
 	// The host's files have not changed.
 	if data, err := os.ReadFile(filepath.Join(ws, "private")); err != nil || string(data) != "private" {
 		t.Errorf("the host's: %q %v", data, err)
@@ -134,19 +134,19 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	b := c.start(t, e, plain)
 	b.want(t, "cd /workspace && echo x > made && cat private", "private")
 	saved := save(t, b)
-	other := c.copyOf(t, e, saved, plain, goesOn(guest.Copied))
+	other := c.copyOf(t, e, saved, plain, continuesAs(guest.Copied))
 	spec := c.spec(b.id)
 	plain(&spec)
-	goesOn(guest.RolledBack)(&spec)
+	continuesAs(guest.RolledBack)(&spec)
 	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}
 	back := attach(t, e, b.id)
 	// A copy of a copy: the translated owners survive a second save and restore.
-	third := c.copyOf(t, e, save(t, other), plain, goesOn(guest.Copied))
+	third := c.copyOf(t, e, save(t, other), plain, continuesAs(guest.Copied))
 	for _, one := range []*box{other, back, third} {
 		// dir/private was never looked at before the state was saved.
-		one.want(t, "cd /workspace && "+whose+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+whose+"dir/private",
+		one.want(t, "cd /workspace && "+statOwner+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+statOwner+"dir/private",
 			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")
 		if r := one.sh(t, "cat /workspace/none"); r.code == 0 {
 			t.Errorf("%s reads a file without read permission: %+v", one.id, r)
@@ -154,7 +154,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	}
 	// A state cannot be restored with other owners than it was saved with.
 	bare := c.spec(newID())
-	goesOn(guest.Copied)(&bare)
+	continuesAs(guest.Copied)(&bare)
 	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
 		t.Error("a state with a workspace is restored without one")
 	}
@@ -166,7 +166,7 @@ func coveredCanBeRead(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.ReadOnly, s.Hide = ws, []string{"/workspace/private", "/workspace/dir"}, []string{"/workspace/dir/deep", "/workspace/theirs"}
 	})
-	b.want(t, "cd /workspace && cat private dir/private theirs && ls -A dir/deep && "+whose+"private dir dir/private",
+	b.want(t, "cd /workspace && cat private dir/private theirs && ls -A dir/deep && "+statOwner+"private dir dir/private",
 		"privatedir/private1000:1000 600\n1000:1000 755\n1000:1000 600")
 	for _, user := range []string{"user", "root"} {
 		for _, attempt := range []string{

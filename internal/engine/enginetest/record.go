@@ -88,7 +88,7 @@ func marked(word string) func(events.Event) bool {
 	return func(e events.Event) bool { return slices.Contains(e.Argv, word) }
 }
 
-func whatever(events.Event) bool { return true }
+func anyEvent(events.Event) bool { return true }
 
 // exitOf returns the exit event of a process.
 func exitOf(t testing.TB, all []events.Event, pid int) events.Event {
@@ -115,7 +115,7 @@ var recordProgramRules = []rule{
 			t.Fatalf("%d of %d programs", len(execs), n)
 		}
 		shells := only(got, events.Exec, func(e events.Event) bool { return len(e.Argv) > 2 && e.Argv[1] == "-c" })
-		if all := only(got, events.Exec, whatever); len(shells) != 1 || len(all) != n+1 {
+		if all := only(got, events.Exec, anyEvent); len(shells) != 1 || len(all) != n+1 {
 			t.Fatalf("%d shells, %d programs in all", len(shells), len(all))
 		}
 		for i, e := range execs {

@@ -15,7 +15,7 @@ import (
 func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}
-	for _, e := range only(v.seen(t, b), events.File, whatever) {
+	for _, e := range only(v.seen(t, b), events.File, anyEvent) {
 		if _, twice := out[e.Path]; twice && e.Unhashed == "" {
 			t.Logf("%s has more than one event", e.Path)
 		}

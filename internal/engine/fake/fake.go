@@ -81,7 +81,7 @@ var (
 // world is what outlives an Engine: the sandboxes of one directory.
 type world struct {
 	mu    sync.Mutex
-	boxes map[string]*box
+	boxes map[string]*instance
 }
 
 // worlds stands for the kernel, which keeps sandboxes when the process that
@@ -111,7 +111,7 @@ func New(o Options) (*Engine, error) {
 	defer worlds.mu.Unlock()
 	w := worlds.m[dir]
 	if w == nil {
-		w = &world{boxes: make(map[string]*box)}
+		w = &world{boxes: make(map[string]*instance)}
 		worlds.m[dir] = w
 	}
 	return &Engine{options: o, world: w}, nil
@@ -182,7 +182,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	return out, nil
 }
 
-func (e *Engine) find(id string) *box {
+func (e *Engine) find(id string) *instance {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()
 	return e.world.boxes[id]

@@ -39,7 +39,7 @@ func (s *State) look(key string) (file, bool) {
 	f, ok := s.files[key]
 	switch {
 	case ok:
-		return f, f.Type != goneType
+		return f, f.Type != removedType
 	case slices.Contains(places, key):
 		return file{Type: dirType}, true
 	}
@@ -117,7 +117,7 @@ func (s *State) below(key string) (list []string) {
 func (s *State) forget(name string) {
 	delete(s.files, name)
 	if _, ok := s.host.look(name); ok {
-		s.files[name] = file{Type: goneType}
+		s.files[name] = file{Type: removedType}
 	}
 }
 
@@ -176,7 +176,7 @@ func pack(s *State, w io.Writer) error {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o755
 		case linkType:
 			h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, f.Text
-		case goneType:
+		case removedType:
 			h.Typeflag, h.Size = tar.TypeChar, 0 // of number 0:0, as in an overlay
 		}
 		if err := t.WriteHeader(h); err != nil {
@@ -209,7 +209,7 @@ func (s *State) unpack(from io.Reader) error {
 		case tar.TypeSymlink:
 			f.Type, f.Text = linkType, h.Linkname
 		case tar.TypeChar:
-			f.Type = goneType
+			f.Type = removedType
 		default:
 			text, err := io.ReadAll(r)
 			if err != nil {

@@ -39,14 +39,14 @@ func (e *Engine) hold(ctx context.Context, id string, hold bool) error {
 	return nil
 }
 
-func (b *box) frozen() bool {
+func (b *instance) frozen() bool {
 	b.holding.Lock()
 	defer b.holding.Unlock()
 	return b.held
 }
 
 // release lets programs see that their sandbox has ended.
-func (b *box) release() {
+func (b *instance) release() {
 	b.holding.Lock()
 	defer b.holding.Unlock()
 	if b.held {
@@ -57,7 +57,7 @@ func (b *box) release() {
 
 // standing returns the state while no program runs. Events of changes are written first, because a
 // copy does not write them.
-func (b *box) standing() (saved, error) {
+func (b *instance) standing() (saved, error) {
 	b.holding.Lock()
 	defer b.holding.Unlock()
 	if b.held {

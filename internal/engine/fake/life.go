@@ -104,7 +104,7 @@ func (e *Engine) at(ctx context.Context, step Step, id string) error {
 }
 
 // take removes a sandbox from the world, so that one caller stops it.
-func (e *Engine) take(id string) *box {
+func (e *Engine) take(id string) *instance {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()
 	b := e.world.boxes[id]

@@ -61,7 +61,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 }
 
 // watched returns what writes the events of the sandbox, or nil.
-func (b *box) watched() *watch {
+func (b *instance) watched() *watch {
 	b.one.Lock()
 	defer b.one.Unlock()
 	return b.watch
@@ -77,7 +77,7 @@ func (w *watch) write(e *events.Event, must bool) error {
 }
 
 // survey writes down what has become of files since the last time.
-func (b *box) survey() error {
+func (b *instance) survey() error {
 	if b.watch == nil {
 		return nil
 	}
@@ -91,12 +91,12 @@ func (b *box) survey() error {
 	slices.Sort(names)
 	for _, name := range names {
 		was, before := b.watch.known[name]
-		before = before && was.Type != goneType
+		before = before && was.Type != removedType
 		is, after := now[name]
 		if _, known := b.watch.known[name]; !known {
 			was, before = b.state.host.look(name)
 		}
-		after = after && is.Type != goneType
+		after = after && is.Type != removedType
 		e := &events.Event{Kind: events.File, Path: "/" + name, UID: is.UID, Command: is.command}
 		switch {
 		case before && after && was.Type == is.Type && was.Text == is.Text && was.UID == is.UID, !before && !after:
@@ -123,7 +123,7 @@ func (b *box) survey() error {
 }
 
 // began writes down that a program is executed.
-func (b *box) began(s *session, argv []string) error {
+func (b *instance) began(s *session, argv []string) error {
 	return b.watch.write(&events.Event{
 		Kind: events.Exec, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,
 		Program: argv[0], Argv: argv, Cwd: s.cwd,
@@ -131,7 +131,7 @@ func (b *box) began(s *session, argv []string) error {
 }
 
 // ended writes down that a process has ended.
-func (b *box) ended(s *session, code int, since time.Time) error {
+func (b *instance) ended(s *session, code int, since time.Time) error {
 	return b.watch.write(&events.Event{
 		Kind: events.Exit, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,
 		Code: code, Took: max(time.Since(since), 1),

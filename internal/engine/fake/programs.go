@@ -51,7 +51,7 @@ func (e *Programs) Info() engine.Info {
 
 // session is a process: a shell with its variables, or a program.
 type session struct {
-	b           *box
+	b           *instance
 	ctx         context.Context
 	user, cwd   string
 	variables   map[string]string
@@ -77,7 +77,7 @@ func (e errExit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 // processes is the process service of a sandbox whose programs are the fake's own.
 type processes struct {
 	processpbconnect.UnimplementedProcessHandler
-	b    *box
+	b    *instance
 	last atomic.Int64 // the last process's number
 }
 

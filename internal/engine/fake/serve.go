@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// box is one sandbox of this process.
-type box struct {
+// instance is one sandbox of this process.
+type instance struct {
 	id      string
 	created time.Time
 	limits  engine.Limits
@@ -39,7 +39,7 @@ type box struct {
 	holding sync.Mutex
 	held    bool // the sandbox is frozen; guarded by holding
 
-	next atomic.Pointer[box] // the instance that has replaced this one
+	next atomic.Pointer[instance] // the instance that has replaced this one
 
 	once sync.Once
 	exit engine.Exit // written before done is closed
@@ -47,7 +47,7 @@ type box struct {
 
 // serve starts the guest's handlers. What it writes down follows what the instance
 // before has written, if there was one.
-func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error) {
+func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*instance, error) {
 	state, loops, err := load(spec, dir)
 	if err != nil {
 		return nil, fmt.Errorf("saved state: %w", err)
@@ -58,7 +58,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 			return nil, fmt.Errorf("guest configuration: %w", err)
 		}
 	}
-	b := &box{
+	b := &instance{
 		id: spec.ID, created: time.Now(), limits: spec.Limits.OrDefault(), control: config.ControlToken, state: state,
 		ports: map[int]*listener{}, done: make(chan struct{}), loops: map[*loop]bool{},
 	}
@@ -84,7 +84,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*box, error
 }
 
 // programs returns a guest with the fake's own programs.
-func (b *box) programs(spec engine.Spec, loops []loop, before *watch) (Guest, error) {
+func (b *instance) programs(spec engine.Spec, loops []loop, before *watch) (Guest, error) {
 	var err error
 	if b.state.host, err = show(spec); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (b *box) programs(spec engine.Spec, loops []loop, before *watch) (Guest, er
 
 // stop ends the guest and cuts all streams. It reports whether it was the
 // first to do so.
-func (b *box) stop(exit engine.Exit) (first bool) {
+func (b *instance) stop(exit engine.Exit) (first bool) {
 	b.once.Do(func() {
 		first = true
 		for _, l := range b.ports {
@@ -127,7 +127,7 @@ func (b *box) stop(exit engine.Exit) (first bool) {
 	return first
 }
 
-func (b *box) running() bool {
+func (b *instance) running() bool {
 	select {
 	case <-b.done:
 		return false
@@ -136,7 +136,7 @@ func (b *box) running() bool {
 	}
 }
 
-func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
+func (b *instance) dial(ctx context.Context, port int) (net.Conn, error) {
 	l := b.ports[port]
 	if l == nil {
 		return nil, fault.Newf(fault.Unavailable, "port_closed", "no program listens on port %d of %s", port, b.id)
@@ -149,7 +149,7 @@ func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
 }
 
 // answers asks the guest once whether it is ready.
-func (b *box) answers(ctx context.Context) error {
+func (b *instance) answers(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.dial(ctx, guestboot.Port)
 	}}

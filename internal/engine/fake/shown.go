@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// goneType marks a file of the host that was removed inside.
-const goneType = "gone"
+// removedType marks a file of the host that was removed inside.
+const removedType = "gone"
 
 // shown is the part of the host's files that a sandbox sees. What the sandbox writes is in
 // State.files.

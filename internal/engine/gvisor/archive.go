@@ -87,7 +87,7 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 		if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
 			return fmt.Errorf("network: %w", err)
 		}
-		return goOn(conn, dir)
+		return resume(conn, dir)
 	})
 	if err != nil {
 		return err

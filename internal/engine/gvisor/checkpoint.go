@@ -164,8 +164,8 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// goOn lets a kernel continue from a saved state. Pages are read while programs already run.
-func goOn(conn *urpc.Client, dir string) error {
+// resume lets a kernel continue from a saved state. Pages are read while programs already run.
+func resume(conn *urpc.Client, dir string) error {
 	files, err := openImage(dir, unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if err := e.start(ctx, k, spec, dir); err != nil {
 		k.discard()
 		// A caller that leaves now must not leave the sandbox paused.
-		if err := old.goOnAgain(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
+		if err := old.resumeWithin(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
 			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
 		}
 		return e.explain(spec.ID, err)
@@ -260,7 +260,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 
 // exchange replaces a sandbox with another running one, and ends the old one.
 func (e *Engine) exchange(old, next *box, id string) error {
-	if err := old.makeWay(next, id); err != nil {
+	if err := old.replaceBy(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}

@@ -113,7 +113,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 		if image == "" {
 			return conn.Call(boot.ContMgrRootContainerStart, &k.b.rec.Kernel, nil)
 		}
-		return goOn(conn, image)
+		return resume(conn, image)
 	})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)

@@ -15,15 +15,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// mender is a log that makes a file at the first warning of a guest that was killed, and counts
+// killLog is a log that makes a file at the first warning of a guest that was killed, and counts
 // such warnings.
-type mender struct {
+type killLog struct {
 	slog.Handler
 	file  string
 	count int
 }
 
-func (m *mender) Handle(ctx context.Context, r slog.Record) error {
+func (m *killLog) Handle(ctx context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "the guest was killed") {
 		m.count++
 		if m.file != "" {
@@ -38,7 +38,7 @@ func (m *mender) Handle(ctx context.Context, r slog.Record) error {
 // A guest that is killed before it is ready is started once again, and no more than once.
 func TestAKilledGuestStartsAgain(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
-	for _, mended := range []bool{true, false} {
+	for _, repaired := range []bool{true, false} {
 		r := root(t)
 		// This guest kills itself for as long as the file does not exist.
 		signs := t.TempDir()
@@ -58,8 +58,8 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 		}
 		r.Guest = "/signs/guest"
 
-		log := &mender{Handler: slog.NewTextHandler(t.Output(), nil)}
-		if mended {
+		log := &killLog{Handler: slog.NewTextHandler(t.Output(), nil)}
+		if repaired {
 			log.file = filepath.Join(signs, "mended")
 		}
 		e, err := gvisor.New(gvisor.Options{StateDir: t.TempDir(), Log: slog.New(log)})
@@ -67,14 +67,14 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = e.Create(t.Context(), engine.Spec{ID: "killed", Image: r, Boot: engine.Boot{Config: config(t, "killed")}})
-		if mended && err != nil {
+		if repaired && err != nil {
 			t.Errorf("not started again: %v", err)
 		}
-		if !mended && (fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "ended")) {
+		if !repaired && (fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "ended")) {
 			t.Errorf("a guest that is killed each time: %v", err)
 		}
 		if log.count != 1 {
-			t.Errorf("mended %v: %d warnings, want 1", mended, log.count)
+			t.Errorf("mended %v: %d warnings, want 1", repaired, log.count)
 		}
 		if err := e.Remove(t.Context(), "killed"); err != nil {
 			t.Error(err)

@@ -24,7 +24,7 @@ func loopback() *boot.CreateLinksAndRoutesArgs {
 // they could take another way, and no IPv6. Neither end computes checksums,
 // because nothing between them changes a bit.
 func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
-	prefix := egress.Box.Masked()
+	prefix := egress.SandboxPrefix.Masked()
 	args := loopback()
 	args.FilePayload = urpc.FilePayload{Files: []*os.File{end}}
 	args.FDBasedLinks = []boot.FDBasedLink{{
@@ -33,7 +33,7 @@ func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
 		NumChannels:       1,
 		TXChecksumOffload: true,
 		RXChecksumOffload: true,
-		Addresses:         []boot.IPWithPrefix{{Address: egress.Box.Addr().AsSlice(), PrefixLen: egress.Box.Bits()}},
+		Addresses:         []boot.IPWithPrefix{{Address: egress.SandboxPrefix.Addr().AsSlice(), PrefixLen: egress.SandboxPrefix.Bits()}},
 		Routes:            []boot.Route{{Destination: subnet(prefix.Addr().AsSlice(), prefix.Bits())}},
 	}}
 	args.Defaultv4Gateway = boot.DefaultRoute{

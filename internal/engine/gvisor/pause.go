@@ -42,10 +42,10 @@ func (b *box) standStill(within time.Duration) error {
 	return fmt.Errorf("the sandbox does not stand still within %v", within)
 }
 
-// goOnAgain lets a sandbox continue that was to be replaced. The sandbox in its place may have
+// resumeWithin lets a sandbox continue that was to be replaced. The sandbox in its place may have
 // written events, and has used their numbers. Even if those cannot be continued, the sandbox is
 // resumed, with a time limit of its own.
-func (b *box) goOnAgain(ctx context.Context, spec engine.Spec, within time.Duration) error {
+func (b *box) resumeWithin(ctx context.Context, spec engine.Spec, within time.Duration) error {
 	observing, cancel := context.WithTimeout(ctx, within)
 	err := b.observeAgain(observing, spec)
 	cancel()

@@ -75,7 +75,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	if err := b.goOnAgain(t.Context(), engine.Spec{Events: events}, hosttest.Patience(time.Second)); err == nil {
+	if err := b.resumeWithin(t.Context(), engine.Spec{Events: events}, hosttest.Patience(time.Second)); err == nil {
 		t.Error("events that were not gone on with are no error")
 	}
 	select {

@@ -66,9 +66,9 @@ func (b *box) adopt() error {
 	return kept.write(dir)
 }
 
-// makeWay gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
+// replaceBy gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
 // dead waits until the move is done and each sandbox's directory is known.
-func (b *box) makeWay(next *box, id string) error {
+func (b *box) replaceBy(next *box, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	spare := next.dir

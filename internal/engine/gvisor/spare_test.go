@@ -117,7 +117,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	self, maker := processOf(os.Getpid()), processOf(os.Getppid())
 	old := made(record{ID: id, Kernel: "kold", Creator: maker, Sentry: maker}, e.boxDir(id))
 	next := made(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, spareDir+"knext"))
-	if err := errors.Join(old.adopt(), old.makeWay(next, id)); err != nil {
+	if err := errors.Join(old.adopt(), old.replaceBy(next, id)); err != nil {
 		t.Fatal(err)
 	}
 	if rec, err := readRecord(old.dir); err != nil || rec.Kernel != "kold" || rec.Creator != self {

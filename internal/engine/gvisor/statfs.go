@@ -56,7 +56,7 @@ func statfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 		start = t.FSContext().WorkingDirectory()
 		defer start.DecRef(t)
 	}
-	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: start, Path: path, FollowFinalSymlink: true})
+	return reportDisk(t, args, &vfs.PathOperation{Root: root, Start: start, Path: path, FollowFinalSymlink: true})
 }
 
 // fstatfs implements fstatfs(2).
@@ -71,11 +71,11 @@ func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *s
 		return 0, nil, linuxerr.ENOENT
 	}
 	defer root.DecRef(t)
-	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
+	return reportDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
 }
 
-// tellDisk writes what the call reports about the file system at a path.
-func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
+// reportDisk writes what the call reports about the file system at a path.
+func reportDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
 	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
 	if err != nil {
 		return 0, nil, err

@@ -42,7 +42,7 @@ type ApplyOptions struct {
 // Compare: since then, neither the content of a file inside may have changed, nor may a file
 // outside have been touched. It returns the new entries outside, for the next comparison; an entry
 // without a type was removed.
-func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
+func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {
 		o.step = func(string) {}
 	}
@@ -63,7 +63,7 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 		}
 	}
 	o.step("fetch")
-	if changes, err = stageFor(ctx, box, changes, a.incoming, o); err != nil {
+	if changes, err = stageFor(ctx, source, changes, a.incoming, o); err != nil {
 		return nil, err
 	}
 	if o.Ready != nil {
@@ -95,8 +95,8 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 }
 
 // stageFor is Stage for content that goes to a directory of the host.
-func stageFor(ctx context.Context, box Box, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
-	came, err := Stage(ctx, box, o.Dir, changes, into, o.Bounds)
+func stageFor(ctx context.Context, source Source, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
+	came, err := Stage(ctx, source, o.Dir, changes, into, o.Bounds)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 		if kept, err := a.recover(); err != nil || kept != "" {
 			a.close()
 			j.close()
-			return nil, errors.Join(err, keptFault(kept))
+			return nil, errors.Join(err, leftoverFault(kept))
 		}
 	}
 	if err := a.makeStage(); err != nil {
@@ -210,7 +210,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 	return a, nil
 }
 
-func keptFault(kept string) error {
+func leftoverFault(kept string) error {
 	if kept == "" {
 		return nil
 	}

@@ -20,7 +20,7 @@ func (a *application) commit() error {
 		}
 	}
 	a.step("sync")
-	if err := a.settle(); err != nil {
+	if err := a.decide(); err != nil {
 		return err
 	}
 	a.step("done")
@@ -178,8 +178,8 @@ func move(from *os.File, name string, to *os.File, newName string) error {
 	return unix.Renameat(int(from.Fd()), name, int(to.Fd()), newName)
 }
 
-// settle syncs the directories whose entries were changed.
-func (a *application) settle() error {
+// decide syncs the directories whose entries were changed.
+func (a *application) decide() error {
 	seen := map[string]bool{}
 	for _, o := range a.ops {
 		seen[path.Dir(string(o.Path))] = true

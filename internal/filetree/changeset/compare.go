@@ -31,9 +31,9 @@ type Options struct {
 // Compare returns what a sandbox has changed. It reads the names and times of all files, and the
 // content only where these leave a doubt: a program inside can set a file's modification time, but
 // not its change time.
-func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
+func Compare(ctx context.Context, source Source, base Base, o Options) (*Set, error) {
 	o.Bounds = o.Bounds.OrDefault()
-	c := &comparison{ctx: ctx, box: box, hide: box.Hide, base: base, o: o}
+	c := &comparison{ctx: ctx, source: source, hide: source.Redactor, base: base, o: o}
 	if base.Outside != nil {
 		dir, err := base.Outside.Open(".")
 		if err != nil {
@@ -49,7 +49,7 @@ func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
 	if err := c.sums(); err != nil {
 		return nil, err
 	}
-	found, err := c.settle()
+	found, err := c.decideAll()
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ type trio struct {
 
 type comparison struct {
 	ctx     context.Context
-	box     Box
-	hide    Hide
+	source  Source
+	hide    RedactorOf
 	base    Base
 	o       Options
 	dir     *os.File // base.Outside
@@ -148,7 +148,7 @@ func (c *comparison) collect(entries []Entry, put func(*trio, *Entry)) {
 }
 
 func (c *comparison) list(req TreeRequest) ([]Entry, error) {
-	r, err := c.box.Tree(c.ctx, req)
+	r, err := c.source.Tree(c.ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -116,13 +116,13 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 func TestCompareReadsOnlyWhatIsTouched(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1", "b": "1"})
 	// A sandbox that shows the host's own files, as one does that changed nothing.
-	b.box.dir = b.host
-	if set := b.compare(t); len(set.Changes) != 0 || b.box.asked != 0 {
-		t.Errorf("got %q, and %d files were read", short(set), b.box.asked)
+	b.source.dir = b.host
+	if set := b.compare(t); len(set.Changes) != 0 || b.source.asked != 0 {
+		t.Errorf("got %q, and %d files were read", short(set), b.source.asked)
 	}
 	put(t, filepath.Join(b.host, "a"), "of the user's")
-	if set := b.compare(t); len(set.Changes) != 0 || b.box.asked != 0 {
-		t.Errorf("the user's own changes: got %q, and %d files were read", short(set), b.box.asked)
+	if set := b.compare(t); len(set.Changes) != 0 || b.source.asked != 0 {
+		t.Errorf("the user's own changes: got %q, and %d files were read", short(set), b.source.asked)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestCompareLeavesOutWhatIsKeptOut(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1", ".env": "KEY", "secrets/k": "1"})
 	remove(t, filepath.Join(b.inside, ".env"))
 	remove(t, filepath.Join(b.inside, "secrets"))
-	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{
+	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{
 		Dir: "/workspace", Ignore: func(p string) bool { return p == ".env" || strings.HasPrefix(p+"/", "secrets/") },
 	})
 	if err != nil || len(set.Changes) > 0 {
@@ -198,7 +198,7 @@ func TestTextsAreBounded(t *testing.T) {
 	put(t, filepath.Join(b.inside, "large"), strings.Repeat("line\n", 499)+"other\nmore\n")
 	put(t, filepath.Join(b.inside, "huge"), strings.Repeat("line\n", 20000))
 	put(t, filepath.Join(b.inside, "binary"), "text\n\x00")
-	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Text: true, Bounds: changeset.Bounds{TextBytes: 1000}})
+	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Text: true, Bounds: changeset.Bounds{TextBytes: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}

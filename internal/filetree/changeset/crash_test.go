@@ -57,8 +57,8 @@ func applyAndDie(dir, at string, apart bool) int {
 		fmt.Println(err)
 		return 1
 	}
-	box := &local{dir: filepath.Join(dir, "inside")}
-	set, err := changeset.Compare(context.Background(), box, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
+	source := &local{dir: filepath.Join(dir, "inside")}
+	set, err := changeset.Compare(context.Background(), source, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -73,7 +73,7 @@ func applyAndDie(dir, at string, apart bool) int {
 		n++
 	}
 	o := changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}
-	if _, err := changeset.Apply(context.Background(), box, root, set.Changes, changeset.Watched(o, step, apart)); err != nil {
+	if _, err := changeset.Apply(context.Background(), source, root, set.Changes, changeset.Watched(o, step, apart)); err != nil {
 		fmt.Println(err)
 		return 1
 	}
@@ -205,8 +205,8 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			box := &local{dir: inside}
-			set, err := changeset.Compare(t.Context(), box, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
+			source := &local{dir: inside}
+			set, err := changeset.Compare(t.Context(), source, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +234,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 				}
 			}
 			o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}, step, apart)
-			if _, err := changeset.Apply(t.Context(), box, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
+			if _, err := changeset.Apply(t.Context(), source, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
 				t.Fatalf("%s: %v", victim.Path, err)
 			}
 			now := picture(t, host, true)
@@ -270,8 +270,8 @@ func TestApplyIsAloneInADirectory(t *testing.T) {
 	put(t, filepath.Join(b.inside, "a"), "22")
 	set := b.compare(t)
 	var codes []string
-	b.box.packing = func() {
-		b.box.packing = nil
+	b.source.packing = func() {
+		b.source.packing = nil
 		_, err := b.apply(t, set.Changes, false)
 		codes = append(codes, fault.CodeOf(err))
 		// An Apply that is still running is not mistaken for a killed one.
@@ -308,7 +308,7 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 		put(t, filepath.Join(b.inside, "a"), "GOOD")
 		set := b.compare(t)
 		before := picture(t, b.host, true)
-		b.box.packing = func() { change(b) }
+		b.source.packing = func() { change(b) }
 		_, err := b.apply(t, set.Changes, false)
 		if what == "unmoved" {
 			if err != nil {
@@ -373,7 +373,7 @@ func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 			}
 		}
 		o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals}, step, false)
-		if _, err := changeset.Apply(t.Context(), b.box, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
+		if _, err := changeset.Apply(t.Context(), b.source, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("%s: %v", what, err)
 		}
 		now := picture(t, b.host, false)

@@ -46,8 +46,8 @@ func sameMode(x, y *Entry) bool {
 	return x.Mode&bits == y.Mode&bits
 }
 
-// settle decides for each file that may have changed.
-func (c *comparison) settle() ([]*found, error) {
+// decideAll decides for each file that may have changed.
+func (c *comparison) decideAll() ([]*found, error) {
 	var all []*found
 	for _, name := range c.paths {
 		t := c.files[name]

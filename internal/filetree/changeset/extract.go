@@ -20,7 +20,7 @@ import (
 // Stage fetches the content of changes from a sandbox into a private directory, with secrets
 // redacted. The content of changes[n] becomes the file "n". It returns the changes with the
 // checksums of the written files.
-func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
+func Stage(ctx context.Context, source Source, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
 	var ask []string
 	for i := range changes {
 		if hasContent(&changes[i]) {
@@ -30,12 +30,12 @@ func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.
 	if len(ask) == 0 {
 		return changes, nil
 	}
-	r, err := box.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(ask), FileBytes: b.OrDefault().FileBytes})
+	r, err := source.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(ask), FileBytes: b.OrDefault().FileBytes})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return Extract(patient{ctx, r}, into, changes, box.Hide, b)
+	return Extract(patient{ctx, r}, into, changes, source.Redactor, b)
 }
 
 // hasContent reports whether a change needs the content of a file.
@@ -46,7 +46,7 @@ func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 // Every file must be complete and byte for byte the one that was compared; otherwise what comes out
 // would not be what was shown, and Extract returns an error. It redacts secrets, and returns the
 // changes with the checksums of the written files.
-func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]Change, error) {
+func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bounds) ([]Change, error) {
 	came := slices.Clone(want)
 	var paths []string
 	var numbers []int
@@ -68,7 +68,7 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]
 		count++
 		sum, err := extractFile(into, strconv.Itoa(numbers[i]), size, r, hide, c)
 		if err == nil {
-			came[numbers[i]] = c.came(sum)
+			came[numbers[i]] = c.withSum(sum)
 		}
 		return err
 	})
@@ -93,7 +93,7 @@ func refused(c Change) error {
 
 // extractFile writes a file and returns its checksum, if the content is the listed one. Until then
 // no other process can open the file.
-func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide, c *Change) (sum string, err error) {
+func extractFile(into *os.Root, name string, size int64, r io.Reader, hide RedactorOf, c *Change) (sum string, err error) {
 	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return "", fmt.Errorf("stage %s: %w", c.Path, err)

@@ -17,7 +17,7 @@ import (
 // Fetch reads the content of changes from a sandbox for inspection, into a private directory in
 // which each file is named by its number. It redacts nothing, so the content must not be passed on.
 // It returns the changes whose content arrived and is the listed one, by path.
-func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
+func Fetch(ctx context.Context, source Source, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
 	var paths []string
 	var changes []*Change
 	for i := range list {
@@ -29,7 +29,7 @@ func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Roo
 	if len(paths) == 0 {
 		return came, nil
 	}
-	r, err := box.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(paths), FileBytes: b.OrDefault().FileBytes})
+	r, err := source.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(paths), FileBytes: b.OrDefault().FileBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -53,20 +53,20 @@ func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Roo
 
 // Replace returns a sandbox in which the content of some files is replaced, by path: contents maps
 // each path to the content that it is to have outside.
-func Replace(box Box, dir string, contents map[string][]byte) Box {
-	return replaced{box, dir, contents}
+func Replace(source Source, dir string, contents map[string][]byte) Source {
+	return replaced{source, dir, contents}
 }
 
 type replaced struct {
-	Box
+	Source
 	dir      string
 	contents map[string][]byte
 }
 
-// Pack implements Box.
+// Pack implements Source.
 func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	if req.Dir != b.dir {
-		return b.Box.Pack(ctx, req)
+		return b.Source.Pack(ctx, req)
 	}
 	rest := req
 	rest.Paths = nil
@@ -77,12 +77,12 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 		}
 	}
 	if len(places) == len(req.Paths) {
-		return b.Box.Pack(ctx, req)
+		return b.Source.Pack(ctx, req)
 	}
 	var theirs io.ReadCloser
 	if len(places) > 0 {
 		var err error
-		if theirs, err = b.Box.Pack(ctx, rest); err != nil {
+		if theirs, err = b.Source.Pack(ctx, rest); err != nil {
 			return nil, err
 		}
 	}

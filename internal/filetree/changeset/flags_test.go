@@ -15,7 +15,7 @@ func flagged(t *testing.T, files map[string]string, protected func(string) bool)
 	t.Helper()
 	b := newBench(t, nil)
 	lay(t, b.inside, files)
-	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Lines: true, Protected: protected})
+	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Lines: true, Protected: protected})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestScriptsOfPackagesAreFlagged(t *testing.T) {
 			t.Errorf("%s: %v", after, set.Changes[0].Flags)
 		}
 		// A file that was not read does not count as harmless.
-		set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace"})
+		set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace"})
 		if err != nil || !set.Changes[0].Has(changeset.RunsByItself) {
 			t.Errorf("unread: %v, %v", set, err)
 		}
@@ -100,7 +100,7 @@ func TestProtectedPathsAreFlaggedInAnyLetters(t *testing.T) {
 	if err := os.Remove(filepath.Join(b.inside, "rules.md")); err != nil {
 		t.Fatal(err)
 	}
-	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Protected: protected})
+	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Protected: protected})
 	if err != nil || !set.Changes[0].Has(changeset.Protected) {
 		t.Errorf("removed: %+v, %v", set, err)
 	}

@@ -13,18 +13,18 @@ import (
 // Graft returns a sandbox whose directory dir also shows the files of another sandbox's directory:
 // under/x in dir is x in partDir of part. Only Pack knows these names, because the trees are listed
 // separately.
-func Graft(box Box, dir, under string, part Box, partDir string) Box {
-	return grafted{Box: box, dir: dir, under: under + "/", part: part, partDir: partDir}
+func Graft(source Source, dir, under string, part Source, partDir string) Source {
+	return grafted{Source: source, dir: dir, under: under + "/", part: part, partDir: partDir}
 }
 
 type grafted struct {
-	Box
+	Source
 	dir, under string
-	part       Box
+	part       Source
 	partDir    string
 }
 
-// Pack implements Box.
+// Pack implements Source.
 func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	var runs []PackRequest
 	theirs := false // the sandbox of the last run
@@ -41,16 +41,16 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 		last.Paths = append(last.Paths, []byte(rest))
 	}
 	if req.Dir != b.dir || len(runs) == 0 || len(runs) == 1 && !theirs {
-		return b.Box.Pack(ctx, req)
+		return b.Source.Pack(ctx, req)
 	}
 	r, w := io.Pipe()
 	// Paths are sorted, so there are few runs.
 	begin := func(run PackRequest) (io.ReadCloser, string, error) {
-		box, under := b.Box, ""
+		source, under := b.Source, ""
 		if run.Dir == b.partDir {
-			box, under = b.part, b.under
+			source, under = b.part, b.under
 		}
-		in, err := box.Pack(ctx, run)
+		in, err := source.Pack(ctx, run)
 		return in, under, err
 	}
 	first, under, err := begin(runs[0])

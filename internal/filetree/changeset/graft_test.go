@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// treeBox reads files from directories of this machine.
-type treeBox struct {
-	changeset.Box
+// treeSource reads files from directories of this machine.
+type treeSource struct {
+	changeset.Source
 	cut bool
 }
 
-func (treeBox) Hide() changeset.Hider { return nil }
+func (treeSource) Redactor() changeset.Redactor { return nil }
 
-func (b treeBox) Pack(_ context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+func (b treeSource) Pack(_ context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	var out strings.Builder
 	if err := tree.Pack(context.Background(), &out, req); err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func TestF3GraftPacksBoth(t *testing.T) {
 		size := int64(len("text of ") + len(strings.TrimPrefix(name, ".git/")))
 		list = append(list, changeset.Change{Path: name, Op: changeset.Created, New: &changeset.Entry{Path: name, Type: changeset.Regular, Size: size, Sum: sumOf("text of " + strings.TrimPrefix(name, ".git/"))}})
 	}
-	stage := func(box changeset.Box) ([]string, error) {
+	stage := func(source changeset.Source) ([]string, error) {
 		into, err := os.OpenRoot(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer into.Close()
-		if _, err := changeset.Stage(t.Context(), box, top, list, into, changeset.Bounds{}); err != nil {
+		if _, err := changeset.Stage(t.Context(), source, top, list, into, changeset.Bounds{}); err != nil {
 			return nil, err
 		}
 		var texts []string
@@ -70,16 +70,16 @@ func TestF3GraftPacksBoth(t *testing.T) {
 		}
 		return texts, nil
 	}
-	got, err := stage(changeset.Graft(treeBox{}, top, ".git", treeBox{}, git))
+	got, err := stage(changeset.Graft(treeSource{}, top, ".git", treeSource{}, git))
 	if want := []string{"text of HEAD", "text of refs/heads/x", "text of a", "text of z"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("staged %q, %v", got, err)
 	}
-	for name, box := range map[string]changeset.Box{
-		"the repository's":     changeset.Graft(treeBox{}, top, ".git", treeBox{cut: true}, git),
-		"the work tree's":      changeset.Graft(treeBox{cut: true}, top, ".git", treeBox{}, git),
-		"another repository's": changeset.Graft(treeBox{}, top, ".git", treeBox{}, t.TempDir()),
+	for name, source := range map[string]changeset.Source{
+		"the repository's":     changeset.Graft(treeSource{}, top, ".git", treeSource{cut: true}, git),
+		"the work tree's":      changeset.Graft(treeSource{cut: true}, top, ".git", treeSource{}, git),
+		"another repository's": changeset.Graft(treeSource{}, top, ".git", treeSource{}, t.TempDir()),
 	} {
-		if _, err := stage(box); fault.KindOf(err) == fault.Internal || err == nil {
+		if _, err := stage(source); fault.KindOf(err) == fault.Internal || err == nil {
 			t.Errorf("%s stream: %v", name, err)
 		}
 	}

@@ -34,7 +34,7 @@ func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
 	staged := b.stage(t, set)
 	var out bytes.Buffer
 	var err error
-	if left, err = changeset.WritePatch(t.Context(), &out, staged, b.base, set.Changes, b.box.Hide, changeset.Bounds{}); err != nil {
+	if left, err = changeset.WritePatch(t.Context(), &out, staged, b.base, set.Changes, b.source.Redactor, changeset.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range set.Changes {

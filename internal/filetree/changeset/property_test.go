@@ -170,7 +170,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 			set := b.compare(t)
 			staged := b.stage(t, set)
 			var patch bytes.Buffer
-			left, err := changeset.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, b.box.Hide, changeset.Bounds{})
+			left, err := changeset.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, b.source.Redactor, changeset.Bounds{})
 			g.must(err)
 			for _, c := range left {
 				if (c.New == nil || c.New.Type != changeset.Dir) && (c.Old == nil || c.Old.Type != changeset.Dir) &&

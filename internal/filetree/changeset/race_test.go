@@ -134,7 +134,7 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 	swaps, stop := racer(t, filepath.Join(b.inside, "d"), filepath.Join(b.inside, "l"))
 	came, refused := 0, 0
 	for swaps.Load() < rounds() || came == 0 || refused == 0 {
-		r, err := b.box.Tree(context.Background(), changeset.TreeRequest{Dir: "/workspace", Sums: true, SumBytes: 1 << 20})
+		r, err := b.source.Tree(context.Background(), changeset.TreeRequest{Dir: "/workspace", Sums: true, SumBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 				t.Fatalf("the list has what lies elsewhere: %+v", e)
 			}
 		}
-		switch _, err := changeset.Stage(context.Background(), b.box, "/workspace", want, into, changeset.Bounds{}); {
+		switch _, err := changeset.Stage(context.Background(), b.source, "/workspace", want, into, changeset.Bounds{}); {
 		case err == nil:
 			came++
 		case fault.CodeOf(err) == "changes_moved":

@@ -14,7 +14,7 @@ import (
 
 // answering is a sandbox with a fixed answer about its files.
 type answering struct {
-	changeset.Box
+	changeset.Source
 	data []byte
 }
 
@@ -41,8 +41,8 @@ func TestReplacedPack(t *testing.T) {
 		"no end":                  {archive(t, a, c), nil, "pack_cut"},
 	} {
 		own := map[string][]byte{"b": []byte("own"), "d": []byte("own")}
-		box := changeset.Replace(answering{data: tt.data}, "/w", own)
-		r, err := box.Pack(t.Context(), changeset.PackRequest{Dir: "/w", Paths: [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")}, FileBytes: 1 << 20})
+		source := changeset.Replace(answering{data: tt.data}, "/w", own)
+		r, err := source.Pack(t.Context(), changeset.PackRequest{Dir: "/w", Paths: [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")}, FileBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

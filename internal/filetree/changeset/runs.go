@@ -20,7 +20,7 @@ type guarded struct {
 	suffixes, prefixes []string
 }
 
-// aboveIt returns the parts of a name above its last one.
+// aboveIt are the parts of a path above its last one.
 type aboveIt []string
 
 var guards = sync.OnceValue(func() guarded {

@@ -66,7 +66,7 @@ func openStaged(staged *os.Root, n int) (*os.File, error) {
 // filled. It returns, and names in the patch's header, the changes that a patch cannot carry:
 // directories, binary files, texts above the limit, and changes that would need lines with a
 // secret.
-func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, hide Hide, b Bounds) (left []Change, err error) {
+func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, hide RedactorOf, b Bounds) (left []Change, err error) {
 	c := &comparison{ctx: ctx, hide: hide, base: base, o: Options{Bounds: b.OrDefault(), Text: true}}
 	if base.Outside != nil {
 		if c.dir, err = base.Outside.Open("."); err != nil {

@@ -21,11 +21,11 @@ func (c *comparison) texts(all []*found) error {
 	}
 	left := c.o.Bounds.AllText
 	var ask []string
-	var asked []*found
+	var requested []*found
 	for _, f := range all {
 		now := f.change.New
 		if now != nil && now.Type == Regular && now.Sum != "" && now.Size <= looseFactor*c.o.Bounds.TextBytes {
-			ask, asked = append(ask, f.change.Path), append(asked, f)
+			ask, requested = append(ask, f.change.Path), append(requested, f)
 			continue
 		}
 		if now != nil && now.Type == Regular {
@@ -39,12 +39,12 @@ func (c *comparison) texts(all []*found) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	r, err := c.box.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
+	r, err := c.source.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	for _, f := range asked {
+	for _, f := range requested {
 		f.change.Omitted = true // unless its content comes
 	}
 	return readPack(r, ask, c.o.Bounds, func(i int, size int64, r io.Reader) error {
@@ -54,11 +54,11 @@ func (c *comparison) texts(all []*found) error {
 		}
 		// The text that is shown must be the one of the checksum: a program may have changed it
 		// since.
-		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != asked[i].change.New.Sum {
+		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != requested[i].change.New.Sum {
 			return nil
 		}
-		asked[i].change.Omitted = false
-		return c.text(asked[i], text, &left)
+		requested[i].change.Omitted = false
+		return c.text(requested[i], text, &left)
 	})
 }
 

@@ -29,10 +29,10 @@ type local struct {
 	// stand for: like an overlay, the sandbox shows the latter until it changes them.
 	shown map[string][2]changeset.Entry
 	// hide redacts secrets.
-	hide changeset.Hide
+	hide changeset.RedactorOf
 }
 
-func (l *local) Hide() changeset.Hider {
+func (l *local) Redactor() changeset.Redactor {
 	if l.hide == nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func different(x, y map[string]string) string {
 type bench struct {
 	host, inside, journals string
 	root                   *os.Root
-	box                    *local
+	source                 *local
 	base                   changeset.Base
 }
 
@@ -207,7 +207,7 @@ func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { staged.Close() })
-	came, err := changeset.Stage(t.Context(), b.box, "/workspace", set.Changes, staged, changeset.Bounds{})
+	came, err := changeset.Stage(t.Context(), b.source, "/workspace", set.Changes, staged, changeset.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,13 +243,13 @@ func (b *bench) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.root, b.base, b.box = root, changeset.Base{Start: entries, Outside: root}, &local{dir: b.inside}
-	b.box.overlay(t, entries)
+	b.root, b.base, b.source = root, changeset.Base{Start: entries, Outside: root}, &local{dir: b.inside}
+	b.source.overlay(t, entries)
 }
 
 func (b *bench) compare(t testing.TB) *changeset.Set {
 	t.Helper()
-	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Text: true, Lines: true})
+	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Text: true, Lines: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func (b *bench) compare(t testing.TB) *changeset.Set {
 
 func (b *bench) apply(t testing.TB, list []changeset.Change, overwrite bool) ([]changeset.Entry, error) {
 	t.Helper()
-	return changeset.Apply(t.Context(), b.box, b.root, list, changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
+	return changeset.Apply(t.Context(), b.source, b.root, list, changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
 }
 
 // clean reports whether an Apply left nothing but files.

@@ -34,7 +34,7 @@ func (a *application) end(failed error) error {
 		// The journal stays, and the next Apply or start tries again.
 		return errors.Join(err, a.journal.close())
 	}
-	return errors.Join(keptFault(kept), a.journal.remove())
+	return errors.Join(leftoverFault(kept), a.journal.remove())
 }
 
 // undo restores everything, in reverse order. kept names the stage if a replaced file cannot be

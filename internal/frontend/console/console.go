@@ -84,14 +84,14 @@ type Console struct {
 	swept   chan struct{}
 }
 
-// sweepEvery bounds how late streams of an expired session are closed. New requests check the
+// expireEvery bounds how late streams of an expired session are closed. New requests check the
 // expiry themselves.
-const sweepEvery = 15 * time.Second
+const expireEvery = 15 * time.Second
 
 // New returns a Console.
 func New(o Options) (*Console, error) {
 	if o.Files == nil {
-		o.Files = carried()
+		o.Files = embeddedFiles()
 	}
 	files, err := listFiles(o.Files)
 	if err != nil {
@@ -102,7 +102,7 @@ func New(o Options) (*Console, error) {
 	o.Desk.OnEnd(c.open.end)
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
-	go c.sweep(ctx)
+	go c.expireSessions(ctx)
 	return c, nil
 }
 
@@ -113,9 +113,9 @@ func (c *Console) Close() {
 	c.open.endAll()
 }
 
-func (c *Console) sweep(ctx context.Context) {
+func (c *Console) expireSessions(ctx context.Context) {
 	defer close(c.swept)
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
 	for {
 		if err := c.o.Desk.Sweep(ctx); err != nil && ctx.Err() == nil {

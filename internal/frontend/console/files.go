@@ -23,7 +23,7 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-func carried() fs.FS {
+func embeddedFiles() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {
 		panic("console: " + err.Error()) // the name is a constant
@@ -35,7 +35,7 @@ const index = "index.html"
 
 // Built reports whether this program contains the console.
 func Built() bool {
-	_, err := fs.Stat(carried(), index)
+	_, err := fs.Stat(embeddedFiles(), index)
 	return err == nil
 }
 

@@ -53,7 +53,7 @@ func (c *Console) overseer(r *http.Request) (actor, own string, err error) {
 		p, err := c.machineUser(r)
 		return p.Actor(), "", err
 	}
-	s, err := c.who(r)
+	s, err := c.sessionOf(r)
 	if err == nil && !s.Scope.Has(session.Admin) {
 		err = tooSmall(session.Admin, s)
 	}

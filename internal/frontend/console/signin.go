@@ -50,7 +50,7 @@ func (c *Console) view(s session.Session) sessionView {
 
 // serveAs serves the user of the request's session, if the session's scope is sufficient.
 func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.Scope, to session.Handler) {
-	who, err := c.who(r)
+	who, err := c.sessionOf(r)
 	if err != nil {
 		if len(r.CookiesNamed(CookieName)) > 0 && fault.KindOf(err) == fault.Unauthenticated {
 			c.refuse(w, r, audit.Anonymous, err)
@@ -69,7 +69,7 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 	ctx, done := c.open.begin(r.Context(), who.ID)
 	defer done()
 	// The session may have ended between the look-up and here.
-	if _, err := c.who(r); err != nil {
+	if _, err := c.sessionOf(r); err != nil {
 		c.fail(w, r, err)
 		return
 	}
@@ -82,13 +82,13 @@ func tooSmall(need session.Scope, who session.Session) error {
 		WithHint("crannog console --scope " + need.String() + " makes a link with it")
 }
 
-// who returns the session of a request.
-func (c *Console) who(r *http.Request) (session.Session, error) {
+// sessionOf returns the session of a request.
+func (c *Console) sessionOf(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
 	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by"))
 	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
 		var s session.Session
-		if s, err = c.o.Desk.Who(r.Context(), cookie.Value); err == nil {
+		if s, err = c.o.Desk.Verify(r.Context(), cookie.Value); err == nil {
 			return s, nil
 		}
 		if fault.KindOf(err) != fault.Unauthenticated {
@@ -115,7 +115,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	if old, err := c.who(r); err == nil {
+	if old, err := c.sessionOf(r); err == nil {
 		// The browser forgets its earlier cookie now, so that session could not be signed out
 		// later.
 		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
@@ -136,7 +136,7 @@ func (c *Console) cookie(r *http.Request, value string, seconds int) *http.Cooki
 }
 
 func (c *Console) signedIn(w http.ResponseWriter, r *http.Request) {
-	s, err := c.who(r)
+	s, err := c.sessionOf(r)
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -145,7 +145,7 @@ func (c *Console) signedIn(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	s, err := c.who(r)
+	s, err := c.sessionOf(r)
 	if err == nil {
 		_, err = c.o.Desk.End(r.Context(), s.Principal().Actor(), s.ID, "signed_out")
 	}

@@ -40,7 +40,7 @@ type newSecret struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// infoOfSecret returns no value, and neither does any other answer.
+// infoOfSecret contains no value, and neither does any other answer.
 type infoOfSecret struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`

@@ -95,7 +95,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
 		return notSupported("changing at its resumption what happens at a sandbox's end")
 	}
-	resumed, was, err := a.goOn(body.Memory)(r.Context(), who, found.ID, d)
+	resumed, was, err := a.resumer(body.Memory)(r.Context(), who, found.ID, d)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -117,9 +117,9 @@ func resumeTime(seconds int64) (time.Duration, error) {
 	return max(d, time.Second), err
 }
 
-// goOn returns how a paused sandbox resumes: without memory it boots again, even if memory was
+// resumer returns how a paused sandbox resumes: without memory it boots again, even if memory was
 // saved.
-func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
+func (a *api) resumer(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
 	if memory != nil && !*memory {
 		return a.States.ResumeFiles
 	}
@@ -155,7 +155,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		}
 		var was bool
 		id := found.ID
-		if found, was, err = a.goOn(body.Memory)(r.Context(), who, id, d); err != nil {
+		if found, was, err = a.resumer(body.Memory)(r.Context(), who, id, d); err != nil {
 			return notFoundAs(err, id)
 		}
 		if was {

@@ -17,18 +17,20 @@ import (
 // leaving is the traffic of a sandbox that ends just after it was found.
 type leaving struct {
 	*inside
-	dial, mask error
+	dial, redactor error
 }
 
 func (l *leaving) Dial(context.Context, string, int) (net.Conn, error) { return nil, l.dial }
 
-func (l *leaving) Mask(context.Context, string) (*sandbox.Mask, error) { return nil, l.mask }
+func (l *leaving) Redactor(context.Context, string) (*sandbox.Redactor, error) {
+	return nil, l.redactor
+}
 
 // A sandbox that is paused or put back while a request looks for it is answered
 // for like any other that does not run: clients know no other status for that.
 func TestASandboxThatIsChangedDoesNotRun(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
-	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {mask: changed}} {
+	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {redactor: changed}} {
 		w := newWorld(t)
 		l.inside = w.inside
 		p := ingress.New(ingress.Deps{Traffic: l, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})

@@ -35,9 +35,9 @@ type Traffic interface {
 	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
 	// is being paused or resumed, or has been replaced, is a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask returns what to redact in all output of the sandbox. After an error no output may be
+	// Redactor returns what to redact in all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
-	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
+	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, so that open
 	// streams can be cut, or nil for an unknown sandbox.
 	Gone(id string) <-chan struct{}
@@ -116,10 +116,10 @@ func (p *Proxy) Close() {
 // need.
 type trip struct {
 	target
-	box   sandbox.Sandbox
-	back  *backend
-	mask  *sandbox.Mask
-	visit *observe.Visit
+	box      sandbox.Sandbox
+	back     *backend
+	redactor *sandbox.Redactor
+	visit    *observe.Visit
 	// sent means that a connection was used. unsent means that none was, because the sandbox has
 	// just ended: the request may be retried when it is back.
 	sent, unsent bool
@@ -185,8 +185,8 @@ func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	if !ok {
 		return nil, nil, sandbox.Unknown(to.id)
 	}
-	mask, err := p.Traffic.Mask(r.Context(), to.id)
-	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
+	redactor, err := p.Traffic.Redactor(r.Context(), to.id)
+	return &trip{target: to, box: box, back: back, redactor: redactor}, nil, err
 }
 
 // turnedAway writes an audit entry about a caller without the token of a private port.
@@ -248,14 +248,14 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 	if r.Body != http.NoBody {
 		in.Body = body
 	}
-	out := &hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}
+	out := &hardCloser{ResponseWriter: w, back: t.back, redactor: t.redactor}
 	actor := observe.TokenActor
 	if p.Actor != nil {
 		actor = cmp.Or(p.Actor(r), actor)
 	}
 	var ok bool
 	t.visit, ok = p.Tap.Admit(w, in, observe.Call{
-		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.box.AccessToken, Mask: t.mask,
+		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.box.AccessToken, Mask: t.redactor,
 	})
 	defer t.visit.Done()
 	switch {
@@ -267,7 +267,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 	if t.unsent {
 		return false
 	}
-	redaction.Header(w.Header(), t.mask) // trailers
+	redaction.Header(w.Header(), t.redactor) // trailers
 	hurry(w)
 	over() // so that drop knows whether the body was interrupted
 	body.drop(w)

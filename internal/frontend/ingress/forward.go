@@ -46,7 +46,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
 	}
-	redaction.Request(out.Header, t.port, t.mask)
+	redaction.Request(out.Header, t.port, t.redactor)
 }
 
 // answered processes an answer from inside.
@@ -59,7 +59,7 @@ func answered(r *http.Response) error {
 		return errGone // the saved state will not know of this output
 	}
 	harden(r, t)
-	if err := redaction.Answer(r, t.port, t.mask); err != nil {
+	if err := redaction.Answer(r, t.port, t.redactor); err != nil {
 		return err
 	}
 	return t.visit.Answer(r)

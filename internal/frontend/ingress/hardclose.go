@@ -16,8 +16,8 @@ import (
 // framing, an orderly end would look like the program's own.
 type hardCloser struct {
 	http.ResponseWriter
-	back *backend
-	mask *sandbox.Mask
+	back     *backend
+	redactor *sandbox.Redactor
 }
 
 // Write passes on output from before the sandbox ended. For a paused sandbox, this is the output
@@ -33,7 +33,7 @@ func (h *hardCloser) Write(p []byte) (int, error) {
 // WriteHeader redacts informational (1xx) headers. The answer's own headers are redacted already.
 func (h *hardCloser) WriteHeader(status int) {
 	if status < http.StatusOK {
-		redaction.Header(h.Header(), h.mask)
+		redaction.Header(h.Header(), h.redactor)
 	}
 	h.ResponseWriter.WriteHeader(status)
 }

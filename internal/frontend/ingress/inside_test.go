@@ -35,10 +35,10 @@ type inside struct {
 
 type box struct {
 	sandbox.Sandbox
-	mask  *sandbox.Mask
-	lost  error // why what to mask is not known
-	gone  chan struct{}
-	ports map[int]string // unix socket, by port
+	redactor *sandbox.Redactor
+	lost     error // why what to mask is not known
+	gone     chan struct{}
+	ports    map[int]string // unix socket, by port
 }
 
 func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
@@ -85,14 +85,14 @@ func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	return d.DialContext(ctx, "unix", socket)
 }
 
-func (in *inside) Mask(_ context.Context, id string) (*sandbox.Mask, error) {
+func (in *inside) Redactor(_ context.Context, id string) (*sandbox.Redactor, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b, ok := in.boxes[id]
 	if !ok {
 		return nil, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 	}
-	return b.mask, b.lost
+	return b.redactor, b.lost
 }
 
 func (in *inside) Gone(id string) <-chan struct{} {

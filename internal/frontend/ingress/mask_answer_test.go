@@ -290,7 +290,7 @@ func TestPatternsLeaveFilesAlone(t *testing.T) {
 	})
 	w.serve(boxID, guestboot.Port, files)
 	w.serve(boxID, 3000, files)
-	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}))
+	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
 	for _, port := range []int{guestboot.Port, 3000} {
 		r := w.request(t, port, "GET", "/files")
 		r.Header.Set("Accept-Encoding", "gzip, br")

@@ -150,7 +150,7 @@ func TestInterpreterIsMasked(t *testing.T) {
 	if _, all := run(); all != strings.Join(script, "\n")+"\n" {
 		t.Errorf("without a mask: %s", all)
 	}
-	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}, sealedValue, number))
+	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue, number))
 	lines, all := run()
 	if len(lines) != len(script)-1 { // one is no JSON
 		t.Errorf("%d lines", len(lines))

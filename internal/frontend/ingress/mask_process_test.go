@@ -24,13 +24,13 @@ const (
 	knownToken  = "ghp_0123456789abcdefABCDEF0123456789abcd"
 )
 
-func maskOf(t testing.TB, o sandbox.MaskOptions, values ...string) *sandbox.Mask {
+func maskOf(t testing.TB, o sandbox.RedactorOptions, values ...string) *sandbox.Redactor {
 	t.Helper()
 	var list []redact.Value
 	for _, v := range values {
 		list = append(list, redact.Value{Name: "KEY", Data: []byte(v)})
 	}
-	m, err := sandbox.NewMask(list, o)
+	m, err := sandbox.NewRedactor(list, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +38,15 @@ func maskOf(t testing.TB, o sandbox.MaskOptions, values ...string) *sandbox.Mask
 }
 
 // valueMask is that of a sandbox whose policy binds one secret.
-func valueMask(t testing.TB) *sandbox.Mask {
-	return maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}, sealedValue)
+func valueMask(t testing.TB) *sandbox.Redactor {
+	return maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue)
 }
 
 // masked gives the sandbox a mask, or none.
-func (w *world) masked(m *sandbox.Mask) {
+func (w *world) masked(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.boxes[boxID].mask = m
+	w.boxes[boxID].redactor = m
 }
 
 // player is a guest whose processes print the script of a test.
@@ -296,7 +296,7 @@ func TestErrorsOfStreamsAreMasked(t *testing.T) {
 	}}
 	w.guestPlays(p)
 	for name, options := range protocols {
-		for _, m := range []*sandbox.Mask{nil, valueMask(t)} {
+		for _, m := range []*sandbox.Redactor{nil, valueMask(t)} {
 			w.masked(m)
 			s, err := w.processes(t, options...).Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
 			if err != nil {
@@ -324,16 +324,16 @@ func TestPatternsInOutput(t *testing.T) {
 		return errors.Join(send(printed("stdout", knownToken[:20])), send(printed("stdout", knownToken[20:]+"\n")), send(ended()))
 	}}
 	w.guestPlays(p)
-	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}))
+	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != "[redacted:github-token]\n" {
 		t.Errorf("%q", got)
 	}
-	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true}))
+	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != knownToken+"\n" {
 		t.Errorf("without patterns: %q", got)
 	}
 	// Outputs that are not to be masked are not, but for patterns.
-	w.masked(maskOf(t, sandbox.MaskOptions{Patterns: true}, sealedValue))
+	w.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	if got := w.play(t, p, false); got.end.GetError() != "exit status 3: "+sealedValue || got.text["stdout"] != "[redacted:github-token]\n" {
 		t.Errorf("%v", got)
 	}
@@ -344,7 +344,7 @@ func TestUnaryAnswersAreMasked(t *testing.T) {
 	w := newWorld(t)
 	w.guestPlays(&player{})
 	for name, options := range protocols {
-		for _, m := range []*sandbox.Mask{nil, valueMask(t)} {
+		for _, m := range []*sandbox.Redactor{nil, valueMask(t)} {
 			w.masked(m)
 			res, err := w.processes(t, options...).List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
 			if err != nil {

@@ -201,7 +201,7 @@ func TestCellsAreOnRecord(t *testing.T) {
 // record does not.
 func TestShownValuesAreNotOnRecord(t *testing.T) {
 	x := newTapped(t)
-	x.masked(maskOf(t, sandbox.MaskOptions{Patterns: true}, sealedValue))
+	x.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(begun(7)), send(printed("stdout", sealedValue)), send(ended()))

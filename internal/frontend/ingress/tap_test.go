@@ -46,7 +46,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 		x.both(t, func(t *testing.T, _ string) {
 			n++
 			x.mu.Lock()
-			bare := x.boxes[boxID].mask == nil
+			bare := x.boxes[boxID].redactor == nil
 			x.mu.Unlock()
 			shown := map[bool]string{true: sealedValue, false: "[redacted:KEY]"}[bare]
 			dir, tag := "/tmp", "t"

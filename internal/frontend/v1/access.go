@@ -27,7 +27,7 @@ type Access interface {
 	// Policy returns the policy that governs a sandbox.
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
 	// AskAccess asks people to let a running sandbox reach a host.
-	AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.Wanted) (egress.Answer, error)
+	AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error)
 }
 
 // NetworkLog reads what sandboxes did over the network.

@@ -38,7 +38,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, 
 	if out.send(": approvals\n\n") != nil {
 		return nil
 	}
-	defer out.beats(ctx, cancel, ":\n\n")()
+	defer out.heartbeat(ctx, cancel, ":\n\n")()
 	err := h.approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
 		data, err := json.Marshal(approval.ShowEvent(e))
 		if err != nil {
@@ -92,9 +92,9 @@ func (e *eventStream) send(text string) error {
 	return nil
 }
 
-// beats sends a text periodically until the returned function is called, and cancels the stream
+// heartbeat sends a text periodically until the returned function is called, and cancels the stream
 // if the client does not read it.
-func (e *eventStream) beats(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
+func (e *eventStream) heartbeat(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
 	return ticker.Every(ctx, streamBeat, func(context.Context) {
 		if e.send(text) != nil {
 			cancel()

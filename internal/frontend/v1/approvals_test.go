@@ -57,7 +57,7 @@ func newAskRig(t *testing.T) *askRig {
 	return r
 }
 
-func (r *askRig) ask(body string, quorum int) egress.Answer {
+func (r *askRig) ask(body string, quorum int) egress.ApprovalOutcome {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	cancel()
@@ -68,8 +68,8 @@ func (r *askRig) ask(body string, quorum int) egress.Answer {
 	return a
 }
 
-func (r *askRig) question(body string, quorum int) egress.Question {
-	return egress.Question{
+func (r *askRig) question(body string, quorum int) egress.ApprovalRequest {
+	return egress.ApprovalRequest{
 		Sandbox: r.sb.ID, Kind: egress.AskHost, Summary: "reach a.example.com", Rule: "network.unlisted", Policy: "sha256:p", Quorum: quorum,
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "body": body},
 	}

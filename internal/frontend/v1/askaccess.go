@@ -19,7 +19,7 @@ type askAccessOutput struct{ Body api.AskedAccess }
 const usualPort = 443
 
 func (h *accessHandlers) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
-	w := sandbox.Wanted{
+	w := sandbox.HostRequest{
 		Host: in.Body.Host, Port: in.Body.Port, Reason: in.Body.Reason,
 		Wait: time.Duration(in.Body.WaitSeconds * float64(time.Second)),
 	}

@@ -21,11 +21,11 @@ func NewCommands(guests Guests, tap *observe.Tap) *Commands {
 
 // Run runs a command and passes on what it prints. When ctx ends, the command is killed.
 func (c *Commands) Run(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, spec client.Spec, out io.Writer) (client.Exit, error) {
-	mask, err := c.handlers.guests.Mask(ctx, sb.ID)
+	redactor, err := c.handlers.guests.Redactor(ctx, sb.ID)
 	if err != nil {
 		return client.Exit{}, err
 	}
-	guest, done := c.handlers.guest(who, sb, mask)
+	guest, done := c.handlers.guest(who, sb, redactor)
 	defer done()
 	run := &oneRun{handlers: c.handlers, who: who, sb: sb, client: guest}
 	p, err := run.start(ctx, spec)

@@ -39,9 +39,9 @@ type Guests interface {
 	// Dial opens a stream to a port inside. For an ended sandbox the error is NotFound; for one
 	// that is being paused or resumed, or has been replaced, a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Mask returns what to redact in all output of the sandbox. After an error no output may be
+	// Redactor returns what to redact in all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
-	Mask(ctx context.Context, id string) (*sandbox.Mask, error)
+	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for
 	// an unknown sandbox.
 	Gone(id string) <-chan struct{}
@@ -55,15 +55,16 @@ type execHandlers struct {
 	denials *denials
 	tap     *observe.Tap
 	heads   *treeHeads
-	output  *client.Room // holds the output of all calls
+	output  *client.Budget // holds the output of all calls
 }
 
 func (h *execHandlers) register(r *registry) {
-	register(r, h.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
+	register(r, h.withOutputRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
 }
 
-// inRoom lets each call hold output until its answer is written or the call ends in any other way.
-func (h *execHandlers) inRoom(o huma.Operation) huma.Operation {
+// withOutputRoom lets each call hold output until its answer is written or the call ends in any
+// other way.
+func (h *execHandlers) withOutputRoom(o huma.Operation) huma.Operation {
 	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		share := h.output.Share()
 		defer share.Close()
@@ -117,11 +118,11 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if timeout == 0 {
 		timeout = sb.Limits.CommandTimeout
 	}
-	mask, err := h.guests.Mask(ctx, sb.ID)
+	redactor, err := h.guests.Redactor(ctx, sb.ID)
 	if err != nil {
 		return nil, err
 	}
-	guest, done := h.guest(who, sb, mask)
+	guest, done := h.guest(who, sb, redactor)
 	defer done()
 	spec := client.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -158,7 +159,7 @@ const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, without the proxy: the caller is authenticated
 // already. The guest's output is redacted, and entries are written.
-func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*client.Client, func()) {
+func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor *sandbox.Redactor) (*client.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return h.guests.Dial(ctx, sb.ID, guestboot.Port)
@@ -171,9 +172,9 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sa
 		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
-	masked := redaction.Transport(transport, guestboot.Port, mask)
+	masked := redaction.Transport(transport, guestboot.Port, redactor)
 	tapped := h.tap.Transport(masked, observe.Call{
-		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: mask,
+		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: redactor,
 	})
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }

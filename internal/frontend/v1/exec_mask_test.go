@@ -28,20 +28,22 @@ const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
 // oneBox is a running sandbox whose guest is a server of this process.
 type oneBox struct {
 	Finder
-	socket string
-	mask   *sandbox.Mask
-	lost   error
-	gone   chan struct{}
-	state  sandbox.State // "" is running
-	dialed int
-	refuse func(dial int) error // unless nil, asked before each dial
+	socket   string
+	redactor *sandbox.Redactor
+	lost     error
+	gone     chan struct{}
+	state    sandbox.State // "" is running
+	dialed   int
+	refuse   func(dial int) error // unless nil, asked before each dial
 }
 
 func (b *oneBox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: "i1", State: cmp.Or(b.state, sandbox.Running)}, nil
 }
 
-func (b *oneBox) Mask(context.Context, string) (*sandbox.Mask, error) { return b.mask, b.lost }
+func (b *oneBox) Redactor(context.Context, string) (*sandbox.Redactor, error) {
+	return b.redactor, b.lost
+}
 
 func (b *oneBox) Gone(string) <-chan struct{} { return b.gone }
 
@@ -110,12 +112,12 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 // start. Without a redactor nothing runs.
 func TestExecIsMasked(t *testing.T) {
 	box, r := withGuest(t, teller{})
-	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})
+	redactor, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for shown, m := range map[string]*sandbox.Mask{sealedValue: nil, "[redacted:KEY]": mask} {
-		box.mask = m
+	for shown, m := range map[string]*sandbox.Redactor{sealedValue: nil, "[redacted:KEY]": redactor} {
+		box.redactor = m
 		var out api.ExecResult
 		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {
 			t.Fatalf("%d %+v", code, p)
@@ -128,7 +130,7 @@ func TestExecIsMasked(t *testing.T) {
 			t.Errorf("%+v, want %s", p, shown)
 		}
 	}
-	box.mask, box.lost = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
+	box.redactor, box.lost = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
 	if _, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, nil); p.Code != "mask_unavailable" {
 		t.Errorf("%+v", p)
 	}

@@ -56,7 +56,7 @@ func (r *reluctant) Write(b []byte) (int, error) {
 // for others shrinks at once, until the response is written or the call ends in another way.
 func TestExecHasRoom(t *testing.T) {
 	_, r := withGuest(t, talker{})
-	r.deps.Output = client.NewRoom(talk)
+	r.deps.Output = client.NewBudget(talk)
 	r.with(r.deps)
 	whole := func(when string, want bool) {
 		t.Helper()

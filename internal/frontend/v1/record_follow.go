@@ -32,7 +32,7 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 	if out.send("\n") != nil {
 		return
 	}
-	defer out.beats(ctx, cancel, "\n")()
+	defer out.heartbeat(ctx, cancel, "\n")()
 	put := func(e audit.Entry) error {
 		line, err := json.Marshal(toEntry(e))
 		if err != nil {

@@ -28,7 +28,7 @@ type Deps struct {
 	Monitor   Monitor
 	Guests    Guests
 	// Output holds the output of all calls of exec. Nil means a buffer of a fixed size.
-	Output     *client.Room
+	Output     *client.Budget
 	Access     Access
 	NetworkLog NetworkLog
 	States     States    // may be nil
@@ -99,7 +99,7 @@ func resources(d Deps) []resource {
 		&recordHandlers{d.Finder, d.Record, d.Log},
 		&recordingHandlers{d.Recordings, d.Recorded, d.Log},
 		&queueHandlers{d.Queue},
-		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewRoom(outputRoom))},
+		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputRoom))},
 		&pruneHandlers{d.Pruner},
 		&engineHandlers{registry: d.Engines},
 		&keyHandlers{d.Keys},

@@ -26,7 +26,7 @@ func (p *pieces) add(b []byte) int64 {
 	before := p.size
 	for len(b) > 0 {
 		if len(p.cut) > 0 {
-			b = p.mend(b)
+			b = p.restoreLengths(b)
 			continue
 		}
 		n := validPrefix(b)
@@ -44,8 +44,8 @@ func (p *pieces) add(b []byte) int64 {
 	return p.size - before
 }
 
-// mend adds the next bytes of a character that was cut, and returns the rest.
-func (p *pieces) mend(b []byte) []byte {
+// restoreLengths adds the next bytes of a character that was cut, and returns the rest.
+func (p *pieces) restoreLengths(b []byte) []byte {
 	next := append(p.cut, b[0])
 	if !utf8.FullRune(next) {
 		p.cut = next

@@ -195,7 +195,7 @@ func TestResultIsMadeOnce(t *testing.T) {
 // Many calls together hold no more than there is room for, beside the small share of each. Output
 // without room is dropped at once, and the room is freed again.
 func TestRoomIsShared(t *testing.T) {
-	room := NewRoom(1<<20 - 3*ownRoom)
+	room := NewBudget(1<<20 - 3*ownBudget)
 	shares := []*Share{room.Share(), room.Share(), room.Share()}
 	kept := 0
 	for i, s := range shares {
@@ -224,13 +224,13 @@ func TestRoomIsShared(t *testing.T) {
 	if _, err := c.Stdout().Write([]byte(strings.Repeat("a\xff", 1<<10))); err != nil {
 		t.Fatal(err)
 	}
-	if want := int64(600<<10 - ownRoom - 4<<10); room.left != want {
+	if want := int64(600<<10 - ownBudget - 4<<10); room.left != want {
 		t.Errorf("%d bytes are left, want %d", room.left, want)
 	}
 	for _, s := range shares {
 		s.Close()
 	}
-	if room.left != 1<<20-3*ownRoom {
+	if room.left != 1<<20-3*ownBudget {
 		t.Errorf("%d bytes are left", room.left)
 	}
 }

@@ -2,30 +2,30 @@ package client
 
 import "sync"
 
-// Room limits how much output is held for all callers together. Each of them has a limit of its
+// Budget limits how much output is held for all callers together. Each of them has a limit of its
 // own, and many together would need more memory than a server has. Most commands print little, so
 // room is taken as output comes.
-type Room struct {
+type Budget struct {
 	mu   sync.Mutex
 	left int64
 }
 
-// ownRoom is what each call has for itself: callers who read large answers slowly, to use up all
+// ownBudget is what each call has for itself: callers who read large answers slowly, to use up all
 // the room, must not keep others from a few lines.
-const ownRoom = 64 << 10
+const ownBudget = 64 << 10
 
-// NewRoom returns room for so many bytes.
-func NewRoom(bytes int64) *Room { return &Room{left: bytes} }
+// NewBudget returns a Budget of a number of bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{left: bytes} }
 
 // Share is the part of the room that one call uses. The nil Share has no limit.
 type Share struct {
-	room *Room
+	room *Budget
 	own  int64 // left of the call's own
 	held int64
 }
 
 // Share returns an empty share. It must be closed.
-func (r *Room) Share() *Share { return &Share{room: r, own: ownRoom} }
+func (r *Budget) Share() *Share { return &Share{room: r, own: ownBudget} }
 
 // take takes room for n bytes, or for as many as possible. It never waits: a caller that waits
 // while it holds room could wait for ever.

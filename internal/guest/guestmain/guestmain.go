@@ -65,11 +65,11 @@ func statusIn(around surroundings, args []string) int {
 		return 0
 	}
 	// The message may have no reader; the exit status reports the rest.
-	tell(os.Stderr, err)
+	report(os.Stderr, err)
 	return 1
 }
 
-func tell(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
+func report(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
 
 // run serves until the sandbox's end.
 func run(stdin io.Reader, args []string, around surroundings) error {
@@ -86,7 +86,7 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err != nil {
 		return err
 	}
-	if err := sparesHost(cfg); err != nil {
+	if err := checkHostFiles(cfg); err != nil {
 		return err
 	}
 	if slices.Contains(args, guestboot.PlainFlag) {
@@ -94,7 +94,7 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 			return err
 		}
 	}
-	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
+	b := &guestSandbox{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	// First of all: files that were opened before would stay the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {
 		return err
@@ -126,18 +126,18 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 			return err
 		}
 	}
-	go b.attend(happened)
+	go b.serveEvents(happened)
 	time.AfterFunc(settleAfter, settle)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
 		// An engine may wait for this sandbox to continue.
-		tell(descriptor(b.standard.err), err)
+		report(descriptor(b.standard.err), err)
 	}
 	return err
 }
 
 // boot sets up the sandbox according to cfg. b.mu must be held.
-func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
+func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	b.failed = make(chan error, 8)
 	// Each signal is delivered through another thread, which is slow here and does not depend on
 	// what follows.
@@ -190,7 +190,7 @@ func npmConfig(root string) string {
 
 // listen starts all servers. Nothing is closed at the end: when the first process ends, the kernel
 // ends all others and cuts all streams, faster than we could.
-func (b *box) listen(args []string) error {
+func (b *guestSandbox) listen(args []string) error {
 	servers := map[int]*http.Server{}
 	for port, handler := range map[int]http.Handler{guestboot.Port: b.guest.Handler(), guestboot.InterpreterPort: b.interpreter} {
 		var err error
@@ -217,7 +217,7 @@ func (b *box) listen(args []string) error {
 
 // preload starts workers of the interpreter. If one fails, its first request starts it again and
 // gets the error.
-func (b *box) preload(languages []string) {
+func (b *guestSandbox) preload(languages []string) {
 	var all sync.WaitGroup
 	for _, language := range languages {
 		all.Go(func() {
@@ -255,7 +255,7 @@ func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 const idleTimeout = 10 * time.Minute
 
 // serve listens on the sandbox's loopback and serves in the background.
-func (b *box) serve(port int, h http.Handler) (*http.Server, error) {
+func (b *guestSandbox) serve(port int, h http.Handler) (*http.Server, error) {
 	listener, err := listen(port)
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func Channel() {
 		err = relay.ServeStreams(standardStreams{}, inside{})
 	}
 	if err != nil {
-		tell(os.Stderr, err)
+		report(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)

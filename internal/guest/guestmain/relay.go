@@ -34,9 +34,9 @@ func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int
 		go func() { failed <- relay.ServeChannel(way.read, way.write, in) }()
 	}
 	if direct != nil {
-		go func() { failed <- relay.ServeDirect(kept{direct, all}, in) }()
+		go func() { failed <- relay.ServeDirect(openStream{direct, all}, in) }()
 	}
-	go func() { failed <- relay.Serve(kept{listener, all}, in.open) }()
+	go func() { failed <- relay.Serve(openStream{listener, all}, in.open) }()
 	return nil
 }
 

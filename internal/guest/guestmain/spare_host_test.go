@@ -25,14 +25,14 @@ func TestFilesOfTheHostAreLeftAlone(t *testing.T) {
 		"files of its own":    {guest.Config{Files: []guest.File{{Path: "/etc/resolv.conf"}}}, false},
 		"no file, and a name": {guest.Config{HostFiles: true, Hostname: "box"}, false},
 	} {
-		if err := sparesHost(c.config); (err != nil) != c.refused {
+		if err := checkHostFiles(c.config); (err != nil) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !c.config.HostFiles {
 			continue
 		}
 		root := t.TempDir()
-		b := &box{around: surroundings{root: root}, users: identity.NewPasswd("/etc"), log: slog.New(slog.DiscardHandler)}
+		b := &guestSandbox{around: surroundings{root: root}, users: identity.NewPasswd("/etc"), log: slog.New(slog.DiscardHandler)}
 		c.config.DefaultUser = "root"
 		if err := b.arrange(t.Context(), c.config, true); (err != nil) != c.refused {
 			t.Errorf("%s: arranged: %v", name, err)

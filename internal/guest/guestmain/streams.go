@@ -50,30 +50,30 @@ func (s *streams) cut() {
 	}
 }
 
-// kept is a listener whose connections are added to streams.
-type kept struct {
+// openStream is a listener whose connections are added to streams.
+type openStream struct {
 	net.Listener
 	streams *streams
 }
 
 // Accept implements net.Listener.
-func (k kept) Accept() (net.Conn, error) {
+func (k openStream) Accept() (net.Conn, error) {
 	conn, err := k.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	own := &keptConn{Conn: conn, streams: k.streams}
+	own := &trackedConn{Conn: conn, streams: k.streams}
 	k.streams.add(own)
 	return own, nil
 }
 
-type keptConn struct {
+type trackedConn struct {
 	net.Conn
 	streams *streams
 }
 
 // Close implements net.Conn.
-func (c *keptConn) Close() error {
+func (c *trackedConn) Close() error {
 	c.streams.remove(c)
 	return c.Conn.Close()
 }

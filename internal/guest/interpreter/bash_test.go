@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-func (b *box) bash(code string) outcome {
+func (b *testServer) bash(code string) outcome {
 	b.t.Helper()
 	return b.run(payload{"code": code, "language": "bash"})
 }
 
 func TestBashKeepsState(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.bash("x=5; f() { echo f$1; }; cd /tmp; alias hi='echo hello'; arr=(a b)").fine(t)
 	o := b.bash("f $x\nhi; pwd; echo ${arr[1]} 'it'\"'\"'s' ü \\\\; cat; echo err >&2").fine(t)
 	if want := "f5\nhello\n/tmp\nb it's ü \\\n"; o.stdout != want || o.stderr != "err\n" || o.count != 2 {
@@ -21,7 +21,7 @@ func TestBashKeepsState(t *testing.T) {
 }
 
 func TestBashReportsExitStatus(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for code, want := range map[string]string{
 		"false": "exit status 1", "(exit 7)": "exit status 7", "no-such-program": "exit status 127",
 		"echo 'open": "exit status 2", "for": "exit status 2", "if true; then": "exit status 2",
@@ -41,7 +41,7 @@ func TestBashReportsExitStatus(t *testing.T) {
 }
 
 func TestBashSetsVariablesForOneExecution(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.bash("export A=old; B=local").fine(t)
 	o := b.run(payload{"language": "bash", "code": "echo $A $B $C; env | grep -c '^[ABC]='",
 		"env_vars": map[string]string{"A": "it's", "B": "b\n2", "C": "c"}}).fine(t)
@@ -55,7 +55,7 @@ func TestBashSetsVariablesForOneExecution(t *testing.T) {
 }
 
 func TestBashHidesItself(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.bash("echo forged >&60 || true; set -x; true; set +x")
 	contains(t, "stderr", o.stderr, "Bad file descriptor", "+ true\n")
 	if strings.Contains(o.stderr, "__crannog") {

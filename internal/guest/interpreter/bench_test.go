@@ -11,7 +11,7 @@ import (
 func BenchmarkWorkerReady(b *testing.B) {
 	for _, lang := range []string{"python", "javascript", "bash"} {
 		b.Run(lang, func(b *testing.B) {
-			box := newBox(b)
+			box := newTestServer(b)
 			for b.Loop() {
 				w, err := box.server.startWorker(context.Background(), languages[lang], box.home)
 				if err != nil {
@@ -44,7 +44,7 @@ func BenchmarkInterpreterAlone(b *testing.B) {
 func BenchmarkExecute(b *testing.B) {
 	for lang, code := range map[string]string{"python": "print(1 + 1)", "javascript": "console.log(1 + 1)", "bash": "echo 2"} {
 		b.Run(lang, func(b *testing.B) {
-			box := newBox(b)
+			box := newTestServer(b)
 			for b.Loop() {
 				if o := box.run(payload{"code": code, "language": lang}); o.stdout != "2\n" {
 					b.Fatalf("%+v", o.lines)
@@ -56,7 +56,7 @@ func BenchmarkExecute(b *testing.B) {
 
 // BenchmarkOutput measures how fast text is passed on.
 func BenchmarkOutput(b *testing.B) {
-	box := newBox(b)
+	box := newTestServer(b)
 	for b.Loop() {
 		resp := box.do(b.Context(), "POST", "/execute",
 			payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"}, testToken)

@@ -5,7 +5,7 @@ import "testing"
 // F17: code in a string literal of a caller's program is indented like that program, after an empty
 // first line. IPython runs it, and so do E2B's own tests.
 func TestF17IndentedCells(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, c := range []struct{ code, text, stdout string }{
 		{"\n    x = 1", "", ""},
 		{"\n    x = 2\n    if x:\n        x = 3\n\n    x\n    ", "3", ""},
@@ -54,24 +54,24 @@ def install(name, text):
     with open(os.path.join(site.getusersitepackages(), name), "w") as f:
         f.write(text)
 `
-	shows := func(b *box, code, want string) {
+	shows := func(b *testServer, code, want string) {
 		t.Helper()
 		if got := b.python(code).fine(t).text(); got != want {
 			t.Errorf("%s: %q, want %q", code, got, want)
 		}
 	}
-	b := newBox(t)
+	b := newTestServer(t)
 	shows(b, install+"install('first.py', 'x = 1')\nimport first\nfirst.x", "1")
 	shows(b, "install('second.py', 'x = 2')\nimport second\nsecond.x", "2")
 
 	// As at a start, they precede the system's.
-	b = newBox(t)
+	b = newTestServer(t)
 	b.python("import sys\nsys.path.append('/x/dist-packages')").fine(t)
 	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").fine(t)
 	shows(b, "import site\nsys.path.index(site.getusersitepackages()) < min(i for i, p in enumerate(sys.path) if p.endswith('dist-packages'))", "True")
 
 	// If the user's directory is switched off, it stays so.
-	b = newBox(t)
+	b = newTestServer(t)
 	b.env["PYTHONNOUSERSITE"] = "1"
 	b.python(install + "install('third.py', '')").fine(t)
 	if o := b.python("import third"); o.err == nil || o.err.Name != "ModuleNotFoundError" {
@@ -83,7 +83,7 @@ def install(name, text):
 // memory or an open file is not shown, nor is a figure, which plt.show() shows.
 func TestF18SavedPicturesAreShown(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	b.python("from PIL import Image\nimport io, pathlib\nimg = Image.new('RGB', (3, 2), 'red')").fine(t)
 	for _, c := range []struct {
 		code string

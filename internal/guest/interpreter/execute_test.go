@@ -35,7 +35,7 @@ var state = map[string][2]string{
 
 // begin starts an execution and returns once it has printed something, with a function that ends
 // the connection.
-func (b *box) begin(body payload) (lines *bufio.Reader, leave func()) {
+func (b *testServer) begin(body payload) (lines *bufio.Reader, leave func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	resp := b.do(ctx, "POST", "/execute", body, testToken)
@@ -54,7 +54,7 @@ func (b *box) begin(body payload) (lines *bufio.Reader, leave func()) {
 }
 
 // finish reads an execution to its end.
-func (b *box) finish(lines *bufio.Reader) outcome {
+func (b *testServer) finish(lines *bufio.Reader) outcome {
 	b.t.Helper()
 	var o outcome
 	for {
@@ -70,7 +70,7 @@ func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
 	for lang := range endless {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			// Only the interrupt ends it: on a busy machine it may be slow, and a kill loses the
 			// state.
@@ -101,7 +101,7 @@ func TestLeavingInterruptsWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.server.pace.interrupt = time.Minute
 			lang, _ := body["language"].(string)
@@ -124,7 +124,7 @@ func TestCodeThatIgnoresInterruptsIsKilled(t *testing.T) {
 	} {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.server.pace.interrupt = 100 * time.Millisecond
 			_, leave := b.begin(payload{"language": lang, "code": code})
@@ -143,7 +143,7 @@ func TestVariablesForOneExecution(t *testing.T) {
 		"javascript": "console.log(process.env.G ?? 'None', process.env.ONE ?? 'None')",
 		"bash":       `echo "${G-None} ${ONE-None}"`,
 	}
-	b := newBox(t)
+	b := newTestServer(t)
 	b.env["G"] = "global"
 	for lang, code := range show {
 		set := payload{"language": lang, "code": code, "env_vars": map[string]string{"G": "mine", "ONE": "1"}}
@@ -164,7 +164,7 @@ func TestVariablesForOneExecution(t *testing.T) {
 }
 
 func TestDeathOfAWorker(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for lang, codes := range map[string][]string{
 		"python": {
 			"print('last', end='')\nimport os; os._exit(3)", "print('last', end='')\nimport os; os.kill(os.getpid(), 9)",
@@ -189,7 +189,7 @@ func TestDeathOfAWorker(t *testing.T) {
 }
 
 func TestOneExecutionAtATime(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.python("n = 0").fine(t)
 	var group sync.WaitGroup
 	for range 8 {
@@ -202,7 +202,7 @@ func TestOneExecutionAtATime(t *testing.T) {
 }
 
 func TestContextsRunSideBySide(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	id := b.newContext(payload{})
 	lines, leave := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
 	if o := b.python("1 + 1").fine(t); o.text() != "2" {
@@ -213,7 +213,7 @@ func TestContextsRunSideBySide(t *testing.T) {
 }
 
 func TestKeepaliveDuringSilence(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.server.pace.keepalive = 20 * time.Millisecond
 	lines, _ := b.begin(payload{"code": "import os, time\nprint('go')\nwhile not os.path.exists('enough'): time.sleep(0.01)"})
 	for n := 0; n < 3; {
@@ -233,7 +233,7 @@ func TestKeepaliveDuringSilence(t *testing.T) {
 
 // 100 MB without a newline pass through without being held.
 func TestOutputNeedsLittleMemory(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	resp := b.do(t.Context(), "POST", "/execute", payload{"code": "import sys\nfor i in range(100): sys.stdout.write('é' * 500_000)"}, testToken)
 	defer func() { _ = resp.Body.Close() }()
 	lines := bufio.NewReaderSize(resp.Body, 256<<10)
@@ -267,7 +267,7 @@ func TestOutputNeedsLittleMemory(t *testing.T) {
 }
 
 func TestTextStreamsAsItComes(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	fifo := filepath.Join(b.home, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -292,7 +292,7 @@ func TestTextStreamsAsItComes(t *testing.T) {
 func TestNothingIsLeft(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("box", func(t *testing.T) {
-		b := newBox(t)
+		b := newTestServer(t)
 		for lang := range endless {
 			for range 3 {
 				_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
@@ -327,7 +327,7 @@ func children(t *testing.T) []string {
 
 // The programs that code starts inherit none of the pipes of the protocol.
 func TestProgramsDoNotGetThePipes(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for lang, code := range map[string]string{
 		"python":     "import subprocess; subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False); None",
 		"javascript": "require('child_process').spawnSync('ls', ['-l', '/proc/self/fd'], {stdio: 'inherit'}); undefined",
@@ -353,7 +353,7 @@ func TestProgramsDoNotGetThePipes(t *testing.T) {
 }
 
 func TestRestartDuringAnExecution(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for lang := range endless {
 		id := b.newContext(payload{"language": lang})
 		b.run(payload{"context_id": id, "code": state[lang][0]}).fine(t)
@@ -373,7 +373,7 @@ func TestRestartDuringAnExecution(t *testing.T) {
 }
 
 func TestRemovalDuringAnExecution(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	id := b.newContext(payload{})
 	lines, _ := b.begin(payload{"context_id": id, "code": endless["python"]})
 	if status, body := b.call("DELETE", "/contexts/"+id, nil); status != 200 || body != "null" {
@@ -393,7 +393,7 @@ func TestRemovalDuringAnExecution(t *testing.T) {
 
 // Text of every kind arrives unchanged.
 func TestOddCharacters(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	const odd = "é世😀\u2028\u0085\x7f\t\"'\\`$HOME %s !x"
 	quoted, err := json.Marshal(odd)
 	if err != nil {
@@ -416,7 +416,7 @@ func TestOddCharacters(t *testing.T) {
 }
 
 func TestAWorkerThatIsNeverReady(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	dir := t.TempDir()
 	b.env["PATH"] = dir
 	const sleeps = "#!/bin/sh\nexec /bin/sleep 100"

@@ -21,7 +21,7 @@ func needModules(t *testing.T) {
 
 func TestFiguresAreShownWithTheirData(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	b.python("import matplotlib.pyplot as plt, datetime").fine(t)
 	for _, c := range []struct{ name, code, chart string }{
 		{"line", `plt.plot([1,2,3],[4,5,6.5],label='a'); plt.title('T'); plt.xlabel('Time (s)'); plt.ylabel('V'); plt.show()`,
@@ -66,7 +66,7 @@ func checkPNG(t *testing.T, data string) {
 // When a figure is made, matplotlib looks for IPython, and uses more of it than display().
 func TestFiguresAfterTheDisplayModule(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").fine(t)
 	if o := b.python("fig, ax = plt.subplots(); ax.plot([1, 2]); plt.show()").fine(t); len(o.results) != 1 {
 		t.Fatalf("%d results: %+v", len(o.results), o.lines)
@@ -82,7 +82,7 @@ func TestFiguresAfterTheDisplayModule(t *testing.T) {
 // E2B rounds computed values: its own test of a pie wants 324.
 func TestF19ComputedNumbersAreRounded(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	b.python("import matplotlib.pyplot as plt").fine(t)
 	for _, c := range []struct{ code, chart string }{
 		{"fig, ax = plt.subplots()\nax.pie([90, 10], labels=['No', 'No, in blue'], startangle=90)\nplt.show()",

@@ -6,7 +6,7 @@ import (
 )
 
 func TestPythonShowsRichForms(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.python(`from IPython.display import display, HTML, Image, JSON, Markdown, SVG, Latex, Javascript, clear_output
 display(HTML('<b>h</b>'), Markdown('*m*'), SVG('<svg/>'), Latex('$l$'), JSON({'a': [1, None]}), Javascript('j()'))
 display(Image(b'\x89PNGdata'), Image(b'\xff\xd8data'))
@@ -36,7 +36,7 @@ Own()`).fine(t)
 }
 
 func TestPythonShowsContainersAsJSON(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for code, want := range map[string]string{
 		"{'a': 1, 2: [None, True, 1.5]}": `{"a":1,"2":[null,true,1.5]}`, "[float('nan')]": `[null]`,
 		"{'o': object()}": "", "(1, 2)": "", "import datetime as d\n[d.date(2024, 1, 2)]": `["2024-01-02"]`,
@@ -51,7 +51,7 @@ func TestPythonShowsContainersAsJSON(t *testing.T) {
 
 func TestPythonShowsTablesAndPictures(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.python(`import pandas as pd
 pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', None]), 's': ['a', None]})`).fine(t)
 	want := `{"n":[1,2],"f":[1.5,null],"t":["2024-01-02T00:00:00",null],"s":["a",null]}`
@@ -70,7 +70,7 @@ pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', 
 
 func TestFiguresAreShownOnce(t *testing.T) {
 	needModules(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	// The stand-in must not look like a complete IPython to matplotlib.
 	b.python("import IPython\nfrom IPython.display import display\nimport matplotlib.pyplot as plt\nf = plt.figure(); plt.close()").fine(t)
 	for code, want := range map[string]int{
@@ -99,7 +99,7 @@ func TestFiguresAreShownOnce(t *testing.T) {
 }
 
 func TestLargeResultsAreCut(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.python("'x' * 3_000_000").fine(t)
 	if n := len(o.text()); n > 1<<20+100 {
 		t.Errorf("%d bytes of text", n)

@@ -50,8 +50,8 @@ func (p plainProcess) Wait() Exit {
 	return Exit{Code: status.ExitStatus()}
 }
 
-// box is a server with a client, on a Unix socket.
-type box struct {
+// testServer is a server with a client, on a Unix socket.
+type testServer struct {
 	t      testing.TB
 	server *Server
 	home   string
@@ -60,10 +60,10 @@ type box struct {
 	http   *http.Client
 }
 
-func newBox(t testing.TB) *box {
+func newTestServer(t testing.TB) *testServer {
 	t.Helper()
 	home := t.TempDir()
-	b := &box{t: t, home: home, env: map[string]string{
+	b := &testServer{t: t, home: home, env: map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "USER": "user", "LANG": "C.UTF-8",
 	}}
 	b.server = New(Options{
@@ -93,19 +93,19 @@ func newBox(t testing.TB) *box {
 	return b
 }
 
-func (b *box) environ() map[string]string {
+func (b *testServer) environ() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.env
 }
 
-func (b *box) setEnv(env map[string]string) {
+func (b *testServer) setEnv(env map[string]string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.env = env
 }
 
-func (b *box) dropEnv(name string) {
+func (b *testServer) dropEnv(name string) {
 	env := maps.Clone(b.environ())
 	delete(env, name)
 	b.setEnv(env)
@@ -153,7 +153,7 @@ func (o outcome) text() string {
 
 type payload map[string]any
 
-func (b *box) do(ctx context.Context, method, path string, body any, token string) *http.Response {
+func (b *testServer) do(ctx context.Context, method, path string, body any, token string) *http.Response {
 	b.t.Helper()
 	var in io.Reader
 	if body != nil {
@@ -178,7 +178,7 @@ func (b *box) do(ctx context.Context, method, path string, body any, token strin
 }
 
 // call makes a request and returns its status and body.
-func (b *box) call(method, path string, body any) (int, string) {
+func (b *testServer) call(method, path string, body any) (int, string) {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), method, path, body, testToken)
 	defer func() { _ = resp.Body.Close() }()
@@ -190,7 +190,7 @@ func (b *box) call(method, path string, body any) (int, string) {
 }
 
 // run executes code and checks what must hold for every execution.
-func (b *box) run(body payload) outcome {
+func (b *testServer) run(body payload) outcome {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), "POST", "/execute", body, testToken)
 	defer func() { _ = resp.Body.Close() }()
@@ -240,7 +240,7 @@ func (o *outcome) add(t testing.TB, text string) {
 	}
 }
 
-func (b *box) python(code string) outcome {
+func (b *testServer) python(code string) outcome {
 	b.t.Helper()
 	return b.run(payload{"code": code})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // newContext creates a context and returns its ID.
-func (b *box) newContext(body payload) string {
+func (b *testServer) newContext(body payload) string {
 	b.t.Helper()
 	status, text := b.call("POST", "/contexts", body)
 	var info contextInfo
@@ -21,7 +21,7 @@ func (b *box) newContext(body payload) string {
 	return info.ID
 }
 
-func (b *box) contexts() []contextInfo {
+func (b *testServer) contexts() []contextInfo {
 	b.t.Helper()
 	status, text := b.call("GET", "/contexts", nil)
 	var infos []contextInfo
@@ -32,14 +32,14 @@ func (b *box) contexts() []contextInfo {
 }
 
 func TestHealth(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	if status, body := b.call("GET", "/health", nil); status != 200 || body != `"OK"` {
 		t.Errorf("got %d %s", status, body)
 	}
 }
 
 func TestContextsAreListedInOrder(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	first := b.contexts()
 	if len(first) != 2 || first[0].Language != "python" || first[1].Language != "javascript" || first[0].Cwd != b.home {
 		t.Fatalf("at first: %+v", first)
@@ -68,7 +68,7 @@ func TestContextsAreListedInOrder(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	file := filepath.Join(b.home, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestExecutionNeedsTheToken(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, token := range []string{"", "wrong", testToken + "x"} {
 		resp := b.do(t.Context(), "POST", "/execute", payload{"code": "open('made', 'w')"}, token)
 		text, _ := io.ReadAll(resp.Body)
@@ -127,7 +127,7 @@ func TestExecutionNeedsTheToken(t *testing.T) {
 }
 
 func TestContextsAreLimited(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.server.mu.Lock()
 	for len(b.server.sessions) < maxContexts {
 		b.server.sessions = append(b.server.sessions, b.server.newSession(pythonLanguage, b.home))
@@ -139,7 +139,7 @@ func TestContextsAreLimited(t *testing.T) {
 }
 
 func TestMissingInterpreter(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.env["PATH"] = t.TempDir()
 	status, text := b.call("POST", "/execute", payload{"code": "1"})
 	if status != 400 || !strings.Contains(text, "cannot run python") {
@@ -150,7 +150,7 @@ func TestMissingInterpreter(t *testing.T) {
 }
 
 func TestCloseEndsWhatRuns(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	lines, _ := b.begin(payload{"code": endless["python"]})
 	b.server.Close()
 	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {

@@ -24,7 +24,7 @@ func init() {
 // Bash drops the command that an interrupt hits. Here it is the one that reports the end of the
 // code, which is lost.
 func TestInterruptOfTheReportItself(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.server.pace.interrupt = time.Minute
 	b.run(payload{"language": "bash", "code": state["bash"][0]}).fine(t)
 	_, leave := b.begin(payload{"language": "bash", "code": `echo go; once=0; __crannog_undo='((once++)) || kill -INT $$'`})
@@ -50,7 +50,7 @@ func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 			lang := body["language"].(string)
@@ -67,7 +67,7 @@ func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
 // A program that an earlier execution left in the background does not end with an abandoned
 // execution.
 func TestLeavingSparesTheBackground(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).fine(t)
 	pid := strings.TrimSpace(first.stdout)
@@ -85,7 +85,7 @@ func TestLeavingSparesTheBackground(t *testing.T) {
 
 // A program of a ! command that ignores the interrupt ends with its cell.
 func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.server.pace.interrupt = time.Minute
 	file := filepath.Join(b.home, "pid")
 	_, leave := b.begin(payload{"code": "!echo $$ > " + file + "; trap '' INT; echo go; exec sleep 1000"})

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-func (b *box) js(code string) outcome {
+func (b *testServer) js(code string) outcome {
 	b.t.Helper()
 	return b.run(payload{"code": code, "language": "js"})
 }
 
 func TestJavaScriptValues(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, c := range []struct{ code, want string }{
 		{"6 * 7", "42"},
 		{"let x = 1; const y = 2; class A { v() { return 9 } }", ""},
@@ -43,7 +43,7 @@ func TestJavaScriptValues(t *testing.T) {
 }
 
 func TestJavaScriptErrors(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, c := range []struct{ code, name, value, trace string }{
 		{"const a = 1\nthrow new TypeError('no')", "TypeError", "no", "at <cell 1>:2:7"},
 		{"await 1\nnull.x", "TypeError", "Cannot read properties of null (reading 'x')", "<cell 2>:2:"},
@@ -70,7 +70,7 @@ func TestJavaScriptErrors(t *testing.T) {
 }
 
 func TestJavaScriptOutput(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.js("console.log('out', {a: 1}); console.error('err'); display({html: '<b>', png: Buffer.from('x')}, 5)\nrequire('child_process').execSync('echo child', {stdio: 'inherit'}); undefined").fine(t)
 	if o.stdout != "out { a: 1 }\nchild\n" || o.stderr != "err\n" {
 		t.Errorf("stdout %q, stderr %q", o.stdout, o.stderr)
@@ -86,7 +86,7 @@ func TestJavaScriptOutput(t *testing.T) {
 }
 
 func TestTypeScript(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	ts := func(code string) outcome { return b.run(payload{"code": code, "language": "typescript"}) }
 	if o := ts("const a = [1, 2]; a.length").fine(t); o.text() != "2" {
 		t.Errorf("code without types: %+v", o.lines)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestPythonKeepsStateAndShowsTheLastValue(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	if o := b.python("x = 6"); o.err != nil || len(o.results) != 0 || o.count != 1 {
 		t.Fatalf("assignment: %+v", o.lines)
 	}
@@ -44,7 +44,7 @@ func numbers(n int) []string {
 }
 
 func TestPythonErrors(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, c := range []struct {
 		code, name, value string
 		trace             []string
@@ -84,7 +84,7 @@ func TestPythonErrors(t *testing.T) {
 }
 
 func TestPythonOutput(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	for _, c := range []struct{ code, stdout, stderr string }{
 		{"import sys, os\nprint('a'); os.system('echo b'); print('c', file=sys.stderr); os.write(1, b'd\\n')", "a\nb\nd\n", "c\n"},
 		{"import threading\nt = [threading.Thread(target=print, args=('x' * 100,)) for _ in range(20)]\n[i.start() for i in t]; [i.join() for i in t]; None",
@@ -104,7 +104,7 @@ func TestPythonOutput(t *testing.T) {
 }
 
 func TestPythonKeepsTheOrderOfResultsAndText(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	o := b.python("for i in range(20):\n    print('t', i)\n    display(i)").fine(t)
 	var got []string
 	for _, l := range o.lines {
@@ -122,7 +122,7 @@ func TestPythonKeepsTheOrderOfResultsAndText(t *testing.T) {
 }
 
 func TestPythonMagics(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	if err := os.Mkdir(filepath.Join(b.home, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}

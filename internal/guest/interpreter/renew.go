@@ -54,13 +54,13 @@ func (s *Server) severance() <-chan struct{} {
 	return s.severed
 }
 
-// told counts the renewals that a worker was told, and those that were fresh.
-type told struct{ renewals, draws int }
+// renewalCounts counts the renewals that a worker was told, and those that were fresh.
+type renewalCounts struct{ renewals, draws int }
 
-func (s *Server) toTell() told {
+func (s *Server) renewalState() renewalCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return told{s.renewals, s.draws}
+	return renewalCounts{s.renewals, s.draws}
 }
 
 // renewal is the message to a worker. Numbers stand for booleans, because the Python worker reads
@@ -116,7 +116,7 @@ func early(name string) bool {
 // unused worker that would have started differently: a new one replaces it, and no state is lost.
 // The slot must be held.
 func (x *session) renew(w *worker) bool {
-	now := x.server.toTell()
+	now := x.server.renewalState()
 	if w.told == now {
 		return true
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // change gives the sandbox other variables, like a new configuration.
-func (b *box) change(values map[string]string) {
+func (b *testServer) change(values map[string]string) {
 	env := maps.Clone(b.env)
 	maps.Copy(env, values)
 	b.setEnv(env)
@@ -35,7 +35,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 			t.Parallel()
 			seen := map[string]bool{}
 			for _, fresh := range []bool{false, true, true} {
-				b := newBox(t)
+				b := newTestServer(t)
 				b.t = t
 				b.run(payload{"language": name, "code": code.begin}).fine(t)
 				b.server.Renew(Renewal{Home: b.home, Fresh: fresh})
@@ -49,7 +49,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 			if code.begin == "" {
 				return
 			}
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.run(payload{"language": name, "code": code.begin}).fine(t)
 			if o := b.run(payload{"language": name, "code": code.draw}).fine(t); !seen[o.stdout] {
@@ -62,13 +62,13 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 func needNumpy(t *testing.T) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Ability{Name: "numpy", Has: func() bool {
-		o := newBox(t).python("import importlib.util; importlib.util.find_spec('numpy') is not None")
+		o := newTestServer(t).python("import importlib.util; importlib.util.find_spec('numpy') is not None")
 		return o.text() == "True"
 	}})
 }
 
 func TestNumpyBeginsAnew(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	needNumpy(t)
 	b.python("import numpy as np\nnp.random.seed(7); mine = np.random.default_rng(7); old = np.random.RandomState(7)").fine(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
@@ -80,7 +80,7 @@ func TestNumpyBeginsAnew(t *testing.T) {
 
 // JavaScript's random functions still work as before.
 func TestJavaScriptDrawsAsBefore(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).fine(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
 	for code, want := range map[string]string{
@@ -124,7 +124,7 @@ func TestRenewalReachesContexts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.change(map[string]string{"MINE": "before", "GONE": "before", "SAME": "it's \\ \"before\""})
 			b.run(payload{"language": name, "code": code.set}).fine(t)
@@ -153,7 +153,7 @@ func TestPreloadedWorkerIsClaimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t)
+			b := newTestServer(t)
 			b.t = t
 			b.change(map[string]string{"E2B_SANDBOX_ID": "waiting"})
 			if err := b.server.Preload(t.Context(), name); err != nil {
@@ -179,7 +179,7 @@ func TestPreloadedWorkerIsClaimed(t *testing.T) {
 
 // Variables that are read only at a start need a new worker.
 func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
 }
 
 func TestPreloadShowsNothing(t *testing.T) {
-	loaded, plain := newBox(t), newBox(t)
+	loaded, plain := newTestServer(t), newTestServer(t)
 	if err := loaded.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestPreloadShowsNothing(t *testing.T) {
 
 func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 	needNumpy(t)
-	b := newBox(t)
+	b := newTestServer(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 // Code whose client was cut off continues; code whose client left is interrupted, which
 // TestLeavingInterrupts checks.
 func TestSeveredCodeGoesOn(t *testing.T) {
-	b := newBox(t)
+	b := newTestServer(t)
 	mark := filepath.Join(b.home, "mark")
 	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(mark) + "): time.sleep(0.01)\nx = 'went on'"
 	_, leave := b.begin(payload{"code": code})
@@ -250,7 +250,7 @@ func TestChanges(t *testing.T) {
 }
 
 // pid returns the number of the waiting worker of a default context.
-func (b *box) pid(language string) string {
+func (b *testServer) pid(language string) string {
 	b.t.Helper()
 	sess, err := b.server.byLanguage(language)
 	if err != nil {

@@ -44,14 +44,14 @@ type worker struct {
 	executions int
 	env        map[string]string // which renewals of the sandbox the worker was told
 	dir        string            // where it was started, or was moved to
-	told       told
+	told       renewalCounts
 	first      []byte // what it has to read before the next request
 }
 
 // startWorker starts a worker and returns when it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
 	// Before the variables are read: a later change is sent with the next request.
-	known := s.toTell()
+	known := s.renewalState()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elsewhere is an address without a host (RFC 5737): a connection to it can only work if something
-// routes it.
-const elsewhere = "192.0.2.1:9"
+// unusedAddress is an address without a host (RFC 5737): a connection to it can only work if
+// something routes it.
+const unusedAddress = "192.0.2.1:9"
 
 // errUnroutable is returned if the kernel inside has no route to an address.
 var errUnroutable = errors.New("no route")
@@ -158,7 +158,7 @@ func (d datagram) late(ctx context.Context, settled bool) error {
 
 // offline checks that the kernel inside has no route to an outside address.
 func offline(context.Context) error {
-	switch err := route(elsewhere); {
+	switch err := route(unusedAddress); {
 	case errors.Is(err, errUnroutable):
 		return nil
 	case err == nil:

@@ -50,7 +50,7 @@ func TestOffline(t *testing.T) {
 	if err := nowhere(t, func() error { return offline(t.Context()) }); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
-	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(elsewhere), errUnroutable) }})
+	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(unusedAddress), errUnroutable) }})
 	if err := Run(t.Context(), Checks{Offline: true}, nil); err == nil || !strings.Contains(err.Error(), "a route out") {
 		t.Errorf("with one: %v", err)
 	}

@@ -14,13 +14,13 @@ func (s *Service) Handler(options ...connect.HandlerOption) (string, http.Handle
 	path, next := processpbconnect.NewProcessHandler(s, options...)
 	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own := &answer{ResponseWriter: w}
-		next.ServeHTTP(own, r.WithContext(context.WithValue(r.Context(), answerKey{}, own)))
+		next.ServeHTTP(own, r.WithContext(context.WithValue(r.Context(), resultKey{}, own)))
 		// A client that is gone has no use for the rest.
 		_ = own.spill()
 	})
 }
 
-type answerKey struct{}
+type resultKey struct{}
 
 // answer is a stream that writes its last event together with its end, and other events together
 // with those that wait behind them. Otherwise each took three writes, and each write wakes the
@@ -34,9 +34,9 @@ type answer struct {
 // mostHeld is the most that one write has.
 const mostHeld = 128 << 10
 
-// answerOf returns the answer of a request, or nil if it is served without Handler.
-func answerOf(ctx context.Context) *answer {
-	own, _ := ctx.Value(answerKey{}).(*answer)
+// resultOf returns the answer of a request, or nil if it is served without Handler.
+func resultOf(ctx context.Context) *answer {
+	own, _ := ctx.Value(resultKey{}).(*answer)
 	return own
 }
 

@@ -36,7 +36,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 		return err
 	}
 	stream.ResponseHeader().Set(guestwire.StdinHeader, guestwire.StdinBody)
-	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: answerOf(ctx)}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: resultOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 }
 
@@ -47,7 +47,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 		return err
 	}
 	stream.ResponseHeader().Set(guestwire.StdinHeader, guestwire.StdinBody)
-	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: answerOf(ctx)}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: resultOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 

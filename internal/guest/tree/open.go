@@ -84,9 +84,9 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// way keeps open the directories that lead to the last path, which are mostly those of the next
-// one.
-type way struct {
+// openPath keeps open the directories that lead to the last path, which are mostly those of the
+// next one.
+type openPath struct {
 	top  int
 	dirs []step
 }
@@ -96,9 +96,9 @@ type step struct {
 	fd   int
 }
 
-func (w *way) close() { w.up(0) }
+func (w *openPath) close() { w.up(0) }
 
-func (w *way) up(n int) {
+func (w *openPath) up(n int) {
 	for _, d := range w.dirs[n:] {
 		_ = unix.Close(d.fd) // nothing is written through it
 	}
@@ -106,7 +106,7 @@ func (w *way) up(n int) {
 }
 
 // parent opens the directory of a path. It stays open until another one is requested.
-func (w *way) parent(name string) (fd int, base string, err error) {
+func (w *openPath) parent(name string) (fd int, base string, err error) {
 	if name == "" || name == ".." || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "../") || len(name) > maxPath {
 		return -1, "", fmt.Errorf("the path %.80q is not clean", name)
 	}

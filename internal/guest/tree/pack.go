@@ -22,7 +22,7 @@ func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 		return err
 	}
 	defer unix.Close(top)
-	to := way{top: top}
+	to := openPath{top: top}
 	defer to.close()
 	out := tar.NewWriter(w)
 	count := 0

@@ -222,7 +222,7 @@ func (p *patient) Read(b []byte) (int, error) {
 
 // some lists the requested paths, and uses what is above them only to get there.
 func (l *list) some(top int) error {
-	w := way{top: top}
+	w := openPath{top: top}
 	defer w.close()
 	for _, raw := range l.req.Paths {
 		name := string(raw)

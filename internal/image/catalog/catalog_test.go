@@ -233,7 +233,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A name that moves changes no version, and a removed name takes nothing from one.
+// P56: a name that moves changes no version, and a removed name takes nothing from one.
 func TestVersionsKeepTheirImages(t *testing.T) {
 	r := open(t)
 	name := r.publish("app:1", "one")

@@ -59,7 +59,7 @@ func TestKilledChild(t *testing.T) {
 	fmt.Println("not killed")
 }
 
-// A process that is killed at any step leaves every version complete or absent, and no memory that
+// P56: a process that is killed at any step leaves every version complete or absent, and no memory that
 // no version needs.
 func TestKilledAtEachStep(t *testing.T) {
 	host := imagetest.Registry(t)

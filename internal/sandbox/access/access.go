@@ -25,7 +25,7 @@ type Deps struct {
 	Rows      Rows
 	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
-	Questions sandbox.Questions
+	Questions sandbox.ApprovalRequests
 	// Known returns the digest of the policy of a sandbox that runs or is being created here, "" if
 	// it is not known yet, and whether there is such a sandbox.
 	Known func(id string) (digest string, ok bool)
@@ -37,9 +37,9 @@ type Service struct {
 	deps Deps
 
 	mu    lockorder.Mutex[rank]
-	masks map[string]*sandbox.Mask // by sandboxes that run or are being created
+	masks map[string]*sandbox.Redactor // by sandboxes that run or are being created
 	// ended holds the redactors of ended sandboxes whose events are not in the audit log yet.
-	ended map[string]*sandbox.Mask
+	ended map[string]*sandbox.Redactor
 }
 
 // rank is below the locks of package lifecycle, which calls this package while it holds them.
@@ -49,7 +49,7 @@ func (rank) Rank() (int, string) { return 7, "access.Service.mu" }
 
 // New returns a Service.
 func New(d Deps) *Service {
-	return &Service{deps: d, masks: make(map[string]*sandbox.Mask), ended: make(map[string]*sandbox.Mask)}
+	return &Service{deps: d, masks: make(map[string]*sandbox.Redactor), ended: make(map[string]*sandbox.Redactor)}
 }
 
 // Compile compiles the policy of an access, without regard to an engine.

@@ -122,12 +122,12 @@ func TestAnEndLeavesNoMask(t *testing.T) {
 			s.Forget("one")
 		})
 		group.Wait()
-		if s.Mask("one") != nil {
+		if s.Redactor("one") != nil {
 			t.Fatal("the redactor of an ended sandbox is left")
 		}
 	}
 	gone.Store(false)
-	if _, err := s.Resolve(t.Context(), r, p); err != nil || s.Mask("one") == nil {
+	if _, err := s.Resolve(t.Context(), r, p); err != nil || s.Redactor("one") == nil {
 		t.Errorf("of one that runs: %v", err)
 	}
 }
@@ -143,7 +143,7 @@ func TestWhatIsNotThereIsRefused(t *testing.T) {
 	_, plan := s.Plan(t.Context(), linked, p)
 	_, resolve := s.Resolve(t.Context(), linked, p)
 	_, attach := s.Attach(t.Context(), &sandbox.Attachment{Sandbox: "one"})
-	_, ask := s.Ask(t.Context(), egress.Question{})
+	_, ask := s.Ask(t.Context(), egress.ApprovalRequest{})
 	offline := linked
 	offline.Access.Net = sandbox.NetNone
 	_, unused := s.Plan(t.Context(), offline, p)

@@ -11,13 +11,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func maskOptions(p *policy.Policy) sandbox.MaskOptions {
+func redactorOptions(p *policy.Policy) sandbox.RedactorOptions {
 	d := p.Document().Redact
-	return sandbox.MaskOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
+	return sandbox.RedactorOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
 }
 
-// maskValues returns all values that a sandbox's requests carry or have carried.
-func maskValues(secrets []egress.Secret) []redact.Value {
+// redactorValues returns all values that a sandbox's requests carry or have carried.
+func redactorValues(secrets []egress.Secret) []redact.Value {
 	var values []redact.Value
 	for _, s := range secrets {
 		if s.Plain {
@@ -33,7 +33,7 @@ func maskValues(secrets []egress.Secret) []redact.Value {
 // Redact adds values to a sandbox's redactor, before the gateway gets them. Values that are
 // redacted already stay so.
 func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) error {
-	added, err := s.add(id, maskValues(secrets), maskOptions(p))
+	added, err := s.add(id, redactorValues(secrets), redactorOptions(p))
 	if err != nil {
 		return fmt.Errorf("redaction of %s: %w", id, err)
 	}
@@ -44,12 +44,12 @@ func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) e
 	return nil
 }
 
-func (s *Service) add(id string, values []redact.Value, options sandbox.MaskOptions) (added bool, err error) {
+func (s *Service) add(id string, values []redact.Value, options sandbox.RedactorOptions) (added bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.masks[id]
 	if added = m == nil; added {
-		m = &sandbox.Mask{}
+		m = &sandbox.Redactor{}
 	}
 	if err := m.Add(values, options); err != nil {
 		return false, err
@@ -58,8 +58,8 @@ func (s *Service) add(id string, values []redact.Value, options sandbox.MaskOpti
 	return added, nil
 }
 
-// Mask returns the redactor of a sandbox, or nil if it is not known.
-func (s *Service) Mask(id string) *sandbox.Mask {
+// Redactor returns the redactor of a sandbox, or nil if it is not known.
+func (s *Service) Redactor(id string) *sandbox.Redactor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.masks[id]
@@ -91,7 +91,7 @@ func (s *Service) Release(id string) {
 
 // Recall creates the redactor of a sandbox if there is none. The lock of the ID must be held.
 func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
-	if s.Mask(r.ID) != nil {
+	if s.Redactor(r.ID) != nil {
 		return nil
 	}
 	p, err := s.Compile(r.Access)
@@ -126,11 +126,11 @@ func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) er
 // Settle switches to a policy that redacts less, once it is in force. Open streams keep their
 // redactor.
 func (s *Service) Settle(id string, p *policy.Policy) {
-	m := s.Mask(id)
+	m := s.Redactor(id)
 	if m == nil {
 		return
 	}
-	if err := m.Settle(maskOptions(p)); err != nil {
+	if err := m.Settle(redactorOptions(p)); err != nil {
 		s.deps.Log.Error("redaction not changed", "sandbox", id, "err", err)
 	}
 }
@@ -161,7 +161,7 @@ func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, e
 	}
 	// Another process may have created the sandbox, or changed its policy.
 	if m == nil || digest != "" && digest != r.PolicyDigest {
-		fresh, err := s.MaskOf(ctx, r)
+		fresh, err := s.RedactorOf(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -175,18 +175,18 @@ func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, e
 	}, nil
 }
 
-// MaskOf returns the redactor of a sandbox from its row, whether the sandbox runs or not.
-func (s *Service) MaskOf(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
+// RedactorOf returns the redactor of a sandbox from its row, whether the sandbox runs or not.
+func (s *Service) RedactorOf(ctx context.Context, r sandbox.Row) (*sandbox.Redactor, error) {
 	p, err := s.Compile(r.Access)
 	if err != nil {
 		return nil, err
 	}
 	if len(p.Document().Secrets.Bind) == 0 || s.deps.Sealed == nil {
-		return sandbox.NewMask(nil, maskOptions(p))
+		return sandbox.NewRedactor(nil, redactorOptions(p))
 	}
 	values, err := s.deps.Sealed.Resolve(ctx, holder(r), p)
 	if err != nil {
 		return nil, err
 	}
-	return sandbox.NewMask(maskValues(values), maskOptions(p))
+	return sandbox.NewRedactor(redactorValues(values), redactorOptions(p))
 }

@@ -47,7 +47,7 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
 	defer cancel()
-	answer, err := s.deps.Questions.Ask(ask, egress.Question{
+	answer, err := s.deps.Questions.Ask(ask, egress.ApprovalRequest{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
 		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
 		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),

@@ -83,7 +83,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	s.log.Info("changes applied", "sandbox", o.record.ID, "files", len(c.chosen))
 	if o.kept {
 		if len(c.chosen) == len(set.Changes) {
-			return out, s.dropKept(o.record.ID)
+			return out, s.dropRetained(o.record.ID)
 		}
 	} else {
 		s.source.Log(ctx, o.record.ID, "changes applied")
@@ -172,7 +172,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 		// A patch contains directories only by their files.
 		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
 	}
-	list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, changeset.Bounds{})
+	list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, changeset.Bounds{})
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func onlyDirectory(c changeset.Change) bool {
 
 // patch returns an error if not all changes fit into a patch, and names those that do not.
 func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
-	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changeset.Bounds{})
+	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.source.Redactor, changeset.Bounds{})
 	if err != nil || len(left) == 0 {
 		return err
 	}

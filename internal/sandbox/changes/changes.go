@@ -35,7 +35,7 @@ type Source interface {
 	// Guest sends a request to the guest of an opened sandbox.
 	Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error)
 	// RetainedRedactor returns the redactor for names in an ended sandbox's changes.
-	RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error)
+	RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Redactor, error)
 	// Unchanged reports whether the instance is known to have changed no file of the
 	// workspace. In doubt it returns false.
 	Unchanged(ctx context.Context, r sandbox.Row) bool
@@ -51,8 +51,8 @@ type Source interface {
 // Opened is a sandbox whose guest answers requests about its files.
 type Opened struct {
 	Row   sandbox.Row
-	Mask  *sandbox.Mask // redacts what comes out; nil redacts nothing
-	Close func() error  // nil if there is nothing to close
+	Mask  *sandbox.Redactor // redacts what comes out; nil redacts nothing
+	Close func() error      // nil if there is nothing to close
 }
 
 // Audit writes the audit entries about changes that come out.
@@ -81,7 +81,7 @@ type Deps struct {
 	Audit  Audit
 	Log    *slog.Logger
 	// Approvals decides where a policy requires approval. Without it such requests are Denied.
-	Approvals sandbox.Questions
+	Approvals sandbox.ApprovalRequests
 	// Manifests record the initial state of workspaces, Copies holds copies of workspaces, Retained
 	// holds what ended sandboxes have changed, and Journals is a directory for applies in progress.
 	// Without them nothing is compared, retained or applied.
@@ -100,7 +100,7 @@ type Service struct {
 	source    Source
 	audit     Audit
 	log       *slog.Logger
-	questions sandbox.Questions
+	questions sandbox.ApprovalRequests
 	manifests *workspace.Manifests
 	copies    *workspace.Copies
 	kept      *retained.Store

@@ -134,7 +134,7 @@ func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to,
 	case egress.Allow:
 		return "", nil
 	case egress.Ask:
-		return s.askExport(ctx, o, c, to)
+		return s.approveExport(ctx, o, c, to)
 	case egress.Deny:
 		return "", exportDenied(c.decision)
 	default:

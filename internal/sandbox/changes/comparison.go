@@ -20,7 +20,7 @@ const sinceStart = "start"
 type comparison struct {
 	record sandbox.Row
 	policy *policy.Policy
-	box    changeset.Box
+	source changeset.Source
 	base   changeset.Base
 	dir    string
 	since  string
@@ -28,11 +28,11 @@ type comparison struct {
 	// git is the comparison of the repository that the workspace shares, or nil. Its files appear
 	// among the changes as if the repository were the workspace's own .git.
 	git *comparison
-	// mask redacts what comes out of an existing sandbox. Retained changes are redacted already;
+	// redactor redacts what comes out of an existing sandbox. Retained changes are redacted already;
 	// masked lists the files that were.
-	mask   *sandbox.Mask
-	masked map[string]changeset.Conflict
-	undo   []func() error
+	redactor *sandbox.Redactor
+	masked   map[string]changeset.Conflict
+	undo     []func() error
 	// The end of this comparison's turn, and the function that gives the turn back.
 	until   time.Time
 	done    func() error
@@ -70,7 +70,7 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 			return own || match.Denied(name) || hidden(name) != ""
 		}
 	}
-	set, err := changeset.Compare(ctx, o.box, o.base, opts)
+	set, err := changeset.Compare(ctx, o.source, o.base, opts)
 	if errors.Is(err, errGuestSilent) {
 		return nil, errGuestSilent
 	}
@@ -114,7 +114,7 @@ func (o *comparison) remember(list []changeset.Change) {
 func (o *comparison) shown(list []changeset.Change) []changeset.Change {
 	out := make([]changeset.Change, len(list))
 	for i, c := range list {
-		out[i] = c.Shown(o.box.Hide)
+		out[i] = c.Shown(o.source.Redactor)
 	}
 	return out
 }

@@ -29,9 +29,9 @@ const (
 	askedBytes = 1800
 )
 
-// askExport asks for approval of exactly these changes. A grant is bound to the digest and the
+// approveExport asks for approval of exactly these changes. A grant is bound to the digest and the
 // destination, and is used up here.
-func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
+func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
 	if s.questions == nil {
 		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server has no approvers")
 	}
@@ -49,7 +49,7 @@ func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to str
 	}
 	ask, cancel := context.WithTimeout(ctx, exportHold)
 	defer cancel()
-	answer, err := s.questions.Ask(ask, egress.Question{
+	answer, err := s.questions.Ask(ask, egress.ApprovalRequest{
 		Sandbox: o.record.ID, Kind: kind, Summary: summary,
 		Facts: map[string]string{
 			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
@@ -148,13 +148,13 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 // nameRedactor returns the redactor for file names, which a sandbox chooses, in the audit log and
 // for approvers: it removes secrets even if the policy shows them inside.
 func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
-	mask := o.mask
+	redactor := o.redactor
 	if o.kept {
 		var err error
-		if mask, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
+		if redactor, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
 			s.log.Warn("file names left out: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
 			return func(string) string { return "(left out: its secrets cannot be redacted)" }
 		}
 	}
-	return mask.Record().String
+	return redactor.Record().String
 }

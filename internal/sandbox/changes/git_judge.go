@@ -118,7 +118,7 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	}()
 	j.files = root
 	list, whole := j.wanted(refs, indexes)
-	if j.fetched, err = changeset.Fetch(ctx, j.o.box, j.o.dir, list, root, changeset.Bounds{}); err != nil {
+	if j.fetched, err = changeset.Fetch(ctx, j.o.source, j.o.dir, list, root, changeset.Bounds{}); err != nil {
 		return err
 	}
 	for _, i := range refs {
@@ -145,7 +145,7 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	}
 	j.packed(same)
 	if len(contents) > 0 {
-		j.o.box = changeset.Replace(j.o.box, j.o.dir, contents)
+		j.o.source = changeset.Replace(j.o.source, j.o.dir, contents)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (j *gitJudge) repository(dir string) *judged {
 	}
 	r := &judged{}
 	j.repos[dir] = r
-	came := cameFiles{root: j.files, names: map[string]string{}}
+	came := newFiles{root: j.files, names: map[string]string{}}
 	for name, as := range j.fetched {
 		if rest, ok := strings.CutPrefix(name, path.Join(dir, "objects")+"/"); ok {
 			came.names[rest] = as
@@ -101,14 +101,14 @@ func (j *gitJudge) repository(dir string) *judged {
 	return r
 }
 
-// cameFiles are object files that were fetched from the sandbox.
-type cameFiles struct {
+// newFiles are object files that were fetched from the sandbox.
+type newFiles struct {
 	root  *os.Root
 	names map[string]string
 }
 
 // Open implements objects.Files.
-func (f cameFiles) Open(name string) (*os.File, error) {
+func (f newFiles) Open(name string) (*os.File, error) {
 	as, ok := f.names[name]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -117,7 +117,7 @@ func (f cameFiles) Open(name string) (*os.File, error) {
 }
 
 // Names implements objects.Files.
-func (f cameFiles) Names() ([]string, error) {
+func (f newFiles) Names() ([]string, error) {
 	var out []string
 	for name := range f.names {
 		if rest, ok := strings.CutPrefix(name, "pack/"); ok {

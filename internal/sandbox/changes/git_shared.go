@@ -47,9 +47,9 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 // content. Other files there control how objects are read.
 var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
-// comesOut reports whether a file of a shared repository may come out at all. The files of other
+// mayLeave reports whether a file of a shared repository may come out at all. The files of other
 // work trees, and of the main one, are not this sandbox's to change.
-func comesOut(g *sandbox.Shared, name string) bool {
+func mayLeave(g *sandbox.Shared, name string) bool {
 	top, rest, below := strings.Cut(name, "/")
 	switch top {
 	case "objects":
@@ -106,7 +106,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 
 // part is the comparison of a repository's files.
 func (o *comparison) part(g *sandbox.Shared) *comparison {
-	return &comparison{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
+	return &comparison{record: o.record, policy: o.policy, source: o.source, dir: g.Target, since: o.since, redactor: o.redactor, service: o.service}
 }
 
 // copyOf opens the copy of a repository that was made at the start.
@@ -139,12 +139,12 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	inside := path.Join(sandbox.WorkspaceDir, sandbox.GitDir)
 	paths := match.ProtectedPaths()
 	hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
-	part, err := changeset.Compare(ctx, g.box, g.base, changeset.Options{
+	part, err := changeset.Compare(ctx, g.source, g.base, changeset.Options{
 		Dir: g.dir, Lines: lines, Text: text, Under: sandbox.GitDir, Paths: paths, Start: paths.Start(inside),
 		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
 		Ignore: func(name string) bool {
 			at := path.Join(g.dir, name)
-			return !comesOut(shared, name) || match.Denied(at) || match.Denied(path.Join(inside, name)) || hidden(at) != ""
+			return !mayLeave(shared, name) || match.Denied(at) || match.Denied(path.Join(inside, name)) || hidden(at) != ""
 		},
 	})
 	if err != nil {
@@ -170,7 +170,7 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 		set.Removed += c.Removed
 	}
 	slices.SortFunc(set.Changes, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
-	o.box = changeset.Graft(o.box, o.dir, sandbox.GitDir, g.box, g.dir)
+	o.source = changeset.Graft(o.source, o.dir, sandbox.GitDir, g.source, g.dir)
 	return nil
 }
 
@@ -190,10 +190,10 @@ func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.C
 		}
 	}
 	if len(git) == 0 {
-		return changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, ready))
+		return changeset.Apply(ctx, o.source, o.base.Outside, tree, options(o, ready))
 	}
 	var now []changeset.Entry
-	there, err := changeset.Apply(ctx, o.git.box, o.git.base.Outside, git, options(o.git, func(come []changeset.Change) error {
+	there, err := changeset.Apply(ctx, o.git.source, o.git.base.Outside, git, options(o.git, func(come []changeset.Change) error {
 		var all []changeset.Change
 		for _, c := range come {
 			all = append(all, c.Renamed(underGit))
@@ -202,7 +202,7 @@ func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.C
 			return ready(all)
 		}
 		var err error
-		now, err = changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, func(come []changeset.Change) error {
+		now, err = changeset.Apply(ctx, o.source, o.base.Outside, tree, options(o, func(come []changeset.Change) error {
 			all = append(all, come...)
 			slices.SortFunc(all, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
 			return ready(all)

@@ -18,25 +18,25 @@ import (
 // guestFiles reads a running sandbox's files through its guest. Data that leaves the sandbox this
 // way is redacted.
 type guestFiles struct {
-	source Source
-	row    sandbox.Row
-	mask   *sandbox.Mask
+	source   Source
+	row      sandbox.Row
+	redactor *sandbox.Redactor
 }
 
-// Hide implements changeset.Box.
-func (b guestFiles) Hide() changeset.Hider {
-	if m := b.mask.Bytes(); m != nil {
+// Redactor implements changeset.Source.
+func (b guestFiles) Redactor() changeset.Redactor {
+	if m := b.redactor.Bytes(); m != nil {
 		return m
 	}
 	return nil
 }
 
-// Tree implements changeset.Box.
+// Tree implements changeset.Source.
 func (b guestFiles) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changeset.Box.
+// Pack implements changeset.Source.
 func (b guestFiles) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }
@@ -66,6 +66,6 @@ func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadClos
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
-	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.mask.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
+	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.redactor.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
 		"the sandbox's guest does not list files; it is of an earlier version")
 }

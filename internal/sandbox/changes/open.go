@@ -66,7 +66,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	if o.policy, err = s.source.Policy(r.Access); err != nil {
 		return nil, err
 	}
-	if err := s.openBox(ctx, o); err != nil {
+	if err := s.openSource(ctx, o); err != nil {
 		return nil, err
 	}
 	if o.since != sinceStart {
@@ -75,8 +75,8 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	return o, s.openStart(ctx, o)
 }
 
-// openBox opens the sandbox's files as they are now.
-func (s *Service) openBox(ctx context.Context, o *comparison) error {
+// openSource opens the sandbox's files as they are now.
+func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	r := o.record
 	if r.State == sandbox.Stopped && s.kept != nil && s.kept.Has(r.ID) {
 		return fault.Newf(fault.Conflict, "changes_expired", "the changes that were kept of sandbox %s have expired", r.ID)
@@ -85,7 +85,7 @@ func (s *Service) openBox(ctx context.Context, o *comparison) error {
 	if err != nil {
 		return err
 	}
-	o.mask, o.box = opened.Mask, guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
+	o.redactor, o.source = opened.Mask, guestFiles{source: s.source, row: opened.Row, redactor: opened.Mask}
 	if opened.Close != nil {
 		o.undo = append(o.undo, opened.Close)
 	}
@@ -104,12 +104,12 @@ func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *co
 		return err
 	}
 	o.undo = append(o.undo, opened.Close)
-	box := guestFiles{source: s.source, row: opened.Row, mask: opened.Mask}
-	if err := s.fetchOld(ctx, o, box); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
+	source := guestFiles{source: s.source, row: opened.Row, redactor: opened.Mask}
+	if err := s.fetchOld(ctx, o, source); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
 		return err
 	}
 	o.git = o.part(o.record.Base.Git)
-	err = s.fetchOld(ctx, o.git, box)
+	err = s.fetchOld(ctx, o.git, source)
 	o.undo = append(o.undo, o.git.undo...)
 	return err
 }

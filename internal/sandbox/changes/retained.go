@@ -14,8 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// keptBounds limit what one run may leave. For larger changes the sandbox itself has to be kept.
-var keptBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
+// retainedBounds limit what one run may leave. For larger changes the sandbox itself has to be
+// kept.
+var retainedBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges retains the changes below the workspace beyond the sandbox's end.
 func (s *Service) KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
@@ -66,7 +67,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	// References of git are checked again when they are exported.
 	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
-	if list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
+	if list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, retainedBounds); err != nil {
 		return sandbox.KeptChanges{}, errors.Join(err, draft.Abort())
 	}
 	files := len(list) + len(refused)
@@ -89,7 +90,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 		return sandbox.KeptChanges{}, err
 	}
 	m.ID = r.ID
-	return toKept(m), s.Sweep()
+	return toRetained(m), s.Sweep()
 }
 
 // maskedOf returns the files in which something was redacted. A file that was too large to be
@@ -112,7 +113,7 @@ func maskedOf(list []changeset.Change) []retained.Masked {
 	return out
 }
 
-func toKept(m retained.Meta) sandbox.KeptChanges {
+func toRetained(m retained.Meta) sandbox.KeptChanges {
 	return sandbox.KeptChanges{
 		ID: m.ID, Workspace: m.Workspace, TakenAt: m.TakenAt, ExpiresAt: m.ExpiresAt, Files: m.Files, Added: m.Added, Removed: m.Removed,
 	}
@@ -144,7 +145,7 @@ func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandb
 	}
 	out := make([]sandbox.KeptChanges, len(list))
 	for i, m := range list {
-		out[i] = toKept(m)
+		out[i] = toRetained(m)
 	}
 	return out, nil
 }
@@ -163,7 +164,7 @@ func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id 
 	if _, err := s.kept.Meta(id); err != nil {
 		return err
 	}
-	return errors.Join(s.dropKept(id), s.source.DropRecording(ctx, id))
+	return errors.Join(s.dropRetained(id), s.source.DropRecording(ctx, id))
 }
 
 // openRetained opens the retained changes of a sandbox that does not exist any more. It reports
@@ -205,19 +206,19 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		return true, err
 	}
 	if o.git == nil {
-		o.box, err = s.kept.Box(id, o.base.Start)
+		o.source, err = s.kept.Files(id, o.base.Start)
 		return true, err
 	}
-	if o.box, err = s.kept.Part(id, o.base.Start, notGit); err != nil {
+	if o.source, err = s.kept.Part(id, o.base.Start, notGit); err != nil {
 		return true, err
 	}
-	o.git.box, err = s.kept.Part(id, o.git.base.Start, ofGit)
+	o.git.source, err = s.kept.Part(id, o.git.base.Start, ofGit)
 	return true, err
 }
 
-// dropKept removes the retained changes of a sandbox, and the state that they were compared with,
-// unless the sandbox itself still needs that.
-func (s *Service) dropKept(id string) error {
+// dropRetained removes the retained changes of a sandbox, and the state that they were compared
+// with, unless the sandbox itself still needs that.
+func (s *Service) dropRetained(id string) error {
 	copied := ""
 	if m, err := s.kept.Meta(id); err == nil {
 		copied = m.Copy
@@ -236,7 +237,7 @@ func (s *Service) ForgetAll() error {
 	list, err := s.kept.List()
 	errs := []error{err}
 	for _, m := range list {
-		errs = append(errs, s.dropKept(m.ID))
+		errs = append(errs, s.dropRetained(m.ID))
 	}
 	return errors.Join(errs...)
 }
@@ -249,7 +250,7 @@ func (s *Service) Sweep() error {
 	gone, err := s.kept.Sweep()
 	errs := []error{err}
 	for _, id := range gone {
-		errs = append(errs, s.dropKept(id))
+		errs = append(errs, s.dropRetained(id))
 	}
 	return errors.Join(errs...)
 }

@@ -16,12 +16,12 @@ const textSize = 16 << 20
 
 // fetchOld makes a snapshot the state that o's files are compared with: the list of its files, with
 // checksums of those that may differ, and their content in a private directory.
-func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Box) error {
+func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Source) error {
 	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
 	}
-	now, err := treeOf(ctx, o.box, changeset.TreeRequest{Dir: o.dir})
+	now, err := treeOf(ctx, o.source, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Box
 	return s.stageOld(ctx, o, old, texts)
 }
 
-func treeOf(ctx context.Context, box changeset.Box, req changeset.TreeRequest) ([]changeset.Entry, error) {
-	r, err := box.Tree(ctx, req)
+func treeOf(ctx context.Context, source changeset.Source, req changeset.TreeRequest) ([]changeset.Entry, error) {
+	r, err := source.Tree(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func differing(was, now []changeset.Entry) [][]byte {
 }
 
 // stageOld fetches files under their own names.
-func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Box, list []changeset.Change) error {
+func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Source, list []changeset.Change) error {
 	if s.kept == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
 	}

@@ -31,8 +31,8 @@ const (
 	maxKinds = 64
 )
 
-// Book counts demand by kind. It is not safe for concurrent use.
-type Book struct {
+// Counter counts demand by kind. It is not safe for concurrent use.
+type Counter struct {
 	kinds  map[string]*entry
 	floors []string
 }
@@ -53,8 +53,8 @@ func (e *entry) fade(at time.Time) {
 	e.peak = max(e.peak*long, e.now)
 }
 
-// Ask counts a creation.
-func (b *Book) Ask(kind string, at time.Time) {
+// Add counts a creation.
+func (b *Counter) Add(kind string, at time.Time) {
 	if b.kinds == nil {
 		b.kinds = make(map[string]*entry)
 	}
@@ -71,18 +71,18 @@ func (b *Book) Ask(kind string, at time.Time) {
 }
 
 // Floor names the kinds of which at least one is always worth having, in order of priority.
-func (b *Book) Floor(kinds []string) { b.floors = slices.Clone(kinds) }
+func (b *Counter) Floor(kinds []string) { b.floors = slices.Clone(kinds) }
 
 // Forget drops the counts of a kind that will not be requested again.
-func (b *Book) Forget(kind string) { delete(b.kinds, kind) }
+func (b *Counter) Forget(kind string) { delete(b.kinds, kind) }
 
 // Known reports whether a kind still counts.
-func (b *Book) Known(kind string) bool {
+func (b *Counter) Known(kind string) bool {
 	return b.kinds[kind] != nil || slices.Contains(b.floors, kind)
 }
 
 // forget drops cold kinds, and the coldest if there are too many.
-func (b *Book) forget(at time.Time) {
+func (b *Counter) forget(at time.Time) {
 	var coldest string
 	least := math.Inf(1)
 	for kind, e := range b.kinds {
@@ -107,7 +107,7 @@ type Share struct {
 // Want divides a budget: first one of each kind, the floors before the others and these by their
 // demand, then more of those that bursts are likeliest to need. The result is in the order in which
 // to make them. The cost of a kind must be positive.
-func (b *Book) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
+func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
 	b.forget(at)
 	type wish struct {
 		Share

@@ -11,7 +11,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func one(string) int64 { return 1 }
 
-func (b *Book) counts(at time.Time, budget int64) map[string]int {
+func (b *Counter) counts(at time.Time, budget int64) map[string]int {
 	out := map[string]int{}
 	for _, s := range b.Want(at, budget, one) {
 		out[s.Kind] = s.Count
@@ -20,15 +20,15 @@ func (b *Book) counts(at time.Time, budget int64) map[string]int {
 }
 
 func TestOneCreationIsNoDemand(t *testing.T) {
-	var b Book
+	var b Counter
 	if got := b.counts(start, 100); len(got) != 0 {
 		t.Errorf("of nothing: %v", got)
 	}
-	b.Ask("a", start)
+	b.Add("a", start)
 	if got := b.counts(start, 100); len(got) != 0 {
 		t.Errorf("after one: %v", got)
 	}
-	b.Ask("a", start.Add(time.Minute))
+	b.Add("a", start.Add(time.Minute))
 	if got := b.counts(start.Add(time.Minute), 100); got["a"] != 1 {
 		t.Errorf("after two in a minute: %v", got)
 	}
@@ -38,9 +38,9 @@ func TestOneCreationIsNoDemand(t *testing.T) {
 }
 
 func TestBurstsAreRemembered(t *testing.T) {
-	var b Book
+	var b Counter
 	for range 10 {
-		b.Ask("a", start)
+		b.Add("a", start)
 	}
 	if got := b.counts(start.Add(time.Second), 100); got["a"] != 10 {
 		t.Errorf("after a burst of 10: %v", got)
@@ -49,17 +49,17 @@ func TestBurstsAreRemembered(t *testing.T) {
 		t.Errorf("half a life later: %v", got)
 	}
 	for range 1000 {
-		b.Ask("a", start.Add(5*time.Minute))
+		b.Add("a", start.Add(5*time.Minute))
 	}
 	if got := b.counts(start.Add(5*time.Minute), 1000); got["a"] != MaxEach {
 		t.Errorf("after a burst of 1000: %v", got)
 	}
 	// Creations one after the other need no more than a burst's worth.
-	var slow Book
+	var slow Counter
 	at := start
 	for range 1000 {
 		at = at.Add(500 * time.Millisecond)
-		slow.Ask("a", at)
+		slow.Add("a", at)
 	}
 	if got := slow.counts(at, 100); got["a"] < 1 || got["a"] > 3 {
 		t.Errorf("two a second: %v", got)
@@ -67,13 +67,13 @@ func TestBurstsAreRemembered(t *testing.T) {
 }
 
 func TestFloorsComeFirst(t *testing.T) {
-	var b Book
+	var b Counter
 	b.Floor([]string{"first", "second"})
 	for range 20 {
-		b.Ask("hot", start)
+		b.Add("hot", start)
 	}
 	for range 3 {
-		b.Ask("warm", start)
+		b.Add("warm", start)
 	}
 	for budget, want := range map[int64]string{
 		0: "[]", 1: "[{first 1}]", 2: "[{first 1} {second 1}]", 3: "[{first 1} {second 1} {hot 1}]",
@@ -84,8 +84,8 @@ func TestFloorsComeFirst(t *testing.T) {
 		}
 	}
 	// Other demand for a floor kind counts too.
-	b.Ask("first", start)
-	b.Ask("first", start)
+	b.Add("first", start)
+	b.Add("first", start)
 	if got := b.counts(start, 1000); got["first"] != 2 {
 		t.Errorf("a floor that is asked for: %v", got)
 	}
@@ -96,11 +96,11 @@ func TestFloorsComeFirst(t *testing.T) {
 }
 
 func TestTooManyKinds(t *testing.T) {
-	var b Book
-	b.Ask("kept", start)
-	b.Ask("kept", start)
+	var b Counter
+	b.Add("kept", start)
+	b.Add("kept", start)
 	for n := range 10_000 {
-		b.Ask(fmt.Sprint("kind", n), start)
+		b.Add(fmt.Sprint("kind", n), start)
 	}
 	if len(b.kinds) > maxKinds || !b.Known("kept") {
 		t.Errorf("%d kinds, the one in use known %t", len(b.kinds), b.Known("kept"))
@@ -108,7 +108,7 @@ func TestTooManyKinds(t *testing.T) {
 	total := 0
 	for n := range 10 {
 		for range 100 {
-			b.Ask(fmt.Sprint("hot", n), start)
+			b.Add(fmt.Sprint("hot", n), start)
 		}
 	}
 	for _, s := range b.Want(start, 1<<40, one) {

@@ -21,8 +21,8 @@ type Pace struct {
 	hurried bool      // whether the last request came soon after the one before
 }
 
-// Ask records that a caller requests a sandbox.
-func (p *Pace) Ask(at time.Time) {
+// Add records that a caller requests a sandbox.
+func (p *Pace) Add(at time.Time) {
 	p.last, p.asked, p.hurried = at, at, at.Sub(p.asked) < soon
 }
 

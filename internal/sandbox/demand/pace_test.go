@@ -10,12 +10,12 @@ func TestPaceLeavesTimeToCallers(t *testing.T) {
 	if left := p.Left(start); left > 0 {
 		t.Errorf("before any creation %v are left", left)
 	}
-	p.Ask(start)
+	p.Add(start)
 	if left := p.Left(start); left != quiet {
 		t.Errorf("after one request %v are left, not %v", left, quiet)
 	}
 	at := start.Add(soon - 1)
-	p.Ask(at)
+	p.Add(at)
 	if left := p.Left(at); left != Hasty {
 		t.Errorf("after two within %v, %v are left, not %v", soon, left, Hasty)
 	}
@@ -28,7 +28,7 @@ func TestPaceLeavesTimeToCallers(t *testing.T) {
 		t.Errorf("after the end of a creation %v are left, not %v", left, Hasty)
 	}
 	at = at.Add(soon)
-	p.Ask(at)
+	p.Add(at)
 	if left := p.Left(at); left != quiet {
 		t.Errorf("after a request that followed none, %v are left, not %v", left, quiet)
 	}

@@ -48,7 +48,7 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 		s.behind.Store(true)
 		return false
 	}
-	s.deps.Masks.Release(id)
+	s.deps.Redactors.Release(id)
 	return true
 }
 

@@ -28,10 +28,10 @@ type Deps struct {
 	// Dir is where engines write events of sandboxes. Without it nothing is ingested.
 	Dir string
 	// Flows are the flow files of network attachments, or nil.
-	Flows *flows.Dir
-	Audit *auditlog.Log
-	Rows  Rows
-	Masks Masks
+	Flows     *flows.Dir
+	Audit     *auditlog.Log
+	Rows      Rows
+	Redactors Redactors
 	// Observer returns an engine's ability to write events, or nil.
 	Observer func(engine string) engine.Observer
 	// Live reports whether this process watches a sandbox, and so follows its files.
@@ -46,8 +46,8 @@ type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 }
 
-// Masks returns the redactors for events.
-type Masks interface {
+// Redactors returns the redactors for events.
+type Redactors interface {
 	Unseen(ctx context.Context, id string) (func(string) string, error)
 	// Retain keeps the redactor of a sandbox that ends, and Release drops it.
 	Retain(id string)
@@ -57,8 +57,8 @@ type Masks interface {
 // Service is safe for concurrent use.
 type Service struct {
 	deps   Deps
-	spools *ingest.Spools // nil ingests nothing
-	behind atomic.Bool    // whether events were left that can be ingested later
+	spools *ingest.Ingester // nil ingests nothing
+	behind atomic.Bool      // whether events were left that can be ingested later
 }
 
 // New returns a Service.
@@ -71,9 +71,9 @@ func New(d Deps) (*Service, error) {
 	if d.Flows != nil {
 		forms = append(forms, ingest.Flows(d.Flows.Path()))
 	}
-	hide := func(ctx context.Context, id string) (ingest.Hide, error) { return d.Masks.Unseen(ctx, id) }
+	hide := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.Unseen(ctx, id) }
 	var err error
-	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Hide: hide, Log: d.Log}); err != nil {
+	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Redact: hide, Log: d.Log}); err != nil {
 		return nil, fmt.Errorf("open the events of engines: %w", err)
 	}
 	return s, nil
@@ -127,6 +127,6 @@ func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 // Retain keeps the redactor of a sandbox whose events are still to be read.
 func (s *Service) Retain(id string) {
 	if s.spools != nil {
-		s.deps.Masks.Retain(id)
+		s.deps.Redactors.Retain(id)
 	}
 }

@@ -22,21 +22,21 @@ const leastWait = 200 * time.Millisecond
 // A host that no approval could allow is Denied. A repeated request is the same
 // request, whatever its reason: a program must not wear approvers down by rewording
 // it.
-func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.Wanted) (egress.Answer, error) {
+func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
-		return egress.Answer{}, err
+		return egress.ApprovalOutcome{}, err
 	}
 	if r.State != sandbox.Running {
-		return egress.Answer{}, sandbox.NotRunning(r)
+		return egress.ApprovalOutcome{}, sandbox.NotRunning(r)
 	}
 	if !r.Access.Linked() {
-		return egress.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
 			WithHint("only a new sandbox can have one")
 	}
 	q, granted, err := s.access.Question(r, who, w)
 	if err != nil || granted {
-		return egress.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
+		return egress.ApprovalOutcome{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
 	}
 	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
 	defer cancel()
@@ -46,7 +46,7 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 	}
 	// The grant is used up: its effect must not depend on a waiting caller.
 	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
-		return egress.Answer{}, err
+		return egress.ApprovalOutcome{}, err
 	}
 	return answer, nil
 }

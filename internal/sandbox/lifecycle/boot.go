@@ -138,10 +138,10 @@ func (b *boot) attach(ctx context.Context) error {
 		return nil
 	}
 	link, err := b.s.access.Attach(ctx, b.attachment)
-	if err != nil || link.Box == nil {
+	if err != nil || link.End == nil {
 		return err
 	}
-	b.spec.Egress = engine.Packets(link.Box)
+	b.spec.Egress = engine.Packets(link.End)
 	b.connect(link)
 	return nil
 }

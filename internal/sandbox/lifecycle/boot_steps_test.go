@@ -80,7 +80,7 @@ func (b *breaking) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link
 		return sandbox.Link{}, err
 	}
 	null, err := os.Open(os.DevNull)
-	return sandbox.Link{Box: null}, err
+	return sandbox.Link{End: null}, err
 }
 
 func (b *breaking) Detach(_ context.Context, id string) error {

@@ -43,10 +43,10 @@ func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.P
 func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened, error) {
 	switch r.State {
 	case sandbox.Running:
-		mask, err := c.s.Mask(ctx, r.ID)
+		mask, err := c.s.Redactor(ctx, r.ID)
 		return changes.Opened{Row: r, Mask: mask}, err
 	case sandbox.Paused:
-		mask, err := c.s.access.MaskOf(ctx, r)
+		mask, err := c.s.access.RedactorOf(ctx, r)
 		if err != nil {
 			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
 		}
@@ -69,8 +69,8 @@ func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path st
 }
 
 // RetainedRedactor implements changes.Source.
-func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
-	return c.s.access.MaskOf(ctx, r)
+func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Redactor, error) {
+	return c.s.access.RedactorOf(ctx, r)
 }
 
 // Unchanged implements changes.Source.

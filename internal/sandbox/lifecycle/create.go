@@ -41,7 +41,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 		return sandbox.Sandbox{}, err
 	}
 	from.request, from.search = req.RequestID, search
-	if made, claimed, err := s.pool.Load().Claim(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
+	if made, claimed, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
 		return made, err
 	}
 	// An error here leaves nothing to undo.

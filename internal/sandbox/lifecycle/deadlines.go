@@ -60,7 +60,7 @@ func (d *deadlines) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		d.carryOut(time.Now())
+		d.runDue(time.Now())
 		if next := d.live.nextDue(); next.IsZero() {
 			timer.Stop()
 		} else {
@@ -75,7 +75,7 @@ func (d *deadlines) run() {
 	}
 }
 
-func (d *deadlines) carryOut(now time.Time) {
+func (d *deadlines) runDue(now time.Time) {
 	pause, end := d.live.takeDue(now)
 	for _, b := range pause {
 		d.startPause(b)
@@ -127,17 +127,17 @@ func (d *deadlines) set(r sandbox.Row) {
 	d.rouse()
 }
 
-// tellTimeout limits how long a request waits for the guest to accept its new end.
-const tellTimeout = 2 * time.Second
+// notifyTimeout limits how long a request waits for the guest to accept its new end.
+const notifyTimeout = 2 * time.Second
 
-// tell sends the guest its end, which the guest enforces by itself if no server runs. The row
+// notify sends the guest its end, which the guest enforces by itself if no server runs. The row
 // decides: if the guest does not answer, the maintenance loop sends it again. The lock of the ID
 // must be held, so that an older end is not sent after a newer one.
-func (d *deadlines) tell(ctx context.Context, r sandbox.Row) {
+func (d *deadlines) notify(ctx context.Context, r sandbox.Row) {
 	if r.OnEnd.Pause {
 		return // it has no end to enforce
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
 	defer cancel()
 	err := d.engines.updateGuest(ctx, r, guest.Update{EndAt: &r.EndAt})
 	if err != nil {

@@ -28,7 +28,7 @@ type Deps struct {
 	Gateway sandbox.Gateway
 	Sealed  sandbox.Sealed
 	// Questions end with the policy or the sandbox that asked them.
-	Questions sandbox.Questions
+	Questions sandbox.ApprovalRequests
 	Flows     *flows.Dir
 	// Copies holds copies of workspaces, for policies that require one. Without it such policies
 	// are refused.

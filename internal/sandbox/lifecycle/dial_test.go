@@ -43,7 +43,7 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 			t.Errorf("dial: %v, want %s", err, want)
 		}
 		// The redactor of its next instance may exist already.
-		if _, err := r.Mask(t.Context(), sb.ID); err != nil && (fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict) {
+		if _, err := r.Redactor(t.Context(), sb.ID); err != nil && (fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict) {
 			t.Errorf("mask: %v, want %s", err, want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 	if _, err := r.Dial(t.Context(), sb.ID, 80); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("removed: %v", err)
 	}
-	if _, err := r.Mask(t.Context(), sb.ID); fault.KindOf(err) != fault.NotFound {
+	if _, err := r.Redactor(t.Context(), sb.ID); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("removed: %v", err)
 	}
 }

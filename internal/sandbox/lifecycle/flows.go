@@ -117,7 +117,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	// The inspection itself looks up a name that does not exist; that is not a
 	// program's lookup.
-	return slices.DeleteFunc(names, func(name string) bool { return name == policy.NobodysName }), nil
+	return slices.DeleteFunc(names, func(name string) bool { return name == policy.UnusedName }), nil
 }
 
 // askedAfter returns the names that were looked up within the given time. The guest reports how

@@ -97,14 +97,14 @@ func (o *operations) hold(ctx context.Context, id string) (context.Context, func
 
 // beginOnce is begin for a caller that may have begun already.
 func (o *operations) beginOnce(ctx context.Context, id string) (context.Context, func(), error) {
-	if o.underWay(id) {
+	if o.running(id) {
 		return ctx, func() {}, nil
 	}
 	return o.begin(ctx, id)
 }
 
-// underWay reports whether an operation on a sandbox is in progress.
-func (o *operations) underWay(id string) bool {
+// running reports whether an operation on a sandbox is in progress.
+func (o *operations) running(id string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.cancels[id] != nil

@@ -16,7 +16,7 @@ func TestCloseCancelsOperations(t *testing.T) {
 		ended := 0
 		o := newOperations(func() { ended++ })
 		ctx, done, err := o.begin(t.Context(), "a")
-		if err != nil || !o.busy() || !o.underWay("a") || o.underWay("b") {
+		if err != nil || !o.busy() || !o.running("a") || o.running("b") {
 			t.Fatalf("not under way: %v", err)
 		}
 		closed := make(chan struct{})

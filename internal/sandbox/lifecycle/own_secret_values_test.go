@@ -44,7 +44,7 @@ func (w *road) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, er
 		return sandbox.Link{}, err
 	}
 	null, err := os.Open(os.DevNull)
-	return sandbox.Link{Box: null}, err
+	return sandbox.Link{End: null}, err
 }
 func (w *road) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
 func (w *road) Detach(context.Context, string) error                       { return nil }

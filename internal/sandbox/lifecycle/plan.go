@@ -36,7 +36,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
-		func() error { return checkMask(req.MaskRequestHost) },
+		func() error { return checkRedactor(req.MaskRequestHost) },
 	} {
 		if err := check(); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err

@@ -113,8 +113,9 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// checkMask rejects line ends and other characters that must not be in a header that we will write.
-func checkMask(host string) error {
+// checkRedactor rejects line ends and other characters that must not be in a header that we will
+// write.
+func checkRedactor(host string) error {
 	if host != "" && !hostPattern.MatchString(host) {
 		return fault.New(fault.Invalid, "mask_request_host_invalid",
 			"maskRequestHost is a host name in ASCII of at most 255 characters, with an optional port")

@@ -34,10 +34,10 @@ func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, err
 // what will be checked from inside.
 func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
-	return rootfs.ComposeCovered(r, sandbox.Template{
+	return rootfs.ComposeMasked(r, sandbox.Template{
 		ID: r.TemplateID, Image: b.Image, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, ImageDigest: b.ImageDigest, Tools: b.Tools, Start: b.Start,
 		Older: sandbox.GuestKnows - b.Knows,
-	}, p, pl.engines.info(r.Engine), rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
+	}, p, pl.engines.info(r.Engine), rootfs.MasksOfBase(b), b.NoRoot, r.Hostname())
 }
 
 // ofCopies returns the policy of all copies, and the values that came with the sandbox, which each

@@ -20,7 +20,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	return report, errors.Join(s.reconciler.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
+	return report, errors.Join(s.reconciler.dropEnded(ctx), s.reconnect(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
 }
 
 // Pruned is what Prune has removed.

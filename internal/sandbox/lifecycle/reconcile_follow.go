@@ -74,7 +74,7 @@ func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	case same:
 		return nil
 	}
-	return c.operations.locked(ctx, r.ID, c.retell)
+	return c.operations.locked(ctx, r.ID, c.resend)
 }
 
 // abandon removes a sandbox whose process is dead, with its row.
@@ -94,13 +94,13 @@ func (c *reconciler) finishEnd(ctx context.Context, id string) error {
 	return c.ends.finish(ctx, id, time.Time{})
 }
 
-// retell adopts the row's end and sends it to the guest again.
-func (c *reconciler) retell(ctx context.Context, id string) error {
+// resend adopts the row's end and sends it to the guest again.
+func (c *reconciler) resend(ctx context.Context, id string) error {
 	if err := c.repairs.refresh(ctx, id); err != nil {
 		return err
 	}
 	if r, owed := c.live.owed(id); owed {
-		c.deadlines.tell(ctx, r)
+		c.deadlines.notify(ctx, r)
 	}
 	return nil
 }

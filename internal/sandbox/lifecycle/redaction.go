@@ -6,10 +6,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Mask implements Traffic. For a sandbox that an earlier process created, the values are resolved
-// again at its first request.
-func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
-	if m := s.access.Mask(id); m != nil {
+// Redactor implements Traffic. For a sandbox that an earlier process created, the values are
+// resolved again at its first request.
+func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, error) {
+	if m := s.access.Redactor(id); m != nil {
 		return m, nil
 	}
 	if _, ok := s.Live(id); !ok {
@@ -30,7 +30,7 @@ func (s *Service) Mask(ctx context.Context, id string) (*sandbox.Mask, error) {
 	if err := s.access.Recall(ctx, r); err != nil {
 		return nil, s.access.Unavailable(id, err)
 	}
-	if m := s.access.Mask(id); m != nil {
+	if m := s.access.Redactor(id); m != nil {
 		return m, nil
 	}
 	return nil, s.absent(ctx, id, nil)

@@ -29,7 +29,7 @@ type keeper struct {
 	values map[string][]string // newest first, by name
 	lost   error
 	// heard is what the gateway was last told, and masked whether its values were redacted by then.
-	masks  func(id string) *sandbox.Mask
+	masks  func(id string) *sandbox.Redactor
 	shown  []string
 	update int
 }
@@ -57,7 +57,7 @@ func (k *keeper) Drop(context.Context, string, string) error                    
 func (k *keeper) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
 	k.told(a)
 	null, err := os.Open(os.DevNull)
-	return sandbox.Link{Box: null}, err
+	return sandbox.Link{End: null}, err
 }
 
 func (k *keeper) Update(_ context.Context, a sandbox.Attachment) error {
@@ -109,7 +109,7 @@ func binding(t *testing.T, names ...string) sandbox.Access {
 }
 
 func newKeeper(t *testing.T) (*keeper, option) {
-	k := &keeper{values: map[string][]string{}, masks: func(string) *sandbox.Mask { return nil }}
+	k := &keeper{values: map[string][]string{}, masks: func(string) *sandbox.Redactor { return nil }}
 	t.Cleanup(func() {
 		if len(k.shown) > 0 {
 			t.Errorf("values were in use before they were redacted: %q", k.shown)
@@ -118,7 +118,7 @@ func newKeeper(t *testing.T) (*keeper, option) {
 	return k, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = k, k }
 }
 
-func hides(t *testing.T, m *sandbox.Mask, want bool, values ...string) {
+func hides(t *testing.T, m *sandbox.Redactor, want bool, values ...string) {
 	t.Helper()
 	for _, v := range values {
 		if text, bytes := m.Text().String(v), m.Bytes().String(v); (text != v) != want || (bytes != v) != want {
@@ -127,9 +127,9 @@ func hides(t *testing.T, m *sandbox.Mask, want bool, values ...string) {
 	}
 }
 
-func (r *rig) mask(id string) *sandbox.Mask {
+func (r *rig) mask(id string) *sandbox.Redactor {
 	r.t.Helper()
-	m, err := r.Mask(r.t.Context(), id)
+	m, err := r.Redactor(r.t.Context(), id)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := r.mask(sb.ID)
-	k.masks = func(id string) *sandbox.Mask { m, _ := r.Mask(context.Background(), id); return m }
+	k.masks = func(id string) *sandbox.Redactor { m, _ := r.Redactor(context.Background(), id); return m }
 	hides(t, m, true, firstValue)
 	hides(t, m, false, secondValue, otherValue, "abc")
 
@@ -179,12 +179,12 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 	// The next process resolves values in use, and earlier ones that the store still has.
 	k.set("KEY", secondValue, firstValue)
 	setAccess(t, r, sb.ID, binding(t, "KEY"))
-	k.masks = func(string) *sandbox.Mask { return nil }
+	k.masks = func(string) *sandbox.Redactor { return nil }
 	r.close()
 	r.open(with)
 	k.fail(errors.New("sealed: " + secondValue))
 	for range 2 {
-		m, err := r.Mask(ctx, sb.ID)
+		m, err := r.Redactor(ctx, sb.ID)
 		if m != nil || fault.CodeOf(err) != "mask_unavailable" || strings.Contains(fault.PublicText(err), secondValue) {
 			t.Fatalf("with a closed vault: %v, %v", m, err)
 		}
@@ -195,7 +195,7 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 	if err := r.Remove(ctx, alice, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := r.Mask(ctx, sb.ID); m != nil || fault.KindOf(err) != fault.NotFound {
+	if m, err := r.Redactor(ctx, sb.ID); m != nil || fault.KindOf(err) != fault.NotFound {
 		t.Errorf("after its end: %v, %v", m, err)
 	}
 }
@@ -219,7 +219,7 @@ func TestLostSecretsCanBeLeftBehind(t *testing.T) {
 	r.close()
 	r.open(with)
 	k.set("KEY")
-	if _, err := r.Mask(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
+	if _, err := r.Redactor(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
 		t.Fatal(err)
 	}
 	setAccess(t, r, sb.ID, binding(t))
@@ -247,7 +247,7 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, err := r.Mask(t.Context(), "i0000000000000000001"); m != nil || fault.KindOf(err) != fault.NotFound {
+	if m, err := r.Redactor(t.Context(), "i0000000000000000001"); m != nil || fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%v, %v", m, err)
 	}
 }
@@ -288,7 +288,7 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		change(binding(t, "KEY", "OTHER"))
 		k.fail(errors.New("closed"))
 		time.Sleep(6 * time.Second)
-		if _, err := r.Mask(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
+		if _, err := r.Redactor(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
 			t.Errorf("with a closed vault: %v", err)
 		}
 		k.fail(nil)
@@ -300,8 +300,8 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 // P34: the audit log has no value, even if the policy shows values in outputs.
 func TestMaskOfTheRecord(t *testing.T) {
 	const value, token = "tk-Zr8qP2mW", "ghp_0123456789abcdefABCDEF0123456789abcd"
-	for _, o := range []sandbox.MaskOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {
-		m, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(value)}}, o)
+	for _, o := range []sandbox.RedactorOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {
+		m, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, o)
 		if err != nil {
 			t.Fatal(err)
 		}

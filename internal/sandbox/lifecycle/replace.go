@@ -172,7 +172,7 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	if row, err := s.store.Get(ctx, r.ID); err == nil {
 		s.track(row)
 	}
-	if err := s.relink(ctx); err != nil {
+	if err := s.reconnect(ctx); err != nil {
 		s.log.Warn("network attachment not checked", "sandbox", r.ID, "err", err)
 	}
 	s.note(ctx, r.ID, "warn", "not rolled back: "+fault.PublicText(cause), nil)

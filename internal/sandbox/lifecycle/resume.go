@@ -116,7 +116,7 @@ func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration)
 		if changed {
 			r.EndAt = end
 			s.deadlines.set(r)
-			s.deadlines.tell(ctx, r)
+			s.deadlines.notify(ctx, r)
 		}
 	}
 	s.track(r)
@@ -198,7 +198,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	}
 	s.track(r)
 	if !r.EndAt.Equal(end) {
-		s.deadlines.tell(ctx, r)
+		s.deadlines.notify(ctx, r)
 	}
 	if err := s.states.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)

@@ -149,10 +149,10 @@ func (l *liveSandboxes) renew(r sandbox.Row) {
 	})
 }
 
-// relink finds out which of the running sandboxes have lost their network attachment, and takes
+// reconnect finds out which of the running sandboxes have lost their network attachment, and takes
 // over the others'. A lost attachment is not restored: the sandbox's end of it is closed for good,
 // and it reaches nothing.
-func (s *Service) relink(ctx context.Context) error {
+func (s *Service) reconnect(ctx context.Context) error {
 	var ids []string
 	for _, b := range s.live.list() {
 		if sb, ok := s.live.get(b.id); ok && sb.Access.Linked() {
@@ -167,10 +167,10 @@ func (s *Service) relink(ctx context.Context) error {
 	return nil
 }
 
-// Relink checks again which attachments exist, after their process has died.
-func (s *Service) Relink(ctx context.Context) {
-	s.pool.Load().DropLinked()
-	if err := s.relink(ctx); err != nil {
+// Reconnect checks again which attachments exist, after their process has died.
+func (s *Service) Reconnect(ctx context.Context) {
+	s.pool.Load().DropAttached()
+	if err := s.reconnect(ctx); err != nil {
 		s.log.Error("lost network attachments not determined", "err", err)
 	}
 }

@@ -52,7 +52,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	}
 	if changed {
 		s.deadlines.set(r)
-		s.deadlines.tell(ctx, r)
+		s.deadlines.notify(ctx, r)
 		s.note(ctx, r.ID, "info", "end changed", map[string]string{"end_at": r.EndAt.Format(time.RFC3339Nano)})
 	}
 	return r.Shown(), nil

@@ -53,7 +53,7 @@ func (l *links) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, e
 	defer l.mu.Unlock()
 	l.attached[a.Sandbox] = a
 	null, err := os.Open(os.DevNull)
-	return sandbox.Link{Box: null, Env: map[string]string{"SSL_CERT_FILE": "/" + a.Sandbox}}, err
+	return sandbox.Link{End: null, Env: map[string]string{"SSL_CERT_FILE": "/" + a.Sandbox}}, err
 }
 
 func (l *links) Update(_ context.Context, a sandbox.Attachment) error {

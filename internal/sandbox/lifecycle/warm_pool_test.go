@@ -124,7 +124,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	if !after.Policy.Reachable("example.com") || after.Owner != "alice" || len(after.Secrets) != 1 || after.Secrets[0].Value != "sesame-open-now" {
 		t.Errorf("claimed as %+v", after)
 	}
-	if m, err := p.Mask(t.Context(), sb.ID); err != nil || string(m.Bytes().Bytes([]byte("sesame-open-now"))) == "sesame-open-now" {
+	if m, err := p.Redactor(t.Context(), sb.ID); err != nil || string(m.Bytes().Bytes([]byte("sesame-open-now"))) == "sesame-open-now" {
 		t.Errorf("what it binds is not masked: %v", err)
 	}
 }

@@ -134,7 +134,7 @@ func (s *Service) policyOf(id string) (digest string, ok bool) {
 	if b, r := s.live.find(id); b != nil {
 		return r.PolicyDigest, true
 	}
-	return "", s.operations.underWay(id)
+	return "", s.operations.running(id)
 }
 
 // LiveAll calls yield for each running sandbox until it returns false.

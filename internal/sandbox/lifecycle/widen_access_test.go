@@ -15,19 +15,19 @@ import (
 // desk answers questions with no, until a test grants the last one, once.
 type desk struct {
 	mu      sync.Mutex
-	asked   []egress.Question
+	asked   []egress.ApprovalRequest
 	granted bool
 }
 
-func (d *desk) Ask(_ context.Context, q egress.Question) (egress.Answer, error) {
+func (d *desk) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = append(d.asked, q)
 	if d.granted {
 		d.granted = false
-		return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+		return egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "a1"}, nil
 	}
-	return egress.Answer{State: "pending", Approval: "a1"}, nil
+	return egress.ApprovalOutcome{State: "pending", Approval: "a1"}, nil
 }
 
 func (d *desk) Retire(context.Context, string, string, string) error { return nil }

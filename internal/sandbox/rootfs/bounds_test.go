@@ -28,14 +28,14 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := bounded()
-	inside, said := checks(r, p, Covered{}, everyLimit)
+	inside, said := checks(r, p, Masks{}, everyLimit)
 	if inside.MemoryBytes != r.Limits.MemoryBytes || inside.PIDs != r.Limits.PIDs || inside.DiskBytes != r.Limits.DiskBytes || inside.DiskInodes != r.Limits.DiskInodes {
 		t.Errorf("all is shown, and checked is %+v", inside)
 	}
 	if slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "outside") }) {
 		t.Errorf("all is shown, and said is %q", said)
 	}
-	inside, said = checks(r, p, Covered{}, []engine.Limit{engine.LimitDisk})
+	inside, said = checks(r, p, Masks{}, []engine.Limit{engine.LimitDisk})
 	if inside.MemoryBytes != 0 || inside.PIDs != 0 || inside.DiskInodes != 0 || inside.DiskBytes != r.Limits.DiskBytes {
 		t.Errorf("only disk is shown, and checked is %+v", inside)
 	}
@@ -95,7 +95,7 @@ func TestOnlyASandboxWithItsOwnIsGivenFiles(t *testing.T) {
 	}
 	for _, info := range []engine.Info{{}, {OwnNetwork: true}, {OwnFiles: true}, {OwnNetwork: true, OwnFiles: true}} {
 		r := bounded()
-		_, config := ComposeCovered(&r, sandbox.Template{}, p, info, Covered{}, false, "box")
+		_, config := ComposeMasked(&r, sandbox.Template{}, p, info, Masks{}, false, "box")
 		own := info.OwnNetwork && info.OwnFiles
 		if config.Offline != own || (len(config.Files) > 0) != own || config.HostFiles == info.OwnFiles {
 			t.Errorf("own network %t, own files %t: offline %t, %d files, files of the host %t",

@@ -20,14 +20,14 @@ const maxProbed = 8
 
 // checks returns what the sandbox's first process tries before it is ready, and a description of
 // each check.
-func checks(r sandbox.Row, p *policy.Policy, c Covered, shows []engine.Limit) (probe.Checks, []string) {
+func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no boundary that could enforce anything
 	}
-	look := p.Look()
+	probes := p.Probes()
 	checks := probe.Checks{
-		Refused:  look.Refused,
-		Dropped:  look.Dropped,
+		Refused:  probes.Refused,
+		Dropped:  probes.Dropped,
 		Hidden:   firstOf(c.hide),
 		ReadOnly: firstOf(c.readOnly),
 	}
@@ -35,7 +35,7 @@ func checks(r sandbox.Row, p *policy.Policy, c Covered, shows []engine.Limit) (p
 		checks.Sealed = unwritten(p.Files())
 	}
 	if r.Access.Linked() {
-		checks.Known, checks.Unknown, checks.Reached, checks.Closed = look.Known, look.Unknown, look.Reached, look.Closed
+		checks.Known, checks.Unknown, checks.Reached, checks.Closed = probes.Known, probes.Unknown, probes.Reached, probes.Closed
 	} else {
 		// Without an egress gateway there is no resolver to query.
 		checks.Offline = true

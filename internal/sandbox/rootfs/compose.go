@@ -15,22 +15,22 @@ import (
 // Compose returns the specification for the engine and the guest, and the search for keys in the
 // workspace, which may be nil. It records in the row what the guest will check from inside.
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
-	covered, err := cover(r.Workspace, r.Base, p)
+	covered, err := pathMasks(r.Workspace, r.Base, p)
 	if err == nil {
 		err = checkWhole(t.Image, p.Files(), info)
 	}
 	if err == nil {
-		err = covered.coverPrograms(t.Image, p.Files().Matcher())
+		err = covered.maskPrograms(t.Image, p.Files().Matcher())
 	}
 	if err == nil {
-		err = covered.coverTools(t.Tools, p.Files().Matcher())
+		err = covered.maskTools(t.Tools, p.Files().Matcher())
 	}
 	if err == nil && r.Boundary != engine.NoBoundary {
 		// The guest's own files are read-only for every user inside, so that no
 		// program can change the code that inspects it. They also give each sandbox a
 		// read-only path on which the inspection tries to write.
 		covered.readOnly = append([]string{t.Image.Guest}, covered.readOnly...)
-		err = covered.coverTree(t.Image, p.Files())
+		err = covered.maskTree(t.Image, p.Files())
 	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, nil, err
@@ -43,7 +43,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 	if r.Workspace != "" {
 		search = &KeySearch{workspace: r.Workspace, files: covered.files}
 	}
-	spec, config := ComposeCovered(r, t, p, info, covered, sealed(p.Files()), r.Hostname())
+	spec, config := ComposeMasked(r, t, p, info, covered, sealed(p.Files()), r.Hostname())
 	for _, f := range firstOf(covered.absent) {
 		r.Checked = append(r.Checked, f+" is not there")
 	}
@@ -53,8 +53,8 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 	return spec, config, search, nil
 }
 
-// ComposeCovered is Compose with known path masks. It records what the instance is made of.
-func ComposeCovered(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
+// ComposeMasked is Compose with known path masks. It records what the instance is made of.
+func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Masks, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,

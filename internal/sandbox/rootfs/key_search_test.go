@@ -42,7 +42,7 @@ func searched(t *testing.T, level string, files map[string]string) sandbox.Keys 
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "secret.link")); err != nil {
 		t.Fatal(err)
 	}
-	c, err := cover(dir, sandbox.Base{}, p)
+	c, err := pathMasks(dir, sandbox.Base{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}

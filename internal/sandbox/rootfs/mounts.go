@@ -123,8 +123,8 @@ func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	return nil
 }
 
-// coverMounts finds the files below mounts that a policy hides or makes read-only.
-func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
+// maskMounts finds the files below mounts that a policy hides or makes read-only.
+func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 	files := p.Files()
 	for _, m := range b.Mounts {
 		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {
@@ -146,11 +146,11 @@ func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 			continue
 		}
 		w := c.walk(m.Source, m.Target, files)
-		look := w.look
+		probes := w.look
 		if git {
-			look = w.onlyGit(b.Git, look)
+			probes = w.onlyGit(b.Git, probes)
 		}
-		if err := w.below(m.Source, m.Target, look); err != nil {
+		if err := w.below(m.Source, m.Target, probes); err != nil {
 			return err
 		}
 		if err := w.findTracked(files, nil); err != nil {

@@ -20,10 +20,10 @@ const (
 	maxWalked  = 500_000 // as many as can be compared later
 )
 
-// Covered are the path masks of a sandbox. Paths in hide are covered by an empty file, absent ones
+// Masks are the path masks of a sandbox. Paths in hide are covered by an empty file, absent ones
 // are missing, and readOnly ones cannot be changed. Paths that a policy only protects are not
 // masked: programs change their own copy, and the export decides.
-type Covered struct {
+type Masks struct {
 	hide, absent, readOnly []string
 	// files are visible files whose contents are searched for keys.
 	files candidates
@@ -33,31 +33,31 @@ type Covered struct {
 }
 
 // count returns the number of mounts that the masks need.
-func (c *Covered) count() int { return len(c.hide) + len(c.absent) + len(c.readOnly) }
+func (c *Masks) count() int { return len(c.hide) + len(c.absent) + len(c.readOnly) }
 
-// cover finds the files of a workspace that a policy hides or makes read-only. The workspace is the
-// caller's own directory, into which no sandbox writes: a sandbox sees a copy-on-write view that is
-// made after this check.
-func cover(workspace string, b sandbox.Base, p *policy.Policy) (Covered, error) {
-	var c Covered
+// pathMasks finds the files of a workspace that a policy hides or makes read-only. The workspace is
+// the caller's own directory, into which no sandbox writes: a sandbox sees a copy-on-write view
+// that is made after this check.
+func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error) {
+	var c Masks
 	files := p.Files()
 	if workspace != "" {
 		w := c.walk(workspace, sandbox.WorkspaceDir, files)
 		if err := w.below(workspace, sandbox.WorkspaceDir, w.look); err != nil {
-			return Covered{}, err
+			return Masks{}, err
 		}
 		if err := w.findTracked(files, b.Git); err != nil {
-			return Covered{}, err
+			return Masks{}, err
 		}
 		if !files.Writable {
 			c.readOnly = append([]string{sandbox.WorkspaceDir}, c.readOnly...)
 		}
 	}
-	if err := c.coverMounts(b, p); err != nil {
-		return Covered{}, err
+	if err := c.maskMounts(b, p); err != nil {
+		return Masks{}, err
 	}
 	if n := c.count(); n > maxCovered {
-		return Covered{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
+		return Masks{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
 			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxCovered).
 			WithHint("hide their directory instead, or show a smaller one with --workspace")
 	}
@@ -66,7 +66,7 @@ func cover(workspace string, b sandbox.Base, p *policy.Policy) (Covered, error) 
 
 // settle moves absent paths below a read-only directory to the hidden paths. A path can be absent
 // only if the placeholder for it can be removed, which a read-only directory does not allow.
-func (c *Covered) settle() {
+func (c *Masks) settle() {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var absent []string
 	for _, name := range c.absent {
@@ -81,17 +81,17 @@ func (c *Covered) settle() {
 
 // continueMemory uses the path masks of saved memory if they hide and protect the same paths,
 // because the mounts of saved memory cannot change.
-func (c *Covered) continueMemory(saved sandbox.Base, match policy.Matcher) {
+func (c *Masks) continueMemory(saved sandbox.Base, match policy.Matcher) {
 	b := sandbox.Base{Hide: c.hide, Absent: c.absent, ReadOnly: c.readOnly}.WithMasksOf(saved, match.Protected)
 	c.hide, c.absent, c.readOnly = b.Hide, b.Absent, b.ReadOnly
 }
 
-// CoveredOf are the paths that every instance of a sandbox covers.
-func CoveredOf(b sandbox.Base) Covered {
-	return Covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
+// MasksOfBase are the paths that every instance of a sandbox covers.
+func MasksOfBase(b sandbox.Base) Masks {
+	return Masks{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
 }
 
-// CoveredBy returns the path masks of a specification.
-func CoveredBy(spec engine.Spec) Covered {
-	return Covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}
+// MasksOf returns the path masks of a specification.
+func MasksOf(spec engine.Spec) Masks {
+	return Masks{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}
 }

@@ -17,9 +17,9 @@ import (
 // policy lists the writable paths, no program runs as root.
 var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
 
-// unseen are paths that are created when the sandbox starts, or that its own programs need, and
-// that hold nothing of the host. No policy hides them.
-var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
+// alwaysVisible are paths that are created when the sandbox starts, or that its own programs need,
+// and that hold nothing of the host. No policy hides them.
+var alwaysVisible = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
 
 // onList reports whether a path, or something below or above it, is on a list.
 func onList(list []string, name string) (whole, part bool) {
@@ -38,16 +38,16 @@ func onList(list []string, name string) (whole, part bool) {
 // root.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
-// coverTree hides paths that a policy does not allow to be read, and makes paths read-only that it
+// maskTree hides paths that a policy does not allow to be read, and makes paths read-only that it
 // does not allow to be written. Everything but the user's own directories belongs to root.
-func (c *Covered) coverTree(image engine.Image, files policy.Files) error {
+func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
 		// Writable paths are readable. If everything is writable, users may be root, but some files
 		// may still be hidden.
 		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
 	}
-	if err := c.coverUnread(image, "/", readable); err != nil || !sealed(files) {
+	if err := c.maskUnread(image, "/", readable); err != nil || !sealed(files) {
 		return err
 	}
 	for _, dir := range userDirs {
@@ -94,8 +94,8 @@ func checkWhole(image engine.Image, files policy.Files, info engine.Info) error 
 		WithHint("use another engine, which crannog engines lists, or a level other than strict")
 }
 
-// coverUnread descends only where a list names a deeper path.
-func (c *Covered) coverUnread(image engine.Image, dir string, list []string) error {
+// maskUnread descends only where a list names a deeper path.
+func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
 	}
@@ -107,9 +107,9 @@ func (c *Covered) coverUnread(image engine.Image, dir string, list []string) err
 		inside := path.Join(dir, name)
 		whole, part := onList(list, inside)
 		switch {
-		case whole || slices.Contains(unseen, inside):
+		case whole || slices.Contains(alwaysVisible, inside):
 		case part:
-			if err := c.coverUnread(image, inside, list); err != nil {
+			if err := c.maskUnread(image, inside, list); err != nil {
 				return err
 			}
 		default:

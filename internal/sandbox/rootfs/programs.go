@@ -123,8 +123,8 @@ func programsRevision(image engine.Image) (string, error) {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// coverPrograms hides the files of programs that a policy does not allow inside.
-func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error {
+// maskPrograms hides the files of programs that a policy does not allow inside.
+func (c *Masks) maskPrograms(image engine.Image, match policy.Matcher) error {
 	for _, b := range programsOf(image) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
 			rel, err := filepath.Rel(b.Source, name)
@@ -151,7 +151,7 @@ func (c *Covered) coverPrograms(image engine.Image, match policy.Matcher) error 
 }
 
 // walkProgram visits all files of a program.
-func walkProgram(source string, look func(string, fs.DirEntry) error) error {
+func walkProgram(source string, probes func(string, fs.DirEntry) error) error {
 	seen := 0
 	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -163,7 +163,7 @@ func walkProgram(source string, look func(string, fs.DirEntry) error) error {
 		if seen++; seen > maxWalked {
 			return fault.Newf(fault.Exhausted, "programs_too_large", "a program of the host has more than %d files", maxWalked)
 		}
-		return look(name, d)
+		return probes(name, d)
 	})
 }
 

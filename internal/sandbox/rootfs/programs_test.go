@@ -65,8 +65,8 @@ func TestProgramsOfTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c Covered
-	if err := c.coverPrograms(one.Image, p.Files().Matcher()); err != nil {
+	var c Masks
+	if err := c.maskPrograms(one.Image, p.Files().Matcher()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(c.hide)

@@ -102,9 +102,9 @@ func toolsRevision(image engine.Image) string {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// coverTools hides credentials in the directories of version managers, and files that the policy
+// maskTools hides credentials in the directories of version managers, and files that the policy
 // does not allow inside.
-func (c *Covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error {
+func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 	for i, tree := range trees {
 		hide, err := tree.Credentials(func(name string, dir bool) bool {
 			return match.Denied(name) || dir && match.Denied(name+anyFile)

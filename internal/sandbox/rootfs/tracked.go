@@ -219,7 +219,7 @@ func gitDir(root *os.Root, top string) (string, bool) {
 }
 
 // skips returns the hidden files that the guest marks in git's index, where it can write the index.
-func (c *Covered) skips() []guest.Skip {
+func (c *Masks) skips() []guest.Skip {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var out []guest.Skip
 	for _, r := range c.repos {

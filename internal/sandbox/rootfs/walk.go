@@ -15,7 +15,7 @@ import (
 // walk searches a workspace for files that a policy hides or makes read-only, and for git
 // repositories.
 type walk struct {
-	*Covered
+	*Masks
 	root   string // the workspace or a mount, on the host
 	inside string // its path inside
 	match  policy.Matcher
@@ -29,9 +29,9 @@ type walk struct {
 }
 
 // walk starts the search of a directory of the host. The limits count over all directories.
-func (c *Covered) walk(root, inside string, files policy.Files) *walk {
+func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
-		Covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
+		Masks: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
 		behind: map[string]bool{}, fixed: map[string]bool{},
 	}
 }
@@ -41,7 +41,7 @@ func (c *Covered) walk(root, inside string, files policy.Files) *walk {
 const anyFile = "/\x00"
 
 // below checks the entries of a directory of the workspace, by the path inside that leads there.
-func (w *walk) below(dir, inside string, look func(name, inside string, d fs.DirEntry) error) error {
+func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
@@ -64,7 +64,7 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 		if err != nil {
 			return err
 		}
-		return look(name, path.Join(inside, filepath.ToSlash(rel)), d)
+		return probes(name, path.Join(inside, filepath.ToSlash(rel)), d)
 	})
 }
 

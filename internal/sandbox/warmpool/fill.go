@@ -33,7 +33,7 @@ func (p *Pool) fill(k *kind) error {
 		}
 		return err
 	}
-	w.rehearsal = newRehearsal(plan.Config)
+	w.warmUp = newWarmUp(plan.Config)
 	bytes := p.usage(p.ctx, plan.Row.Engine, w.id)
 	var ctx context.Context
 	ctx, w.unwatch = context.WithCancel(p.ctx)
@@ -66,7 +66,7 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	r.Engine, r.Boundary, r.Enforced = info.Name, info.Boundary, info.Enforces
 	r.Origin, r.At = k.template.OwnMemory(), k.template.OwnMemory()
 	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Settled(), closed.Level(), closed.Digest()
-	spec, config := rootfs.ComposeCovered(&r, k.template, closed, info, k.covered, k.noRoot, r.ID)
+	spec, config := rootfs.ComposeMasked(&r, k.template, closed, info, k.covered, k.noRoot, r.ID)
 	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}
 	key, err := keyOf(plan)
 	if err == nil && key != k.key {

@@ -54,7 +54,7 @@ type Boot struct {
 // Rows is the part of the store that the pool uses.
 type Rows interface {
 	Find(ctx context.Context, name string, who sandbox.Principal) ([]sandbox.Row, error)
-	Claim(ctx context.Context, r sandbox.Row, maxLive int) (bool, error)
+	Acquire(ctx context.Context, r sandbox.Row, maxLive int) (bool, error)
 }
 
 // Deps is what a Pool needs. All but Drafts are required.

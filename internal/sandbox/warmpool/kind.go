@@ -35,9 +35,9 @@ type kind struct {
 	template sandbox.Template
 	asked    string // the template's name in the request
 	limits   sandbox.Limits
-	covered  rootfs.Covered
+	covered  rootfs.Masks
 	noRoot   bool
-	linked   bool
+	attached bool
 	preload  []string
 
 	// Written by the loop that fills the kind, under Pool.mu.
@@ -50,7 +50,7 @@ type kind struct {
 	ready    []*warm // the oldest first
 	filling  bool    // one more is being made
 	measured int64   // memory of one sandbox in bytes, or 0
-	claimed  int64   // were handed to callers
+	acquired int64   // were handed to callers
 	missed   int64   // requests that found none
 }
 
@@ -66,9 +66,9 @@ type warm struct {
 	restored bool
 	probed   time.Time // guarded by Pool.mu
 	probing  *task     // the latest; guarded by Pool.mu while it is in the pool
-	// rehearsal is set before it enters the pool.
-	rehearsal *rehearsal
-	retry     time.Time // when its removal is retried
+	// warmUp is set before it enters the pool.
+	warmUp *warmUp
+	retry  time.Time // when its removal is retried
 }
 
 // price returns the assumed memory of one more.
@@ -86,7 +86,7 @@ func (k *kind) take() *warm {
 	if len(k.ready) == 0 {
 		return nil
 	}
-	i := max(0, slices.IndexFunc(k.ready, func(w *warm) bool { return !w.rehearsal.running() && !w.probing.running() }))
+	i := max(0, slices.IndexFunc(k.ready, func(w *warm) bool { return !w.warmUp.running() && !w.probing.running() }))
 	w := k.ready[i]
 	k.ready = slices.Delete(k.ready, i, i+1)
 	return w
@@ -146,9 +146,9 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
-		covered: rootfs.CoveredBy(plan.Spec), noRoot: plan.Config.NoRoot, linked: r.Access.Linked(),
+		covered: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, attached: r.Access.Linked(),
 	}
-	if k.linked {
+	if k.attached {
 		k.name += ", linked"
 	}
 	if r.Engine != p.deps.Engines.Default().Info().Name {
@@ -159,7 +159,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 
 // closedAccess is the access of a warm sandbox: none.
 func (k *kind) closedAccess() sandbox.Access {
-	if !k.linked {
+	if !k.attached {
 		return sandbox.Access{Net: sandbox.NetNone}
 	}
 	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{policy.None()}}
@@ -172,7 +172,7 @@ func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := closed.Reachable(policy.NobodysName)
+	open := closed.Reachable(policy.UnusedName)
 	for _, h := range closed.Document().Network.Hosts {
 		open = open || h.Host != "" && closed.Reachable(strings.TrimPrefix(h.Host, "*."))
 	}

@@ -10,10 +10,10 @@ import (
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
-	rehearsing := &warm{id: "rehearsing", rehearsal: &rehearsal{begun: true, task: task{over: make(chan struct{})}}}
-	rehearsed := &warm{id: "rehearsed", rehearsal: &rehearsal{begun: true, task: task{over: over}}}
-	fresh := &warm{id: "fresh", rehearsal: &rehearsal{task: task{over: make(chan struct{})}}}
-	looked := &warm{id: "looked at", rehearsal: &rehearsal{}, probing: &task{over: make(chan struct{})}}
+	rehearsing := &warm{id: "rehearsing", warmUp: &warmUp{begun: true, task: task{over: make(chan struct{})}}}
+	rehearsed := &warm{id: "rehearsed", warmUp: &warmUp{begun: true, task: task{over: over}}}
+	fresh := &warm{id: "fresh", warmUp: &warmUp{task: task{over: make(chan struct{})}}}
+	looked := &warm{id: "looked at", warmUp: &warmUp{}, probing: &task{over: make(chan struct{})}}
 	k := &kind{ready: []*warm{rehearsing, looked, rehearsed, fresh}}
 	for _, want := range []*warm{rehearsed, fresh, rehearsing, looked, nil} {
 		if w := k.take(); w != want {
@@ -29,7 +29,7 @@ func TestALookComesBeforeItsClaim(t *testing.T) {
 	silent := errors.New("no answer")
 	for _, want := range []error{nil, silent} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &warm{rehearsal: &rehearsal{}, probing: &task{over: make(chan struct{})}}
+			w := &warm{warmUp: &warmUp{}, probing: &task{over: make(chan struct{})}}
 			done := make(chan error, 1)
 			go func() { done <- w.awaitTasks(t.Context()) }()
 			synctest.Wait()

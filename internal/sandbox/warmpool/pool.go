@@ -62,7 +62,7 @@ type Pool struct {
 
 	mu     lockorder.Mutex[rank]
 	closed bool
-	book   demand.Book
+	demand demand.Counter
 	kinds  map[string]*kind
 	doomed []*warm // sandboxes whose removal failed
 	// retired are template snapshots to be removed.
@@ -143,7 +143,7 @@ func (p *Pool) usual(now time.Time) {
 			keys = append(keys, k.key)
 		}
 	}
-	p.book.Floor(keys)
+	p.demand.Floor(keys)
 }
 
 // addKind adds a kind, unless it is known. It gives up warm sandboxes with earlier programs of the
@@ -154,7 +154,7 @@ func (p *Pool) addKind(k *kind) {
 	}
 	for key, other := range p.kinds {
 		if other.family == k.family {
-			p.book.Forget(key)
+			p.demand.Forget(key)
 		}
 	}
 	p.kinds[k.key] = k
@@ -192,15 +192,15 @@ func (p *Pool) Close() {
 	p.watches.Wait()
 }
 
-// DropLinked gives up all warm sandboxes with a network, when network attachments are lost.
-func (p *Pool) DropLinked() {
+// DropAttached gives up all warm sandboxes with a network, when network attachments are lost.
+func (p *Pool) DropAttached() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	var lost []*warm
 	for _, k := range p.kinds {
-		if k.linked {
+		if k.attached {
 			lost = append(lost, k.ready...)
 			k.ready = nil
 		}

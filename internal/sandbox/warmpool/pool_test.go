@@ -108,7 +108,7 @@ func (i *instances) Find(context.Context, string, sandbox.Principal) ([]sandbox.
 	return nil, nil
 }
 
-func (i *instances) Claim(context.Context, sandbox.Row, int) (bool, error) {
+func (i *instances) Acquire(context.Context, sandbox.Row, int) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.claim == nil && i.gone == nil, i.claim
@@ -181,14 +181,14 @@ func claim(t *testing.T, p *warmpool.Pool, i *instances) (sandbox.Sandbox, bool,
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Claim(t.Context(), asked)
+	return p.Acquire(t.Context(), asked)
 }
 
 func TestAClaimHandsOver(t *testing.T) {
 	p, i := start(t)
-	got, claimed, err := claim(t, p, i)
-	if err != nil || !claimed || got.ID != "i1" {
-		t.Errorf("%v, %t, %v", got.ID, claimed, err)
+	got, acquired, err := claim(t, p, i)
+	if err != nil || !acquired || got.ID != "i1" {
+		t.Errorf("%v, %t, %v", got.ID, acquired, err)
 	}
 	status, _ := p.Status()
 	if len(status.Kinds) != 1 || status.Kinds[0].Claimed != 1 || status.Kinds[0].Missed != 0 {
@@ -207,15 +207,15 @@ func TestARequestThatEndsEarlyUsesNothingUp(t *testing.T) {
 	p, i := start(t)
 	closing := fault.New(fault.Unavailable, "shutting_down", "closing")
 	i.set(func() { i.adopt = closing })
-	if _, claimed, err := claim(t, p, i); !claimed || !errors.Is(err, closing) {
-		t.Errorf("%t, %v", claimed, err)
+	if _, acquired, err := claim(t, p, i); !acquired || !errors.Is(err, closing) {
+		t.Errorf("%t, %v", acquired, err)
 	}
 	if waiting(p) != 1 || i.isDiscarded("i1") {
 		t.Error("the sandbox was used up")
 	}
 	i.set(func() { i.adopt = nil })
-	if got, claimed, err := claim(t, p, i); err != nil || !claimed || got.ID != "i1" {
-		t.Errorf("%v, %t, %v", got.ID, claimed, err)
+	if got, acquired, err := claim(t, p, i); err != nil || !acquired || got.ID != "i1" {
+		t.Errorf("%v, %t, %v", got.ID, acquired, err)
 	}
 }
 
@@ -225,9 +225,9 @@ func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
 	refused := fault.New(fault.Unavailable, "audit_log_full", "no entry")
 	many := fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many")
 	for name, test := range map[string]struct {
-		fail    func(*instances)
-		claimed bool
-		want    error
+		fail     func(*instances)
+		acquired bool
+		want     error
 	}{
 		"the entry is refused":  {func(i *instances) { i.record = refused }, true, refused},
 		"too many sandboxes":    {func(i *instances) { i.claim = many }, true, many},
@@ -237,8 +237,8 @@ func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, i := start(t)
 			i.set(func() { test.fail(i) })
-			if _, claimed, err := claim(t, p, i); claimed != test.claimed || !errors.Is(err, test.want) {
-				t.Errorf("%t, %v", claimed, err)
+			if _, acquired, err := claim(t, p, i); acquired != test.acquired || !errors.Is(err, test.want) {
+				t.Errorf("%t, %v", acquired, err)
 			}
 			hosttest.Eventually(t, "it is discarded", func() bool { return i.isDiscarded("i1") })
 		})
@@ -253,8 +253,8 @@ func TestAnotherKindIsMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked.Config.NoRoot = !asked.Config.NoRoot
-	if _, claimed, err := p.Claim(t.Context(), asked); claimed || err != nil {
-		t.Errorf("%t, %v", claimed, err)
+	if _, acquired, err := p.Acquire(t.Context(), asked); acquired || err != nil {
+		t.Errorf("%t, %v", acquired, err)
 	}
 	status, _ := p.Status()
 	missed := int64(0)
@@ -269,11 +269,11 @@ func TestAnotherKindIsMissed(t *testing.T) {
 func TestNoPoolClaimsNothing(t *testing.T) {
 	var p *warmpool.Pool
 	p.Rouse()
-	p.DropLinked()
+	p.DropAttached()
 	p.Saved(sandbox.Row{})
 	p.Close()
-	_, claimed, err := p.Claim(t.Context(), warmpool.Plan{Policy: (*policy.Policy)(nil)})
-	if _, ok := p.Status(); ok || claimed || err != nil {
-		t.Errorf("%t, %t, %v", ok, claimed, err)
+	_, acquired, err := p.Acquire(t.Context(), warmpool.Plan{Policy: (*policy.Policy)(nil)})
+	if _, ok := p.Status(); ok || acquired || err != nil {
+		t.Errorf("%t, %t, %v", ok, acquired, err)
 	}
 }

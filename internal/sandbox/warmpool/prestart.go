@@ -25,7 +25,7 @@ func (p *Pool) Saved(r sandbox.Row) {
 	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
 		return
 	}
-	p.spare(r.Engine, engine.Spec{
+	p.noteRestore(r.Engine, engine.Spec{
 		Image: r.Base.Image, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
@@ -33,11 +33,11 @@ func (p *Pool) Saved(r sandbox.Row) {
 // Restored records that a sandbox is restored from a saved state.
 func (p *Pool) Restored(name string, spec engine.Spec) {
 	if p != nil {
-		p.spare(name, spec)
+		p.noteRestore(name, spec)
 	}
 }
 
-func (p *Pool) spare(name string, spec engine.Spec) {
+func (p *Pool) noteRestore(name string, spec engine.Spec) {
 	spec = spec.Bare()
 	p.mu.Lock()
 	p.restores.note(name, spec, time.Now())
@@ -75,11 +75,11 @@ func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 
 // wanted returns the kernels to have ready with room for at most most: one for each recent kind,
 // and for the last kind as many as followed each other closely.
-func (r *restores) wanted(now time.Time, most int) []spare {
+func (r *restores) wanted(now time.Time, most int) []prestarted {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
-	var all []spare
+	var all []prestarted
 	for _, k := range r.seen[:min(len(r.seen), most)] {
-		all = append(all, spare{k.engine, engine.Spare{Spec: k.spec, Count: 1}})
+		all = append(all, prestarted{k.engine, engine.Spare{Spec: k.spec, Count: 1}})
 	}
 	if len(all) > 0 {
 		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
@@ -90,8 +90,8 @@ func (r *restores) wanted(now time.Time, most int) []spare {
 // bytes returns how much of the warm memory the spare kernels take.
 func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 
-// spare describes what an engine is to have ready.
-type spare struct {
+// prestarted describes what an engine is to have ready.
+type prestarted struct {
 	engine string
 	engine.Spare
 }

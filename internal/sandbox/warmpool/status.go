@@ -42,7 +42,7 @@ func (p *Pool) Status() (Status, bool) {
 	for key, k := range p.kinds {
 		status.Used += int64(len(k.ready)) * k.price()
 		status.Kinds = append(status.Kinds, KindStatus{
-			Name: k.name, Waiting: len(k.ready), Wanted: wanted[key], Claimed: k.claimed, Missed: k.missed, Bytes: k.price(),
+			Name: k.name, Waiting: len(k.ready), Wanted: wanted[key], Claimed: k.acquired, Missed: k.missed, Bytes: k.price(),
 		})
 	}
 	slices.SortFunc(status.Kinds, func(a, b KindStatus) int {
@@ -63,13 +63,13 @@ func (p *Pool) report(now time.Time) {
 		return
 	}
 	status, _ := p.Status()
-	var claimed, missed int64
+	var acquired, missed int64
 	waiting := 0
 	for _, k := range status.Kinds {
-		claimed, missed, waiting = claimed+k.Claimed, missed+k.Missed, waiting+k.Waiting
+		acquired, missed, waiting = acquired+k.Claimed, missed+k.Missed, waiting+k.Waiting
 	}
-	if asked := claimed + missed; asked != p.logged {
+	if asked := acquired + missed; asked != p.logged {
 		p.logged = asked
-		p.deps.Log.Info("sandboxes wait", "waiting", waiting, "bytes", status.Used, "budget", status.Budget, "claimed", claimed, "missed", missed)
+		p.deps.Log.Info("sandboxes wait", "waiting", waiting, "bytes", status.Used, "budget", status.Budget, "claimed", acquired, "missed", missed)
 	}
 }

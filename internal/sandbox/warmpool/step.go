@@ -28,8 +28,8 @@ func (p *Pool) step() time.Duration {
 	}
 	k, turn, wait := p.lacking(now)
 	if k == nil {
-		if w, r, turn := p.unrehearsed(now); w != nil {
-			p.rehearse(w, r)
+		if w, r, turn := p.nextWarmUp(now); w != nil {
+			p.runWarmUp(w, r)
 			turn.Done(r.err == nil)
 			return 0
 		}
@@ -99,14 +99,14 @@ func (p *Pool) measure(now time.Time) {
 
 // wants returns how many of each kind should be warm. p.mu must be held.
 func (p *Pool) wants(now time.Time) []demand.Share {
-	list := p.book.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
+	list := p.demand.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
 		if k := p.kinds[key]; k != nil {
 			return k.price()
 		}
 		return 0 // none
 	})
 	for key, k := range p.kinds {
-		if len(k.ready) == 0 && !k.filling && !p.book.Known(key) {
+		if len(k.ready) == 0 && !k.filling && !p.demand.Known(key) {
 			p.retire(k)
 			delete(p.kinds, key)
 		}

@@ -27,12 +27,12 @@ const (
 func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Lock()
 	g.note(why)
-	tell := why != errFiles && g.answering < places
-	if tell {
+	answer := why != errFiles && g.answering < places
+	if answer {
 		g.answering++
 	}
 	g.mu.Unlock()
-	if !tell {
+	if !answer {
 		reset(raw)
 		_ = raw.Close() // nothing was sent that could be lost
 		return
@@ -43,15 +43,15 @@ func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 			g.answering--
 			g.mu.Unlock()
 		}()
-		if err := g.tell(raw, why); err != nil {
+		if err := g.answer(raw, why); err != nil {
 			g.Log.Debug("refused connection not answered", "err", err)
 		}
 		_ = raw.Close() // it was refused either way
 	}()
 }
 
-// tell answers the first request of a connection.
-func (g *Guard) tell(raw net.Conn, why *fault.Error) error {
+// answer answers the first request of a connection.
+func (g *Guard) answer(raw net.Conn, why *fault.Error) error {
 	if err := raw.SetDeadline(time.Now().Add(tellWithin)); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 		return k, err
 	}
 	k = Key{ID: newID(), Name: name, Opens: API, Hash: hash, Created: time.Now().UTC().Round(0)}
-	if err := r.book(ctx, audit.KeyMade, k); err != nil {
+	if err := r.record(ctx, audit.KeyMade, k); err != nil {
 		return Key{}, fmt.Errorf("adopt key: %w", err)
 	}
 	if err := r.store.InsertKey(ctx, k); err != nil {

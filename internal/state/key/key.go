@@ -70,18 +70,18 @@ type Store interface {
 
 // Ring creates and verifies keys. It is safe for concurrent use.
 type Ring struct {
-	store Store
-	log   *slog.Logger
-	book  Book
+	store  Store
+	log    *slog.Logger
+	record Recorder
 }
 
-// Book writes an audit entry about a key before it is created or revoked. After an error, the
+// Recorder writes an audit entry about a key before it is created or revoked. After an error, the
 // action does not happen.
-type Book func(ctx context.Context, kind audit.Kind, k Key) error
+type Recorder func(ctx context.Context, kind audit.Kind, k Key) error
 
 // NewRing returns a Ring.
-func NewRing(store Store, log *slog.Logger, book Book) *Ring {
-	return &Ring{store: store, log: log, book: book}
+func NewRing(store Store, log *slog.Logger, book Recorder) *Ring {
+	return &Ring{store: store, log: log, record: book}
 }
 
 // Create creates a key for the API and returns its secret, which is not stored.
@@ -109,7 +109,7 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 		Hash:    sha256.Sum256([]byte(secret)),
 		Created: time.Now().UTC().Round(0),
 	}
-	if err := r.book(ctx, audit.KeyMade, k); err != nil {
+	if err := r.record(ctx, audit.KeyMade, k); err != nil {
 		return "", Key{}, fmt.Errorf("create key: %w", err)
 	}
 	if err := r.store.InsertKey(ctx, k); err != nil {
@@ -171,7 +171,7 @@ func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	if err := r.book(ctx, audit.KeyRevoked, k); err != nil {
+	if err := r.record(ctx, audit.KeyRevoked, k); err != nil {
 		return Key{}, fmt.Errorf("revoke key: %w", err)
 	}
 	there, err := r.store.DeleteKey(ctx, k.ID)

@@ -33,7 +33,7 @@ func newRing(t *testing.T) (*key.Ring, string) {
 	return ringOn(t, s, nothing), dir
 }
 
-func ringOn(t *testing.T, s *store.Store, book key.Book) *key.Ring {
+func ringOn(t *testing.T, s *store.Store, book key.Recorder) *key.Ring {
 	t.Helper()
 	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil)), book)
 }

@@ -66,13 +66,13 @@ func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 		t.Fatalf("%+v %v", m, err)
 	}
 	start := []changeset.Entry{*entry("gone", 3), *entry("same", 2), *entry("raw\xff", 1)}
-	box, err := s.Box(id, start)
+	files, err := s.Files(id, start)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tree := func(req changeset.TreeRequest) []changeset.Entry {
 		t.Helper()
-		r, err := box.Tree(t.Context(), req)
+		r, err := files.Tree(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 	}
 	// And all that was kept is packed again, by its own numbers.
 	var packed bytes.Buffer
-	r, err := box.Pack(t.Context(), changeset.PackRequest{Paths: [][]byte{[]byte("new/a"), []byte("raw\xff"), []byte("same")}, FileBytes: 100})
+	r, err := files.Pack(t.Context(), changeset.PackRequest{Paths: [][]byte{[]byte("new/a"), []byte("raw\xff"), []byte("same")}, FileBytes: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, id, "new"), []byte(`{"path":"../x","type":"file"}`+"\n"+`{"end":true,"count":1}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Box(id, nil); err == nil {
+	if _, err := s.Files(id, nil); err == nil {
 		t.Error("a path that climbs is taken")
 	}
 	if err := os.WriteFile(filepath.Join(dir, id, "meta.json"), []byte(`{"id":"other","more":1}`), 0o600); err != nil {

@@ -151,7 +151,7 @@ func BenchmarkTree30MB(b *testing.B) {
 	defer f.Close()
 	b.SetBytes(30 << 20)
 	for b.Loop() {
-		if _, err := treeOf(b.Context(), f, 30<<20, untold); err != nil {
+		if _, err := treeOf(b.Context(), f, 30<<20, noProgress); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -104,7 +104,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if before.Bytes != m.Bulk.Bytes {
 		return damaged(l.id, m.Bulk.Name+" has another size", nil)
 	}
-	got, err := treeOf(ctx, f, m.Bulk.Bytes, untold)
+	got, err := treeOf(ctx, f, m.Bulk.Bytes, noProgress)
 	if err == nil && got != want || errors.Is(err, errShort) {
 		l.s.spoil(l.id)
 		return damaged(l.id, m.Bulk.Name+" was changed", err)

@@ -132,11 +132,11 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 	return max(before-after, 0), errors.Join(append(errs, err)...)
 }
 
-// openElsewhere reports whether another process has a file open. A kernel that was
+// openByOthers reports whether another process has a file open. A kernel that was
 // restored from a removed image keeps reading it after its sandbox is ready, and
 // would read zeros for its programs' memory. A process that opens the file after the
 // answer has an image whose pages are needed.
-func openElsewhere(f *os.File) (bool, error) {
+func openByOthers(f *os.File) (bool, error) {
 	// Such a lease is granted only if no other process has the file open. Some file systems grant
 	// none; then the pack stays until none of its pages are needed.
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)

@@ -90,7 +90,7 @@ func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
 	if err != nil {
 		return err
 	}
-	tree, err := treeSlowly(ctx, f, m.Bulk.Bytes, untold)
+	tree, err := treeSlowly(ctx, f, m.Bulk.Bytes, noProgress)
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func TestRoomDoesNotWaitForWhoSettles(t *testing.T) {
 		defer s.settling.Unlock()
 		began := time.Now()
 		err := s.makeRoom(30*pageBytes, 0)
-		if took := time.Since(began); fault.CodeOf(err) != "snapshot_budget" || took < settleWait || took > settleWait+time.Second {
+		if took := time.Since(began); fault.CodeOf(err) != "snapshot_budget" || took < mergeWait || took > mergeWait+time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

@@ -26,7 +26,7 @@ var errShort = errors.New("the file is too short")
 // hasher is treeOf or treeSlowly; each is called for every leaf.
 type hasher func(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error)
 
-func untold(int64, int64) {}
+func noProgress(int64, int64) {}
 
 // treeOf hashes the hashes of all leaves of a file, so that several cores can read it. The result
 // covers the size. each is called on all cores.

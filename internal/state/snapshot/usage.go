@@ -179,7 +179,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
-		s.settleSoon,
+		s.mergeSoon,
 		func() error { return s.evict(s.over(need)) },
 	} {
 		if s.over(need) <= 0 {
@@ -201,27 +201,27 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
-// settleWait bounds how long saving a sandbox waits for images to be settled.
-const settleWait = 20 * time.Second
+// mergeWait bounds how long saving a sandbox waits for images to be settled.
+const mergeWait = 20 * time.Second
 
-// settleLook is how often to check whether another process has settled them.
-const settleLook = 50 * time.Millisecond
+// mergePoll is how often to check whether another process has settled them.
+const mergePoll = 50 * time.Millisecond
 
-// settleSoon settles images: until then, images that were saved one after the other take several
+// mergeSoon settles images: until then, images that were saved one after the other take several
 // times their final size.
-func (s *Images) settleSoon() error {
-	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+func (s *Images) mergeSoon() error {
+	ctx, cancel := context.WithTimeout(context.Background(), mergeWait)
 	defer cancel()
 	// A process that is settling does the same, and may take minutes.
 	for !s.settling.TryLock() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("settle images: others do: %w", ctx.Err())
-		case <-time.After(settleLook):
+		case <-time.After(mergePoll):
 		}
 	}
 	defer s.settling.Unlock()
-	_, err := s.settleAll(ctx)
+	_, err := s.mergeAll(ctx)
 	return err
 }
 

@@ -74,8 +74,8 @@ func Program(name string) Ability {
 // needs.
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
-// Full reports whether "make test-full" runs. Then tests also do what is too long for each change
-// (listed in docs/internals/testing.md).
+// Full reports whether "make test-full" runs. Then tests also run the parts that
+// are too long for each change (listed in docs/internals/testing.md).
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
 // Need skips or fails the test if the host lacks an ability.

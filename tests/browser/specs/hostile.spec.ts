@@ -15,7 +15,7 @@ async function inert(page: Page): Promise<void> {
   expect(await page.locator("a[href*='evil.example']").count()).toBe(0);
 }
 
-test("what a box prints, names or returns is inert on every page", async ({ admin, server }) => {
+test("what a sandbox prints, names or returns is inert on every page", async ({ admin, server }) => {
   const dialogs: string[] = [];
   admin.on("dialog", (d) => {
     dialogs.push(d.message());

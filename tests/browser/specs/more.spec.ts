@@ -2,9 +2,9 @@ import { expect, insist, test } from "../fixtures";
 import { asking, upstream } from "../policy";
 import { slowness } from "../slowness";
 
-test("a page of a box is shown on another origin, from which it cannot act", async ({ admin, server }) => {
+test("a page of a sandbox is shown on another origin, from which it cannot act", async ({ admin, server }) => {
   const made = await server.create({ name: "serves" });
-  const page = `<h1>page of the box</h1><script>
+  const page = `<h1>page of the sandbox</h1><script>
     fetch("${server.base}/console/api/session", {credentials: "include"}).then((r) => r.text()).then((t) => document.title = "read " + t, () => document.title = "refused");
     try { parent.document.body.innerHTML = "taken over" } catch (e) {}
     try { top.location = "http://evil.example/" } catch (e) {}
@@ -13,7 +13,7 @@ test("a page of a box is shown on another origin, from which it cannot act", asy
   await admin.goto(`${server.base}/console/s/${made.id}/ports`);
   await admin.getByRole("button", { name: "Preview" }).first().click();
   const frame = admin.frameLocator("iframe");
-  await expect(frame.getByRole("heading", { name: "page of the box" })).toBeVisible();
+  await expect(frame.getByRole("heading", { name: "page of the sandbox" })).toBeVisible();
   const inner = admin.frames().find((f) => f !== admin.mainFrame());
   expect(new URL(inner?.url() ?? "").origin).not.toBe(server.base);
   await expect.poll(() => inner?.evaluate(() => document.title)).toBe("refused");

@@ -65,7 +65,7 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
   expect(await asked()).not.toContain("POST /refused");
 });
 
-test("a question is shown on the desktop while the page is not visible, with words that the box cannot forge", async ({ page, server }) => {
+test("an approval request is shown on the desktop while the page is not visible, with words that the sandbox cannot forge", async ({ page, server }) => {
   await page.addInitScript(() => {
     const shown: { title: string; body: string }[] = [];
     class Desk {

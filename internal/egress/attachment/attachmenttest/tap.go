@@ -23,7 +23,7 @@ const (
 )
 
 // TapRole is the role that a test binary must play if it calls StartTap.
-var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: beTapBox}
+var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: runTapPeer}
 
 // Form is the form in which a Kernel's traffic reaches the gateway.
 type Form string
@@ -145,8 +145,8 @@ func (k *Kernel) Wait() (string, error) {
 	return k.output.String(), err
 }
 
-// beTapBox creates the device, passes it on and becomes the program.
-func beTapBox() {
+// runTapPeer creates the device, passes it on and becomes the program.
+func runTapPeer() {
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(99)

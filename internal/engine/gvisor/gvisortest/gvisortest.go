@@ -41,16 +41,16 @@ func Processes(t testing.TB, dir string) (pids []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if ours, _ := box(e.Name(), dir); ours {
+		if ours, _ := sandboxProcess(e.Name(), dir); ours {
 			pids = append(pids, e.Name())
 		}
 	}
 	return pids
 }
 
-// box reports whether a process runs for a sandbox of a state directory, or for a sandbox of
+// sandboxProcess reports whether a process runs for a sandbox of a state directory, or for a sandbox of
 // another one.
-func box(pid, dir string) (ours, others bool) {
+func sandboxProcess(pid, dir string) (ours, others bool) {
 	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil {
 		return false, false // it is not a process, or has ended
@@ -106,7 +106,7 @@ func Groups(dir string) (n int) {
 		for _, group := range found {
 			procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 			if err == nil && !slices.ContainsFunc(strings.Fields(string(procs)), func(pid string) bool {
-				_, others := box(pid, dir)
+				_, others := sandboxProcess(pid, dir)
 				return others
 			}) {
 				n++

@@ -29,7 +29,7 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 	l := &look{ctx: k.SupervisorContext(), k: k, creds: root(k), places: p}
 	for _, t := range pids.Tasks() {
 		pid := int32(pids.IDOfThreadGroup(t.ThreadGroup()))
-		w.adoptTask(l, t, who{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)})
+		w.adoptTask(l, t, actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)})
 	}
 }
 
@@ -37,7 +37,7 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 // is open and not written is not reported as changed.
 const mostAdopted = 1 << 20
 
-func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
+func (w *watcher) adoptTask(l *look, t *sentry.Task, by actor) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
 	t.WithMuLocked(func(t *sentry.Task) {
@@ -73,11 +73,11 @@ func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
 	}
 }
 
-func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by who) {
+func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by actor) {
 	if !file.IsWritable() || file.StatusFlags()&linux.O_PATH != 0 || l.places.mounts[file.Mount().Filesystem()] == nil {
 		return
 	}
-	h := held{path: w.path(l.ctx, l.k, file.VirtualDentry()), who: by}
+	h := held{path: w.path(l.ctx, l.k, file.VirtualDentry()), actor: by}
 	if h.path == "" {
 		h.file = inodeOf(l.ctx, file)
 	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= mostAdopted {
@@ -94,9 +94,9 @@ func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by who) {
 
 // mapped remembers a file that is mapped through a descriptor that is closed. Whether it still is
 // mapped cannot be determined, so it is always looked at.
-func (f *files) mapped(path string, by who) {
+func (f *files) mapped(path string, by actor) {
 	if f.always == nil {
-		f.always = map[string]who{}
+		f.always = map[string]actor{}
 	}
 	f.always[path] = by
 }

@@ -127,7 +127,7 @@ func (m *met) again(one meeting, now time.Time) bool {
 }
 
 func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
-	by := w.whoIs(t)
+	by := w.actorOf(t)
 	if w.limits.again(meeting{limit, by.command}, time.Now()) {
 		return
 	}

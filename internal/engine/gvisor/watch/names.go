@@ -31,7 +31,7 @@ func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bo
 	if err := do(e.operation()); err != nil {
 		return err
 	}
-	w.files.note(w.at(t, &e), existed, w.whoIs(t))
+	w.files.note(w.at(t, &e), existed, w.actorOf(t))
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 		vd.DecRef(t)
 	}
 	path := w.at(t, &e)
-	w.files.note(path, false, w.whoIs(t))
+	w.files.note(path, false, w.actorOf(t))
 	if stat, err := t.Kernel().VFS().StatAt(t, root(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_INO}); err == nil {
 		w.files.link(inodeIn(stat), path, w.at(t, &old))
 	}
@@ -195,7 +195,7 @@ func (w *watcher) rename(t *sentry.Task, p pair, flags uint32) error {
 	if err := t.Kernel().VFS().RenameAt(t, t.Credentials(), old.operation(), e.operation(), &vfs.RenameOptions{Flags: flags}); err != nil {
 		return err
 	}
-	by, before, after := w.whoIs(t), w.at(t, &old), w.at(t, &e)
+	by, before, after := w.actorOf(t), w.at(t, &old), w.at(t, &e)
 	w.files.note(before, true, by)
 	w.files.note(after, existed, by)
 	there := w.below(t, &e)
@@ -291,7 +291,7 @@ func (w *watcher) set(t *sentry.Task, dirfd int32, addr hostarch.Addr, options *
 	if err := t.Kernel().VFS().SetStatAt(t, t.Credentials(), &vfs.PathOperation{Root: top, Start: vd}, options); err != nil {
 		return err
 	}
-	w.files.note(w.path(t, t.Kernel(), vd), true, w.whoIs(t))
+	w.files.note(w.path(t, t.Kernel(), vd), true, w.actorOf(t))
 	return nil
 }
 
@@ -307,7 +307,7 @@ func (w *watcher) chmodOpen(t *sentry.Task, fd int32, mode uint) error {
 	defer f.DecRef(t)
 	err := f.SetStat(t, vfs.SetStatOptions{Stat: linux.Statx{Mask: linux.STATX_MODE, Mode: uint16(mode & modeBits)}})
 	if err == nil {
-		w.files.note(w.path(t, t.Kernel(), f.VirtualDentry()), true, w.whoIs(t))
+		w.files.note(w.path(t, t.Kernel(), f.VirtualDentry()), true, w.actorOf(t))
 	}
 	return err
 }

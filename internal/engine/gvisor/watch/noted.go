@@ -15,11 +15,11 @@ const mostNotes = 1_000_000
 // note is a path that is to be looked at.
 type note struct {
 	existed bool // at the last survey
-	who
+	actor
 }
 
-// who changed a file, as far as it is known: the last that noted it.
-type who struct {
+// actor changed a file, as far as it is known: the last that noted it.
+type actor struct {
 	pid, command int32
 	uid          uint32
 }
@@ -29,7 +29,7 @@ type who struct {
 type held struct {
 	path string // where it was last
 	file inode  // for one without a path
-	who
+	actor
 }
 
 // inode identifies a file, whatever names it has.
@@ -51,7 +51,7 @@ type files struct {
 	lost    uint64
 	known   map[string]state   // by the last survey
 	links   map[inode][]string // further names of files
-	always  map[string]who     // may be written without a descriptor
+	always  map[string]actor   // may be written without a descriptor
 	places  *places
 }
 
@@ -123,13 +123,13 @@ func (w *watcher) path(ctx context.Context, k *sentry.Kernel, file vfs.VirtualDe
 	return path
 }
 
-func (w *watcher) whoIs(t *sentry.Task) who {
+func (w *watcher) actorOf(t *sentry.Task) actor {
 	pid := int32(t.Kernel().RootPIDNamespace().IDOfThreadGroup(t.ThreadGroup()))
-	return who{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)}
+	return actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)}
 }
 
 // note remembers a path. The first call since the last survey determines whether the path existed.
-func (f *files) note(path string, existed bool, by who) {
+func (f *files) note(path string, existed bool, by actor) {
 	if path == "" {
 		return
 	}
@@ -138,7 +138,7 @@ func (f *files) note(path string, existed bool, by who) {
 	f.noteLocked(path, existed, by)
 }
 
-func (f *files) noteLocked(path string, existed bool, by who) {
+func (f *files) noteLocked(path string, existed bool, by actor) {
 	n, again := f.pending[path]
 	switch {
 	case again:
@@ -174,10 +174,10 @@ func (f *files) sweepLocked() {
 		}
 		delete(f.open, file)
 		if h.path != "" {
-			f.noteLocked(h.path, true, h.who)
+			f.noteLocked(h.path, true, h.actor)
 		}
 		for _, path := range f.links[h.file] {
-			f.noteLocked(path, true, h.who)
+			f.noteLocked(path, true, h.actor)
 		}
 	}
 	f.swept = len(f.open)

@@ -66,14 +66,14 @@ func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32
 	if places == nil || places.mounts[file.Mount().Filesystem()] == nil {
 		return
 	}
-	by := w.whoIs(t)
+	by := w.actorOf(t)
 	path := w.path(t, t.Kernel(), file.VirtualDentry())
 	if file.IsWritable() || file.IsCreated() || flags&linux.O_TRUNC != 0 {
 		w.files.note(path, !file.IsCreated(), by)
 	}
 	if file.IsWritable() {
 		numbers.Settle(t, t.Kernel(), file.VirtualDentry(), true)
-		h := held{path: path, who: by}
+		h := held{path: path, actor: by}
 		if path == "" {
 			h.file = inodeOf(t, file)
 		}

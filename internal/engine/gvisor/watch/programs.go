@@ -74,7 +74,7 @@ func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.Clone
 	if err := w.join(ctx); err != nil {
 		return err
 	}
-	if err := w.out.Room(); err != nil {
+	if err := w.out.Reserve(); err != nil {
 		return refusal
 	}
 	w.kin.born(info.CreatedThreadGroupId, maker)

@@ -81,13 +81,13 @@ func (w *watcher) survey(k *sentry.Kernel) uint64 {
 		now := l.at(path)
 		for _, other := range w.files.otherNames(now, path) {
 			if _, queued := batch[other]; !queued {
-				batch[other] = note{existed: true, who: batch[path].who}
+				batch[other] = note{existed: true, actor: batch[path].actor}
 				paths = append(paths, other)
 			}
 		}
-		if err := w.tell(l, path, batch[path], now); err != nil {
+		if err := w.report(l, path, batch[path], now); err != nil {
 			for _, left := range paths[i:] {
-				w.files.note(left, batch[left].existed, batch[left].who)
+				w.files.note(left, batch[left].existed, batch[left].actor)
 			}
 			return uint64(len(paths) - i)
 		}
@@ -130,7 +130,7 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 	}
 	for path, by := range f.always {
 		if _, noted := batch[path]; !noted {
-			batch[path] = note{existed: true, who: by}
+			batch[path] = note{existed: true, actor: by}
 		}
 	}
 	f.mu.Unlock()
@@ -146,7 +146,7 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 		all := append([]string{h.path, was}, f.named(h.file)...)
 		for _, at := range all {
 			if _, noted := batch[at]; at != "" && !noted {
-				batch[at] = note{existed: true, who: h.who}
+				batch[at] = note{existed: true, actor: h.actor}
 			}
 		}
 		f.mu.Lock()
@@ -176,8 +176,8 @@ func (f *files) otherNames(now state, path string) []string {
 	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
 }
 
-// tell writes down how a path has changed, if it has.
-func (w *watcher) tell(l *look, path string, n note, now state) error {
+// report writes down how a path has changed, if it has.
+func (w *watcher) report(l *look, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]
 	w.files.mu.Unlock()

@@ -56,7 +56,7 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	defer in.close()
 	at, err := in.files().Stat(ctx, call(in, &filesystempb.StatRequest{Path: dir}))
 	if err != nil {
-		return said(err)
+		return guestError(err)
 	}
 	// The paths of its entries are built from this path and sent back to the sandbox: a shortened
 	// path would name another file.
@@ -66,7 +66,7 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	}
 	list, err := in.lists().ListDir(ctx, call(in, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
 	if err != nil {
-		return said(err)
+		return guestError(err)
 	}
 	out := struct {
 		Path    string  `json:"path"`
@@ -206,7 +206,7 @@ func (x *Inside) removeFile(w http.ResponseWriter, r *http.Request, v visit) err
 	defer in.close()
 	_, err = in.files().Remove(ctx, call(in, &filesystempb.RemoveRequest{Path: name}))
 	if err != nil {
-		return said(err)
+		return guestError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -226,7 +226,7 @@ func (x *Inside) makeDir(w http.ResponseWriter, r *http.Request, v visit) error 
 	defer to.close()
 	_, err := to.files().MakeDir(ctx, call(to, &filesystempb.MakeDirRequest{Path: in.Path}))
 	if err != nil {
-		return said(err)
+		return guestError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -249,7 +249,7 @@ func (x *Inside) moveFile(w http.ResponseWriter, r *http.Request, v visit) error
 	defer box.close()
 	_, err := box.files().Move(ctx, call(box, &filesystempb.MoveRequest{Source: in.From, Destination: in.To}))
 	if err != nil {
-		return said(err)
+		return guestError(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

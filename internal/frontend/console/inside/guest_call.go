@@ -106,8 +106,8 @@ var kinds = map[connect.Code]fault.Kind{
 	connect.CodeUnimplemented: fault.Unsupported, connect.CodeCanceled: fault.Canceled,
 }
 
-// said converts the guest's error. Its text comes from the sandbox and is treated as data.
-func said(err error) error {
+// guestError converts the guest's error. Its text comes from the sandbox and is treated as data.
+func guestError(err error) error {
 	if err == nil {
 		return nil
 	}

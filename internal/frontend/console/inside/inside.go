@@ -165,7 +165,7 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v1.WriteProblem(w, err)
 }
 
-// maxSaid bounds a sandbox's text in an answer.
-const maxSaid = 1 << 10
+// maxMessage bounds a sandbox's text in an answer.
+const maxMessage = 1 << 10
 
-func short(said string) string { return text.Clip(text.Lines(said), maxSaid) }
+func short(said string) string { return text.Clip(text.Lines(said), maxMessage) }

@@ -2,8 +2,8 @@ package live
 
 import "bytes"
 
-// tell writes rows that a stream has not got. There is at most one new version in a second.
-func (f *fleet) tell(s *stream, out *frames) {
+// send writes rows that a stream has not got. There is at most one new version in a second.
+func (f *fleet) send(s *stream, out *frames) {
 	if f.version == 0 || s.fleet == f.version {
 		return
 	}

@@ -109,7 +109,7 @@ func (l *Live) follow(ctx context.Context) {
 		l.mu.Unlock()
 		var err error
 		if !known {
-			if err = l.lookBack(ctx); err == nil {
+			if err = l.readBack(ctx); err == nil {
 				continue
 			}
 		} else if err = l.deps.Record.Read(ctx, audit.Filter{From: from}, true, l.take); err == nil {
@@ -145,8 +145,8 @@ func (l *Live) take(e audit.Entry) error {
 	return nil
 }
 
-// tellEntries writes the next entries, and reports whether there are more.
-func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
+// sendEntries writes the next entries, and reports whether there are more.
+func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	t, known := s.topics, l.lines.known
 	if !t.entries() {
@@ -183,7 +183,7 @@ func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
 		}
 	}
 	for _, n := range found {
-		t.tell(n, out)
+		t.send(n, out)
 	}
 	l.mu.Lock()
 	s.entry, s.resumed = max(last, seq), false
@@ -228,9 +228,9 @@ func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*
 	return found, last, err
 }
 
-// tell writes an entry, if it belongs to these topics. The entry's number is sent with the last
+// send writes an entry, if it belongs to these topics. The entry's number is sent with the last
 // event made of it, so that an interrupted client gets all of them or none.
-func (t topics) tell(n *line, out *frames) {
+func (t topics) send(n *line, out *frames) {
 	id := n.entry.Sandbox
 	record := t.all || id != "" && slices.Contains(t.records, id)
 	network := id != "" && slices.Contains(t.networks, id)

@@ -28,14 +28,14 @@ const (
 
 // fleet has the rows that streams show.
 type fleet struct {
-	facts   map[string]*facts
+	facts   map[string]*summary
 	touched map[string]bool // rows that may have changed
 	stale   bool            // the list may have changed
 
 	version int64 // of the newest row; 0 before the first list
 	rows    map[string]*row
-	gone    []goneRow // by version
-	dropped int64     // versions up to this one are not in gone
+	gone    []endedRow // by version
+	dropped int64      // versions up to this one are not in gone
 	listed  time.Time
 	active  time.Time // when stale was set last
 
@@ -50,13 +50,13 @@ type row struct {
 	ended   time.Time // since when it has ended, or zero
 }
 
-type goneRow struct {
+type endedRow struct {
 	id      string
 	version int64
 }
 
 func newFleet() *fleet {
-	return &fleet{facts: map[string]*facts{}, touched: map[string]bool{}, rows: map[string]*row{}, stale: true}
+	return &fleet{facts: map[string]*summary{}, touched: map[string]bool{}, rows: map[string]*row{}, stale: true}
 }
 
 func (f *fleet) touch(id string) { f.touched[id] = true }
@@ -214,7 +214,7 @@ func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 func (f *fleet) remove(id string) {
 	if f.rows[id].version > 0 {
 		f.version++
-		f.gone = append(f.gone, goneRow{id, f.version})
+		f.gone = append(f.gone, endedRow{id, f.version})
 	}
 	delete(f.rows, id)
 	if over := len(f.gone) - maxGone; over > 0 {

@@ -28,8 +28,8 @@ type Sandboxes interface {
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
-// Questions has the approval requests; approval.Service implements it.
-type Questions interface {
+// Approvals has the approval requests; approval.Service implements it.
+type Approvals interface {
 	List(ctx context.Context, who approval.Caller, q approval.Query) ([]approval.Approval, error)
 	Watch(ctx context.Context, who approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
 }
@@ -47,7 +47,7 @@ type Meter interface {
 // Deps are the dependencies of New. Sandboxes, Approvals, Record and Log are required.
 type Deps struct {
 	Sandboxes Sandboxes
-	Approvals Questions
+	Approvals Approvals
 	Record    Record
 	// Meter measures; nil shows no measurements.
 	Meter   Meter
@@ -85,7 +85,7 @@ type Live struct {
 	closed  bool
 	streams map[string]*stream
 	fleet   *fleet
-	asked   *asked
+	asked   *approvalList
 	lines   *lines
 	meters  *meters
 }
@@ -97,7 +97,7 @@ func New(d Deps) (*Live, error) {
 	}
 	return &Live{
 		deps: d, streams: map[string]*stream{},
-		fleet: newFleet(), asked: newAsked(), lines: newLines(), meters: newMeters(),
+		fleet: newFleet(), asked: newApprovalList(), lines: newLines(), meters: newMeters(),
 	}, nil
 }
 
@@ -183,7 +183,7 @@ func (l *Live) start(ctx context.Context) error {
 	l.asked.ready = false
 	clear(l.meters.last)
 	l.mu.Unlock()
-	if err := l.lookBack(ctx); err != nil {
+	if err := l.readBack(ctx); err != nil {
 		l.deps.Log.Warn("console: the audit log cannot be read", "err", err)
 	}
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))

@@ -132,8 +132,8 @@ func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 	}
 }
 
-// tell writes measurements that a stream has not got.
-func (m *meters) tell(s *stream, out *frames) {
+// send writes measurements that a stream has not got.
+func (m *meters) send(s *stream, out *frames) {
 	if s.meter == m.tick {
 		return
 	}

@@ -57,7 +57,7 @@ const (
 const idleAfter = 10 * time.Minute
 
 // rowOf is the row of a sandbox.
-func rowOf(sb sandbox.Sandbox, f *facts, pending int, now time.Time) Row {
+func rowOf(sb sandbox.Sandbox, f *summary, pending int, now time.Time) Row {
 	r := Row{
 		ID: sb.ID, Name: sb.Name, Template: sb.Template, State: string(sb.State), Reason: sb.Reason, Level: sb.PolicyLevel,
 		Engine: sb.Engine, Boundary: string(sb.Boundary), Owner: sb.Owner, Labels: sb.Metadata,
@@ -76,7 +76,7 @@ func rowOf(sb sandbox.Sandbox, f *facts, pending int, now time.Time) Row {
 	return r
 }
 
-func attention(r Row, sb sandbox.Sandbox, f *facts, now time.Time) (int, string) {
+func attention(r Row, sb sandbox.Sandbox, f *summary, now time.Time) (int, string) {
 	lately := f.deniedSince(now)
 	live := sb.State != sandbox.Stopped
 	switch {

@@ -67,7 +67,7 @@ func (s *stream) turn(t topics, newest int64) {
 
 // stream fails before anything is sent; what goes wrong later ends the stream.
 func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) error {
-	a, err := readAsk(r)
+	a, err := readSubscription(r)
 	if err != nil {
 		return err
 	}
@@ -159,16 +159,16 @@ func (l *Live) place(s *stream) (int64, bool) {
 func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	if s.topics.fleet {
-		l.fleet.tell(s, out)
+		l.fleet.send(s, out)
 	}
 	if len(s.topics.watch) > 0 {
-		l.meters.tell(s, out)
+		l.meters.send(s, out)
 	}
 	if s.topics.approvals {
-		l.asked.tell(s, out)
+		l.asked.send(s, out)
 	}
 	l.mu.Unlock()
-	return l.tellEntries(s, out)
+	return l.sendEntries(s, out)
 }
 
 // gap tells that events were lost, and how to continue.

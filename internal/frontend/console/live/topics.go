@@ -79,15 +79,15 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// ask is the content of a request for a stream.
-type ask struct {
+// subscription is the content of a request for a stream.
+type subscription struct {
 	topics topics
 	after  int64 // entry after which to continue
 	resume bool
 }
 
-func readAsk(r *http.Request) (ask, error) {
-	var a ask
+func readSubscription(r *http.Request) (subscription, error) {
+	var a subscription
 	q := r.URL.Query()
 	for name, values := range q {
 		if name != "topics" && name != "watch" && name != "after" || len(values) != 1 {

@@ -89,7 +89,7 @@ func (d *Registry) OnEnd(ended func(id string)) {
 	d.ended = append(d.ended, ended)
 }
 
-func (d *Registry) tell(id string) {
+func (d *Registry) notify(id string) {
 	d.mu.Lock()
 	list := slices.Clone(d.ended)
 	d.mu.Unlock()
@@ -189,8 +189,8 @@ func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
 	return t, nil
 }
 
-// Who returns the session of a cookie, or Unauthenticated.
-func (d *Registry) Who(ctx context.Context, cookie string) (Session, error) {
+// Verify returns the session of a cookie, or Unauthenticated.
+func (d *Registry) Verify(ctx context.Context, cookie string) (Session, error) {
 	hash, ok := hashOf(cookie)
 	if !ok {
 		return Session{}, signedOut()
@@ -243,7 +243,7 @@ func (d *Registry) end(ctx context.Context, actor string, s Session, reason stri
 	if err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
-	d.tell(s.ID)
+	d.notify(s.ID)
 	if !there {
 		return nil // another call was faster, and wrote the entry
 	}

@@ -94,7 +94,7 @@ func TestSignIn(t *testing.T) {
 	if who := s.Principal(); !who.Local || who.Actor() != "console:"+s.ID {
 		t.Errorf("%+v", who)
 	}
-	if got, err := d.Who(ctx, cookie); err != nil || got.ID != s.ID || got.Scope != session.Operator {
+	if got, err := d.Verify(ctx, cookie); err != nil || got.ID != s.ID || got.Scope != session.Operator {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, _, err := d.SignIn(ctx, token, "127.0.0.1"); fault.KindOf(err) != fault.Unauthenticated || fault.CodeOf(err) != "token_invalid" {
@@ -103,11 +103,11 @@ func TestSignIn(t *testing.T) {
 	flip := []byte(cookie)
 	flip[3] ^= 1
 	for _, wrong := range []string{"", token, cookie[:len(cookie)-1], cookie + "\n", string(flip), strings.Repeat("A", 43), s.ID} {
-		if _, err := d.Who(ctx, wrong); fault.KindOf(err) != fault.Unauthenticated {
+		if _, err := d.Verify(ctx, wrong); fault.KindOf(err) != fault.Unauthenticated {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if _, err := d.Who(ctx, cookie); err != nil {
+	if _, err := d.Verify(ctx, cookie); err != nil {
 		t.Error(err)
 	}
 	for _, secret := range []string{token, cookie} {
@@ -121,7 +121,7 @@ func TestSignIn(t *testing.T) {
 	if _, err := d.End(ctx, s.Principal().Actor(), s.ID, "signed_out"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Who(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
+	if _, err := d.Verify(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
 		t.Errorf("after the end: %v", err)
 	}
 	if _, err := d.End(ctx, "local:0", s.ID, "revoked"); fault.KindOf(err) != fault.NotFound {
@@ -141,7 +141,7 @@ func TestSessionsLast(t *testing.T) {
 	cookie, s := d.in(d.issue(session.Request{Scope: session.Admin}))
 	unused := d.issue(session.Request{Scope: session.Viewer})
 	again := open(t, dir)
-	if got, err := again.Who(ctx, cookie); err != nil || got.ID != s.ID {
+	if got, err := again.Verify(ctx, cookie); err != nil || got.ID != s.ID {
 		t.Errorf("%+v, %v", got, err)
 	}
 	again.book.full = errors.New("full")
@@ -157,7 +157,7 @@ func TestSessionsLast(t *testing.T) {
 	if _, err := again.End(ctx, "local:0", s.ID, "revoked"); err != nil {
 		t.Errorf("an end that is in no record: %v", err)
 	}
-	if _, err := d.Who(ctx, cookie); err == nil {
+	if _, err := d.Verify(ctx, cookie); err == nil {
 		t.Error("the session lives on in another process")
 	}
 }
@@ -176,14 +176,14 @@ func TestTimes(t *testing.T) {
 			t.Errorf("a late token: %v", err)
 		}
 		time.Sleep(time.Hour - 2*time.Second)
-		if _, err := d.Who(ctx, cookie); err != nil {
+		if _, err := d.Verify(ctx, cookie); err != nil {
 			t.Errorf("a second before its end: %v", err)
 		}
 		if err := d.Sweep(ctx); err != nil || len(d.ended) != 0 {
 			t.Errorf("%v, ended %q", err, d.ended)
 		}
 		time.Sleep(time.Second)
-		if _, err := d.Who(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
+		if _, err := d.Verify(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
 			t.Errorf("after its end: %v", err)
 		}
 		if list, err := d.List(ctx); err != nil || len(list) != 0 {

@@ -107,8 +107,8 @@ func (l *lines) see(b []byte) {
 	}
 }
 
-// saying is the part of a line that is recorded. The rest is not copied.
-type saying struct {
+// outputLine is the part of a line that is recorded. The rest is not copied.
+type outputLine struct {
 	Type      string `json:"type"`
 	Text      words  `json:"text"`
 	Name      string `json:"name"`
@@ -129,7 +129,7 @@ func (w *words) UnmarshalJSON(value []byte) error {
 }
 
 func (l *lines) line(line []byte) {
-	var said saying
+	var said outputLine
 	if json.Unmarshal(line, &said) != nil {
 		return // the guest writes none such, and a client passes it over
 	}
@@ -142,7 +142,7 @@ const leftOut = "… the rest was not kept …"
 // beginning parses the beginning of a long line. How the code ended must be known for a long line
 // too: otherwise code that fails with a text of many MiB would be recorded as successful.
 func (l *lines) beginning(line []byte) {
-	var said saying
+	var said outputLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return
@@ -198,7 +198,7 @@ func unfinished(value []byte) (text string) {
 	return ""
 }
 
-func (l *lines) said(said saying) {
+func (l *lines) said(said outputLine) {
 	switch said.Type {
 	case "stdout":
 		l.cmd.printed(stdout, []byte(said.Text))

@@ -126,7 +126,7 @@ func TestLargeRequestsAreNotRead(t *testing.T) {
 // Long names of files are cut as they are read, and masked before that.
 func TestNamesOfFilesAreCut(t *testing.T) {
 	const value = "tk-Zr8qP2mW/Lx4vB9+cd"
-	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(value)}}, sandbox.MaskOptions{Outputs: true})
+	mask, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)
 	}

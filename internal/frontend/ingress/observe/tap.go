@@ -95,7 +95,7 @@ type Call struct {
 	// Token opens the sandbox. A request with another token runs nothing, and its entry says that
 	// it was refused.
 	Token string
-	Mask  *sandbox.Mask
+	Mask  *sandbox.Redactor
 
 	opened bool // the request has the token
 }

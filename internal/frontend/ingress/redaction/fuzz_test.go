@@ -19,13 +19,13 @@ import (
 
 const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
 
-func testMask(t testing.TB, values ...string) *sandbox.Mask {
+func testMask(t testing.TB, values ...string) *sandbox.Redactor {
 	t.Helper()
 	var list []redact.Value
 	for _, v := range values {
 		list = append(list, redact.Value{Name: "KEY", Data: []byte(v)})
 	}
-	m, err := sandbox.NewMask(list, sandbox.MaskOptions{Outputs: true})
+	m, err := sandbox.NewRedactor(list, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)
 	}

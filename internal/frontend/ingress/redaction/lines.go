@@ -17,7 +17,7 @@ const maxLine = 32 << 20
 // of a line, separately.
 type lineReader struct {
 	source *bufio.Reader
-	mask   *sandbox.Mask
+	mask   *sandbox.Redactor
 	text   [2]struct { // standard output and error
 		stream stream
 		seen   textLine // the last one
@@ -32,7 +32,7 @@ type textLine struct {
 	Time string `json:"timestamp,omitempty"`
 }
 
-func newLines(source io.Reader, m *sandbox.Mask) *lineReader {
+func newLines(source io.Reader, m *sandbox.Redactor) *lineReader {
 	r := &lineReader{source: bufio.NewReaderSize(source, eventBuffer), mask: m}
 	for i := range r.text {
 		r.text[i].stream.redactor = m.Text

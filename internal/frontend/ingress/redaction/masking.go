@@ -21,7 +21,7 @@ const CodeUnreadable = "answer_not_maskable"
 
 // Request changes a request so that its answer can be redacted: complete, and in no encoding that
 // hides text. The client's own wishes for ranges and encodings are optional for a server.
-func Request(h http.Header, port int, m *sandbox.Mask) {
+func Request(h http.Header, port int, m *sandbox.Redactor) {
 	if m.Text() != nil && port == guestboot.Port {
 		h.Del("Connect-Accept-Encoding")
 		h.Del("Grpc-Accept-Encoding")
@@ -39,7 +39,7 @@ func Request(h http.Header, port int, m *sandbox.Mask) {
 
 // Answer redacts an answer from a port of a sandbox. After an error the answer must not be passed
 // on. If the body turns out to have another format than expected, reading it fails.
-func Answer(res *http.Response, port int, m *sandbox.Mask) error {
+func Answer(res *http.Response, port int, m *sandbox.Redactor) error {
 	if m.Text() == nil && m.Bytes() == nil {
 		return nil
 	}
@@ -86,7 +86,7 @@ type body struct {
 }
 
 // Header redacts names and values of headers or trailers.
-func Header(h http.Header, m *sandbox.Mask) {
+func Header(h http.Header, m *sandbox.Redactor) {
 	r := m.Bytes()
 	if r == nil {
 		return
@@ -166,7 +166,7 @@ func unreadable(text string) error {
 }
 
 // Transport redacts all answers of one port of a sandbox.
-func Transport(base http.RoundTripper, port int, m *sandbox.Mask) http.RoundTripper {
+func Transport(base http.RoundTripper, port int, m *sandbox.Redactor) http.RoundTripper {
 	if m.Text() == nil && m.Bytes() == nil {
 		return base
 	}
@@ -176,7 +176,7 @@ func Transport(base http.RoundTripper, port int, m *sandbox.Mask) http.RoundTrip
 type transport struct {
 	base http.RoundTripper
 	port int
-	mask *sandbox.Mask
+	mask *sandbox.Redactor
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -97,7 +97,7 @@ func chunks(b *testing.B, asJSON bool, size int) []byte {
 }
 
 func BenchmarkEvents(b *testing.B) {
-	patterns, err := sandbox.NewMask(nil, sandbox.MaskOptions{Outputs: true, Patterns: true})
+	patterns, err := sandbox.NewRedactor(nil, sandbox.RedactorOptions{Outputs: true, Patterns: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func BenchmarkEvents(b *testing.B) {
 
 // BenchmarkShort is a command that prints one line.
 func BenchmarkShort(b *testing.B) {
-	patterns, err := sandbox.NewMask(nil, sandbox.MaskOptions{Outputs: true, Patterns: true})
+	patterns, err := sandbox.NewRedactor(nil, sandbox.RedactorOptions{Outputs: true, Patterns: true})
 	if err != nil {
 		b.Fatal(err)
 	}

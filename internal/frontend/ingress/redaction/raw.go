@@ -92,7 +92,7 @@ func (r *rawReader) fill() {
 
 // switched redacts a sandbox's output on an upgraded connection. Lengths are kept, so that frames
 // stay valid.
-func switched(res *http.Response, m *sandbox.Mask) error {
+func switched(res *http.Response, m *sandbox.Redactor) error {
 	if m.Bytes() == nil {
 		return nil
 	}

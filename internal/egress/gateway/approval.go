@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// maxQuestions is how many questions of one sandbox may be open at once, so that a sandbox
+	// cannot flood people, or us, with questions.
+	maxQuestions = 32
+	// answerTime is subtracted from the wait, for the transfer of the answer.
+	answerTime = time.Second
+	// maxWait limits a question whose asker set no deadline.
+	maxWait = 30 * time.Second
+)
+
+// statePending is the state of an approval request without a decision.
+const statePending = "pending"
+
+// approver sends approval requests to the current controller of a sandbox. It implements
+// egress.Approver.
+type approver struct{ sandbox *attachedSandbox }
+
+// Ask waits for a controller if there is none, because a killed server restarts. Without a decision
+// the request is pending, which is not a grant.
+func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+	// A sandbox cannot ask in another one's name.
+	q.Sandbox = a.sandbox.id
+	if a.sandbox.asking.Add(1) > maxQuestions {
+		a.sandbox.asking.Add(-1)
+		return egress.ApprovalOutcome{State: statePending, Reason: "too many questions of this sandbox wait for a decision"}, nil
+	}
+	defer a.sandbox.asking.Add(-1)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	for {
+		owner, changed := a.sandbox.owner()
+		if owner != nil {
+			answer, err := put(ctx, owner, q, deadline)
+			if !errors.Is(err, errGone) {
+				return answer, err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return egress.ApprovalOutcome{State: statePending, Reason: "no server is connected that could ask a person; start the server, or run with --ask, and try again"}, nil
+		case <-a.sandbox.gone:
+			return egress.ApprovalOutcome{}, fault.New(fault.Canceled, "sandbox_gone", "the sandbox has ended")
+		}
+	}
+}
+
+// put sends a question to one controller.
+func put(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline time.Time) (egress.ApprovalOutcome, error) {
+	wait := time.Until(deadline) - answerTime
+	if wait < answerTime {
+		wait = time.Until(deadline) / 2
+	}
+	var answer egress.ApprovalOutcome
+	err := owner.call(ctx, callAsk, askBody{Question: q, Wait: wait}, &answer)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return egress.ApprovalOutcome{State: statePending, Reason: "the question was not answered in time"}, nil
+	}
+	if err != nil {
+		return egress.ApprovalOutcome{}, err
+	}
+	if answer.Granted && (answer.State != "approved" || answer.Approval == "") {
+		// No approver can have meant this, and in doubt it is not a grant.
+		return egress.ApprovalOutcome{}, fault.New(fault.Internal, "causeway_answer", "a grant without an approval")
+	}
+	return answer, nil
+}
+
+// adopt makes a controller the one that gets the sandbox's questions.
+func (b *attachedSandbox) adopt(p *peer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.controller = p
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// owner returns the connected controller, or nil, and a channel that is closed when that changes.
+func (b *attachedSandbox) owner() (*peer, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.controller != nil {
+		select {
+		case <-b.controller.done:
+			b.controller = nil
+		default:
+		}
+	}
+	return b.controller, b.changed
+}

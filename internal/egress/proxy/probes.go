@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// probes are the probes that the sandbox's first process is about to make, and how many. Each is
+// marked that often and no more: a program of a sandbox that continues from a saved state may make
+// one first, but cannot hide more requests than it takes marks.
+type probes struct {
+	mu   sync.Mutex
+	left map[probe]int
+}
+
+type probe struct {
+	kind egress.Kind
+	host string
+	port int
+}
+
+// expect starts to wait for the probes of a policy.
+func (l *probes) expect(p *policy.Policy) {
+	want := p.Probes()
+	left := map[probe]int{}
+	for _, name := range append(want.Known, want.Unknown...) {
+		left[probe{egress.KindDNS, name, 0}]++
+	}
+	for kind, list := range map[egress.Kind][][]string{
+		egress.KindTCP: {want.Refused, want.Reached, want.Closed}, egress.KindPacket: {want.Dropped},
+	} {
+		for _, addresses := range list {
+			for _, at := range addresses {
+				host, text, err := net.SplitHostPort(at)
+				port, bad := strconv.Atoi(text)
+				if err == nil && bad == nil {
+					left[probe{kind, host, port}]++
+				}
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = left
+}
+
+// take reports whether an entry is about such a probe, and counts it.
+func (l *probes) take(r egress.Record) bool {
+	host := r.Host
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := probe{r.Kind, host, r.Port}
+	n, waited := l.left[key]
+	switch {
+	case !waited:
+		return false
+	case n > 1:
+		l.left[key] = n - 1
+	default:
+		delete(l.left, key)
+	}
+	return true
+}
+
+// ExpectProbes announces that the sandbox is not ready yet: its first process will probe the
+// present policy.
+func (b *Handler) ExpectProbes() { b.probes.expect(b.current.Load().policy) }

@@ -1,0 +1,85 @@
+package changeset
+
+import (
+	"io"
+	"slices"
+)
+
+// Redactor redacts secrets and keeps the length of the text.
+type Redactor interface {
+	Bytes(b []byte) []byte
+	Reader(r io.Reader) io.Reader
+}
+
+// RedactorOf returns the redactor of the moment. A nil function, or one that returns nil, redacts
+// nothing.
+type RedactorOf func() Redactor
+
+func (h RedactorOf) now() Redactor {
+	if h == nil {
+		return nil
+	}
+	return h()
+}
+
+// bytes returns a text with secrets redacted.
+func (h RedactorOf) bytes(text []byte) []byte {
+	if m := h.now(); m != nil {
+		return m.Bytes(text)
+	}
+	return text
+}
+
+// name returns a name with secrets redacted. A name is complete, so one that ends with the
+// beginning of a secret is not a truncated secret.
+func (h RedactorOf) name(name string) string {
+	m := h.now()
+	if m == nil || name == "" {
+		return name
+	}
+	return string(m.Bytes([]byte(name + "\x00"))[:len(name)])
+}
+
+// Shown returns a change as it may be shown. A file that is redacted when it comes out has no
+// checksum here: the inner one could be used to check a guess of the secret, and the outer one is
+// not known yet.
+func (c Change) Shown(h RedactorOf) Change {
+	c.Path, c.Because = h.name(c.Path), h.name(c.Because)
+	for _, e := range []**Entry{&c.Old, &c.New, &c.Outside} {
+		if *e == nil {
+			continue
+		}
+		shown := **e
+		shown.Path, shown.Target = h.name(shown.Path), h.name(shown.Target)
+		if c.Has(Masked) {
+			shown.Sum = ""
+		}
+		*e = &shown
+	}
+	return c
+}
+
+// CountMasked counts the files in which something was, or would be, redacted.
+func CountMasked(list []Change) int {
+	n := 0
+	for i := range list {
+		if list[i].Has(Masked) {
+			n++
+		}
+	}
+	return n
+}
+
+// withSum returns a change as it was fetched, with the checksum of the content that comes out.
+func (c Change) withSum(sum string) Change {
+	if sum == c.New.Sum {
+		return c
+	}
+	e := *c.New
+	e.Sum = sum
+	c.New = &e
+	if !c.Has(Masked) {
+		c.Flags = append(slices.Clone(c.Flags), Masked)
+	}
+	return c
+}

@@ -1,0 +1,145 @@
+package live
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/approval"
+)
+
+const (
+	// maxEvents bounds the buffered events of approval requests. A stream that is further behind
+	// gets the list again.
+	maxEvents = 256
+	// maxPending bounds the approval requests that are shown at once.
+	maxPending = 1000
+)
+
+// approvalList has the pending approval requests, and the latest decisions.
+type approvalList struct {
+	ready   bool
+	pending map[string]api.Approval
+	of      map[string]int // pending requests, by sandbox
+	events  []api.ApprovalEvent
+	next    int64 // number of the next event, from 0
+}
+
+func newApprovalList() *approvalList {
+	return &approvalList{pending: map[string]api.Approval{}, of: map[string]int{}}
+}
+
+// watchApprovals follows approval requests and decisions.
+func (l *Live) watchApprovals(ctx context.Context) {
+	who := approval.Caller{Local: true}
+	for ctx.Err() == nil {
+		open, err := l.deps.Approvals.List(ctx, who, approval.Query{States: []approval.State{approval.Pending}, Limit: maxPending})
+		if err == nil {
+			l.mu.Lock()
+			l.asked.begin(open, l.fleet)
+			l.wake()
+			l.mu.Unlock()
+			err = l.deps.Approvals.Watch(ctx, who, approval.Query{Limit: maxPending}, approval.FromNow, l.heard)
+		}
+		if err == nil {
+			return // the service has ended
+		}
+		if ctx.Err() == nil {
+			l.deps.Log.Warn("console: approvals cannot be followed", "err", err)
+			pause(ctx, retry)
+		}
+	}
+}
+
+func (l *Live) heard(e approval.Event) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked.take(approval.ShowEvent(e), l.fleet) {
+		for _, s := range l.streams {
+			if s.topics.approvals {
+				s.nudge()
+			}
+		}
+	}
+	return nil
+}
+
+// begin replaces the list of pending requests.
+func (a *approvalList) begin(open []approval.Approval, f *fleet) {
+	for id := range a.of {
+		f.touch(id)
+	}
+	clear(a.pending)
+	clear(a.of)
+	for _, one := range open {
+		a.put(approval.Show(one), f)
+	}
+	// A page with an earlier list gets this one.
+	a.ready, a.events, a.next = true, nil, a.next+maxEvents+1
+}
+
+func (a *approvalList) put(one api.Approval, f *fleet) {
+	if _, there := a.pending[one.ID]; !there {
+		a.of[one.Sandbox]++
+	}
+	a.pending[one.ID] = one
+	f.touch(one.Sandbox)
+}
+
+func (a *approvalList) drop(id string, f *fleet) {
+	one, there := a.pending[id]
+	if !there {
+		return
+	}
+	delete(a.pending, id)
+	if a.of[one.Sandbox]--; a.of[one.Sandbox] <= 0 {
+		delete(a.of, one.Sandbox)
+	}
+	f.touch(one.Sandbox)
+}
+
+// take processes an event, and reports whether it is new.
+func (a *approvalList) take(e api.ApprovalEvent, f *fleet) bool {
+	old, there := a.pending[e.Approval.ID]
+	if e.Approval.State != string(approval.Pending) {
+		a.drop(e.Approval.ID, f)
+	} else {
+		if there && len(old.Votes) == len(e.Approval.Votes) {
+			return false // it was in the list
+		}
+		a.put(e.Approval, f)
+	}
+	a.events = append(a.events, e)
+	a.next++
+	if over := len(a.events) - maxEvents; over > 0 {
+		a.events = slices.Delete(a.events, 0, over)
+	}
+	return true
+}
+
+// send writes events that a stream has not got: the list first.
+func (a *approvalList) send(s *stream, out *frames) {
+	if !a.ready || s.event == a.next {
+		return
+	}
+	first := a.next - int64(len(a.events))
+	if s.event < first {
+		if s.event >= 0 {
+			out.event("gap", gap{"approvals", "some events were skipped; this is the list of pending requests"})
+		}
+		list := struct {
+			Approvals []api.Approval `json:"approvals"`
+		}{make([]api.Approval, 0, len(a.pending))}
+		for _, one := range a.pending {
+			list.Approvals = append(list.Approvals, one)
+		}
+		slices.SortFunc(list.Approvals, func(x, y api.Approval) int { return y.CreatedAt.Compare(x.CreatedAt) })
+		out.event("approvals", list)
+		s.event = a.next
+		return
+	}
+	for _, e := range a.events[s.event-first:] {
+		out.event("approval", e)
+	}
+	s.event = a.next
+}

@@ -1,0 +1,203 @@
+package guestmain
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/interpreter"
+	"github.com/crannog/crannog/internal/guest/probe"
+)
+
+// guestSandbox is the sandbox as the first process has set it up. It boots it, and sets it up again
+// when it becomes another sandbox.
+type guestSandbox struct {
+	around   surroundings
+	users    identity.Users
+	log      *slog.Logger
+	standard standard
+	streams  streams
+	failed   chan error // the first value ends the program
+
+	mu          sync.Mutex // held while the sandbox is set up
+	hostname    string
+	links       map[string]string // the links of the configuration, with their targets
+	guest       *guest.Guest
+	interpreter *interpreter.Server
+}
+
+// prepare sets up the system around the guest as programs expect it, and checks whether it is what
+// was requested.
+func (b *guestSandbox) prepare(cfg guest.Config) error {
+	unix.Umask(0o022)
+	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
+}
+
+// checkHostFiles rejects a configuration that would change files of the host.
+func checkHostFiles(cfg guest.Config) error {
+	if cfg.HostFiles && (cfg.Offline || cfg.Archive || len(cfg.Files)+len(cfg.Absent)+len(cfg.Tools.Links)+len(cfg.Tools.Files) > 0) {
+		return errors.New("the sandbox has no files of its own, and its configuration changes some")
+	}
+	return nil
+}
+
+// arrange writes all files that depend on the configuration, and makes the configuration's checks.
+func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool) error {
+	if err := checkHostFiles(cfg); err != nil {
+		return err
+	}
+	if cfg.HostFiles {
+		return b.check(ctx, cfg)
+	}
+	var named sync.WaitGroup
+	// No check depends on these files.
+	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
+	defer named.Wait()
+	if err := furnish(cfg, b.users); err != nil {
+		return err
+	}
+	if err := place(b.around.root, cfg.Files, first); err != nil {
+		return err
+	}
+	b.links = relink(b.around.root, b.links, cfg.Files)
+	user, err := b.users.Lookup(cfg.DefaultUser)
+	if err != nil {
+		return fmt.Errorf("default user: %w", err)
+	}
+	if first {
+		// Only now: later, links that programs made could have system directories given to the
+		// user.
+		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
+			return err
+		}
+	}
+	return b.check(ctx, cfg)
+}
+
+// check makes the configuration's checks.
+func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
+	user, err := b.users.Lookup(cfg.DefaultUser)
+	if err != nil {
+		return fmt.Errorf("default user: %w", err)
+	}
+	actor := identity.Actor{Switch: os.Geteuid() == 0}
+	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
+}
+
+// serveEvents waits for events of the sandbox, for as long as it lives.
+func (b *guestSandbox) serveEvents(happened *events) {
+	var ahead bool
+	for happened.file != nil {
+		event, err := happened.next()
+		if err == nil {
+			ahead, err = b.answer(event, ahead)
+		}
+		if err != nil {
+			// The engine waits for an answer, and a sandbox that is only partly set up must not
+			// continue.
+			b.failed <- err
+			return
+		}
+	}
+}
+
+// answer handles an event. A state may be saved again before this process has seen the first save:
+// an instance that is restored from it gets only the first event. So the configuration decides, and
+// the event of a configuration that was found earlier is skipped.
+func (b *guestSandbox) answer(event string, ahead bool) (found bool, err error) {
+	in := bufio.NewReader(descriptor(b.standard.in))
+	if _, err := in.Peek(1); err != nil {
+		if errors.Is(err, io.EOF) && (event != restored || ahead) {
+			return false, nil
+		}
+		return false, fmt.Errorf("read configuration: %w", err)
+	}
+	return event != restored, b.restored(in)
+}
+
+// restored sets up a sandbox that was just restored from a saved state according to its new
+// configuration, and reports that.
+func (b *guestSandbox) restored(in io.Reader) error {
+	b.guest.Hold()
+	// Their other ends belong to another time, if not to another sandbox.
+	b.interpreter.Sever()
+	b.streams.cut()
+	cfg, _, err := guest.Decode(in)
+	if err != nil {
+		return err
+	}
+	if cfg.Archive {
+		return errors.New("an archive is for a sandbox in which nothing runs yet")
+	}
+	if cfg.Renew == "" {
+		return errors.New("the configuration does not state what happened to the sandbox")
+	}
+	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
+		return err
+	}
+	b.preload(cfg.Preload)
+	if _, err := fmt.Fprintln(descriptor(b.standard.out), guestboot.Ready); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+	return nil
+}
+
+// claim gives a warm sandbox to its first user.
+func (b *guestSandbox) claim(ctx context.Context, cfg guest.Config) error {
+	return b.become(ctx, cfg, b.rename)
+}
+
+// rename sets the host name of a sandbox that has not been another one, also on another engine's
+// kernel. By the same call, our own kernel puts the ownership and the masks of the host's files
+// into force, so after its error nothing may run. On another kernel an error only leaves the wrong
+// name.
+func (b *guestSandbox) rename(hostname string, fresh bool) error {
+	err := b.around.become(hostname, fresh)
+	if !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	if hostname != "" {
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			b.log.Warn("hostname is not set", "err", err)
+		}
+	}
+	return nil
+}
+
+// become sets up a running sandbox according to cfg. The new tokens are not accepted before the
+// checks hold.
+func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cfg.Hostname == "" {
+		cfg.Hostname = b.hostname
+	}
+	// Even if the name stays: a restored kernel has the name that it was made with, and a
+	// pre-started one was made without a name.
+	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
+		return err
+	}
+	b.hostname = cfg.Hostname
+	if err := b.arrange(ctx, cfg, false); err != nil {
+		return err
+	}
+	if err := b.guest.Renew(cfg); err != nil {
+		return err
+	}
+	b.interpreter.Renew(interpreter.Renewal{
+		Home: b.guest.Environ()["HOME"],
+		// A resumed sandbox keeps its random streams.
+		Fresh: cfg.Renew != guest.Resumed,
+	})
+	return nil
+}

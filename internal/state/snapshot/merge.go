@@ -1,0 +1,181 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// errUnknown is returned for an image whose Sum is not known to this process.
+var errUnknown = errors.New("the image's sum is unknown")
+
+// Settle completes all committed images. It hashes and syncs big files, moves pages into packs,
+// removes unneeded packs, and keeps copies within their share. It uses at most half of a processor,
+// and may be interrupted at any moment. If an image cannot be settled, the others are. It returns
+// how much disk space became free.
+func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	return s.mergeAll(ctx)
+}
+
+// mergeAll is Settle with s.settling already held.
+func (s *Images) mergeAll(ctx context.Context) (freed int64, err error) {
+	before, err := s.measure()
+	if err == nil {
+		err = s.merge(ctx)
+	}
+	after, failed := s.measure()
+	return max(before-after, 0), errors.Join(err, failed)
+}
+
+func (s *Images) merge(ctx context.Context) error {
+	errs := []error{s.ready(), s.sweep()}
+	ids, err := s.list()
+	if err != nil {
+		return fmt.Errorf("settle images: %w", err)
+	}
+	done := map[string]bool{}
+	for _, id := range ids {
+		if err := s.mergeLine(ctx, id, done); err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+	// A process that died may have left packs that no image needs.
+	if !s.collected {
+		err := s.collect(ctx, false)
+		s.collected = err == nil
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, s.trim())...)
+}
+
+// mergeLine settles an image after its ancestors, from whose packs it takes
+// pages.
+func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool) error {
+	var line []manifest
+	for id != "" && !done[id] {
+		done[id] = true
+		m, err := s.peek(id)
+		if err != nil {
+			s.warn(id, err)
+			break
+		}
+		if m.ID == "" {
+			break // it has no image any more
+		}
+		line = append(line, m)
+		id = m.Parent
+	}
+	var errs []error
+	for _, m := range slices.Backward(line) {
+		if err := s.excuse(m.ID, s.mergeOne(ctx, m)); err != nil {
+			s.collected = false
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// peek reads a manifest without authenticating it. It returns an empty manifest for
+// an image that is gone.
+func (s *Images) peek(id string) (manifest, error) {
+	data, err := s.readManifest(id)
+	if errors.Is(err, os.ErrNotExist) {
+		return manifest{}, nil
+	}
+	if err != nil {
+		return manifest{}, err
+	}
+	m, err := s.decode(data)
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("manifest of %s", m.ID)
+	}
+	return m, err
+}
+
+// excuse returns the error of settling an image, or nil if it does not affect the others: another
+// process has the image, or it is damaged.
+func (s *Images) excuse(id string, err error) error {
+	switch {
+	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
+	case fault.CodeOf(err) == "snapshot_damaged":
+		s.warn(id, err)
+	case err != nil:
+		return fmt.Errorf("settle image %s: %w", id, err)
+	}
+	return nil
+}
+
+// warn logs damage, once.
+func (s *Images) warn(id string, err error) {
+	s.mu.Lock()
+	said := s.warned[id]
+	s.warned[id] = true
+	s.mu.Unlock()
+	if !said {
+		s.log.Warn("snapshot is damaged", "snapshot", id, "err", err)
+	}
+}
+
+func (s *Images) mergeOne(ctx context.Context, m manifest) error {
+	packable := m.Bulk.Kind == Pages && m.Bulk.Bytes > 0 && m.Bulk.Bytes%pageBytes == 0
+	if m.settled() && (!packable || s.has(imagePath(m.ID, indexFile))) {
+		return nil
+	}
+	return s.underLock(ctx, m.ID, func(work context.Context) error {
+		err := s.finish(work, m.ID, treeSlowly)
+		if err == nil && packable && !s.has(imagePath(m.ID, indexFile)) {
+			err = s.pack(work, m)
+		}
+		return err
+	})
+}
+
+// underLock works on an image until it is removed.
+func (s *Images) underLock(ctx context.Context, id string, do func(context.Context) error) error {
+	d, err := s.hold(ctx, id, unix.LOCK_SH, false)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	work, done := s.interruptible(ctx, id)
+	defer done()
+	err = do(work)
+	if work.Err() != nil && ctx.Err() == nil {
+		return errBusy // the image is being removed
+	}
+	return diskFault(err)
+}
+
+// interruptible returns a context that interrupt cancels.
+func (s *Images) interruptible(ctx context.Context, id string) (work context.Context, done func()) {
+	work, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current, s.stop = id, cancel
+	return work, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.current, s.stop = "", nil
+		cancel()
+	}
+}
+
+// interrupt cancels the settling of one image.
+func (s *Images) interrupt(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == id && s.stop != nil {
+		s.stop()
+	}
+}

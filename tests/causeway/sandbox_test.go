@@ -1,0 +1,314 @@
+package causeway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// arena is the product on a state directory with a world of its own.
+type arena struct {
+	*world
+	state  string
+	client *crannog.Client
+	// kernels is set if sandboxes are made without an engine.
+	kernels *kernels
+}
+
+// arenas are those that most tests use, one after the other: what passes between
+// tests would be a leak too. Tests that run at the same time have one each, so that a
+// test may count what its world is asked.
+var arenas struct {
+	mu   sync.Mutex
+	all  []*arena
+	idle []*arena
+}
+
+// theArena returns an arena that is the test's until it ends.
+func theArena(t testing.TB) *arena {
+	t.Helper()
+	arenas.mu.Lock()
+	defer arenas.mu.Unlock()
+	if len(arenas.idle) == 0 {
+		a, err := sharedArena()
+		if err != nil {
+			t.Fatal(err)
+		}
+		arenas.all, arenas.idle = append(arenas.all, a), append(arenas.idle, a)
+	}
+	last := len(arenas.idle) - 1
+	a := arenas.idle[last]
+	arenas.idle = arenas.idle[:last]
+	t.Cleanup(func() { // the last to run, since it is the first of the test
+		arenas.mu.Lock()
+		defer arenas.mu.Unlock()
+		arenas.idle = append(arenas.idle, a)
+	})
+	return a
+}
+
+// sharedArena makes an arena that ends with the test program.
+func sharedArena() (*arena, error) {
+	w, err := newWorld()
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{world: w}
+	if a.state, err = os.MkdirTemp("", "cw"); err != nil {
+		return nil, err
+	}
+	if err := w.write(a.state); err != nil {
+		return nil, err
+	}
+	a.client, err = crannog.Local(noContext(), crannog.State(a.state), crannog.Logger(logTo(a.state)))
+	return a, err
+}
+
+// ownArena returns an arena for a test that ends its gateway, or observes it from its start.
+func ownArena(t testing.TB) *arena {
+	t.Helper()
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{world: w, state: hosttest.ShortDir(t)}
+	a.client = local(t, a.state, w)
+	t.Cleanup(func() {
+		if err := errors.Join(a.client.Close(), awaitCauseway(a.state)); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// closeShared ends the shared arenas, and finds out that they end.
+func closeShared() (err error) {
+	for _, a := range arenas.all {
+		err = errors.Join(err, a.client.Close())
+	}
+	for _, a := range arenas.all {
+		err = errors.Join(err, awaitCauseway(a.state), os.RemoveAll(a.state))
+	}
+	return err
+}
+
+// testSandbox is a sandbox with a hostile program inside. It has either the first or the last
+// field.
+type testSandbox struct {
+	*crannog.Sandbox
+	t      testing.TB
+	arena  *arena
+	kernel *kernelPeer
+}
+
+// end removes the sandbox, once.
+func (b *testSandbox) end() {
+	if b.Sandbox == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(noContext(), hosttest.Patience(hosttest.Hang))
+	defer cancel()
+	if err := b.Kill(ctx); err != nil {
+		b.t.Error(err)
+	}
+	b.Sandbox = nil
+}
+
+// permitting adds to the text of a policy a level that accepts jails, if sandboxes are jails.
+func permitting(document string) string {
+	if os.Getenv(engineVariable) != "jail" || contains(document, "level:") {
+		return document
+	}
+	return "level: light\n" + document
+}
+
+var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
+
+// newSandbox creates a sandbox under a policy document. It ends with the test.
+func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.CreateOption) *testSandbox {
+	t.Helper()
+	if contains(document, "secrets:") && !contains(document, "level:") {
+		// The default level asks about the first use of each secret, which is for TestS8 and the
+		// tests of approvals.
+		document = "level: light\n" + document
+	}
+	if a.kernels != nil {
+		if len(options) > 0 {
+			t.Fatal("a box without an engine has no options")
+		}
+		return a.kernelPeer(t, document)
+	}
+	if document = permitting(document); document != "" {
+		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
+	}
+	return a.testSandboxWith(t, options...)
+}
+
+func (a *arena) testSandboxWith(t testing.TB, options ...crannog.CreateOption) *testSandbox {
+	t.Helper()
+	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
+	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, a.said())
+	}
+	b := &testSandbox{Sandbox: sb, t: t, arena: a}
+	t.Cleanup(b.end)
+	files := sb.FS().WithContext(t.Context())
+	for name, text := range map[string]string{"tmp/tools.py": fmt.Sprintf("SLOWNESS = %f\n", hosttest.Slowness()) + tools, "tmp/world.pem": string(a.Roots)} {
+		if err := files.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// said returns the log of the product and its gateway.
+func (a *arena) said() string {
+	var all strings.Builder
+	for _, name := range []string{"test.log", "causeway/log"} {
+		data, _ := os.ReadFile(filepath.Join(a.state, name))
+		all.Write(data)
+	}
+	return all.String()
+}
+
+func logTo(state string) *slog.Logger {
+	f, err := os.OpenFile(filepath.Join(state, "test.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// sh runs a shell line and returns its output and exit code.
+func (b *testSandbox) sh(line string) (string, int) {
+	b.t.Helper()
+	return b.exec("", "", "sh", "-c", line)
+}
+
+// exec runs a program within the sandbox's time limit.
+func (b *testSandbox) exec(user, stdin string, cmd ...string) (string, int) {
+	b.t.Helper()
+	if b.kernel != nil {
+		return b.kernel.exec(b.t, b.arena.kernels.form, stdin, cmd...)
+	}
+	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin})
+	if err != nil {
+		b.t.Fatalf("%.200q: %v", cmd, err)
+	}
+	return strings.TrimSpace(res.Stdout + res.Stderr), res.ExitCode
+}
+
+// must runs a shell line that must succeed.
+func (b *testSandbox) must(line string) string {
+	b.t.Helper()
+	out, code := b.sh(line)
+	if code != 0 {
+		b.t.Fatalf("%s: exit %d: %s", line, code, out)
+	}
+	return out
+}
+
+// python runs a program with the tools module and returns its lines of output.
+func (b *testSandbox) python(text string) []string {
+	b.t.Helper()
+	return b.pythonAs("", text)
+}
+
+func (b *testSandbox) pythonAs(user, text string) []string {
+	b.t.Helper()
+	out, code := b.exec(user, "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
+	if code != 0 {
+		b.t.Fatalf("exit %d: %s", code, out)
+	}
+	return strings.Split(out, "\n")
+}
+
+// line runs a program that prints one line.
+func (b *testSandbox) line(text string) string {
+	b.t.Helper()
+	return strings.Join(b.python(text), "\n")
+}
+
+// wants compares lines of output with patterns: one that ends in * is a prefix, others are the
+// whole line.
+func (b *testSandbox) wants(got []string, want ...string) {
+	b.t.Helper()
+	if len(got) != len(want) {
+		b.t.Errorf("%d lines, want %d: %q", len(got), len(want), got)
+		return
+	}
+	for i, w := range want {
+		if prefix, ok := strings.CutSuffix(w, "*"); ok && strings.HasPrefix(got[i], prefix) || got[i] == w {
+			continue
+		}
+		b.t.Errorf("line %d: got %q, want %q", i+1, got[i], w)
+	}
+}
+
+// records returns the sandbox's flow entries, of two with one number the last.
+func (b *testSandbox) records(kinds ...string) []api.FlowRecord {
+	b.t.Helper()
+	var list []api.FlowRecord
+	each := func(r api.FlowRecord) error {
+		if len(kinds) > 0 && !slices.Contains(kinds, r.Kind) {
+			return nil
+		}
+		if i := slices.IndexFunc(list, func(o api.FlowRecord) bool { return o.Seq == r.Seq }); i >= 0 {
+			list[i] = r
+			return nil
+		}
+		list = append(list, r)
+		return nil
+	}
+	if b.kernel != nil {
+		for _, r := range b.kernel.flows(b.t) {
+			_ = each(r)
+		}
+		return list
+	}
+	if err := b.Flows(b.t.Context(), crannog.FlowOptions{}, each); err != nil {
+		b.t.Fatal(err)
+	}
+	return list
+}
+
+// recorded waits for a flow entry, which may be written after the answer.
+func (b *testSandbox) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord {
+	b.t.Helper()
+	var found api.FlowRecord
+	hosttest.Eventually(b.t, "a record: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
+		list := b.records()
+		i := slices.IndexFunc(list, is)
+		if i >= 0 {
+			found = list[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// contains reports whether a text contains all of some others.
+func contains(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// noContext is for the cleanup of a test, whose own context is over then.
+func noContext() context.Context { return context.Background() }
