@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 const mirror = "deb.debian.org"
 
 // unprivileged is a user who owns nothing on this machine.
-const unprivileged = 61234
+const unprivileged = hosttest.Unprivileged
 
 // debian creates the archive of a Debian image with the usual programs.
 func debian(t *testing.T) string {

@@ -39,14 +39,6 @@ func (e *Engine) name() string {
 	return "jail"
 }
 
-// images are the kinds of images that the engine accepts.
-func (e *Engine) images() []engine.ImageKind {
-	if e.variant != nil {
-		return e.variant.Images
-	}
-	return imageKinds
-}
-
 // arguments returns what the guest is told by the variant.
 func (e *Engine) arguments(spec engine.Spec) ([]string, error) {
 	if e.variant == nil {
