@@ -10,9 +10,10 @@ LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.ve
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-build: console ## bin/crannog, with the console, the small guest and the program for gVisor inside
+build: console ## bin/crannog, with the console, the small guest and the programs for gVisor and WebAssembly inside
 	go build -ldflags '-s -w' -o internal/host/embedded/guestbin/bin/crannog-guest ./cmd/crannog-guest
 	go build -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
+	go build -ldflags '-s -w' -o internal/host/embedded/wasmbin/bin/crannog-wasm ./cmd/crannog-wasm
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
 # Only if something changed: a rebuilt page of the console has other file names, so the program

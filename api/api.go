@@ -31,7 +31,7 @@ type Effective struct {
 // CreateSandbox is the body of POST /v1/sandboxes.
 type CreateSandbox struct {
 	Name            string            `json:"name,omitempty" maxLength:"63" doc:"Unique among running sandboxes."`
-	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from: a template, or a snapshot by ID or name; the host's tools if absent."`
+	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from: a template, or a snapshot by ID or name; the host's tools if absent, or an empty root for an engine that runs WebAssembly modules."`
 	Image           string            `json:"image,omitempty" maxLength:"512" doc:"An OCI image to start from, such as python:3.12-slim, in place of a template. A caller on the server's machine has it pulled if it is not there."`
 	TimeoutSeconds  float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Time until it ends by itself; the server's default if absent."`
 	Forever         bool              `json:"forever,omitempty" doc:"It never ends by itself. Local callers only."`

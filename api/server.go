@@ -17,7 +17,7 @@ type EngineList struct {
 type Engine struct {
 	Name         string   `json:"name"`
 	Version      string   `json:"version"`
-	Boundary     string   `json:"boundary" enum:"none,shared-kernel,userspace-kernel,own-kernel" doc:"What is between a program and the host's kernel; a policy's isolation.at_least names the weakest that it accepts."`
+	Boundary     string   `json:"boundary" enum:"none,shared-kernel,wasm-runtime,userspace-kernel,own-kernel" doc:"What is between a program and the host's kernel; a policy's isolation.at_least names the weakest that it accepts."`
 	Default      bool     `json:"default" doc:"It is the default engine."`
 	Available    bool     `json:"available" doc:"Sandboxes can run on it on this host."`
 	Reason       string   `json:"reason,omitempty" doc:"Why it is not available."`

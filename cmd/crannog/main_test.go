@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "nosecret": noSecret, "longer": longer,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})

@@ -15,11 +15,12 @@ func (a *app) enginesCommand() *cobra.Command {
 		Use: "engines", Short: "List the engines that isolate sandboxes", Args: cobra.NoArgs,
 		Long: "List the engines that sandboxes can run on, with the boundary that each one puts\n" +
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
-			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
-			"weakest boundary that it accepts. For an engine that cannot run on this machine the\n" +
-			"list shows the reason and the fix. IMAGES are what an engine starts sandboxes from:\n" +
-			"host-view is a template of this host's programs, such as base, and oci is an OCI image\n" +
-			"(crannog run --image). An asterisk marks the default engine.",
+			"shared-kernel, wasm-runtime, userspace-kernel, own-kernel. A policy's\n" +
+			"isolation.at_least names the weakest boundary that it accepts. For an engine that\n" +
+			"cannot run on this machine the list shows the reason and the fix. IMAGES are what an\n" +
+			"engine starts sandboxes from: host-view is a template of this host's programs, such\n" +
+			"as base, oci is an OCI image (crannog run --image), and module is a template for\n" +
+			"WebAssembly. An asterisk marks the default engine.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {

@@ -58,7 +58,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 		if err := a.awake(ctx, sb); err != nil {
 			return err
 		}
-		tty := !f.noTTY && !a.json && a.interactive()
+		tty := !f.noTTY && !a.json && a.interactive() && hasTerminals(sb.Info())
 		cmd := sb.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Env = append(a.environment(f.user, sb.Info(), tty), env...)
 		if err := f.apply(cmd); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/integration/agents"
 )
@@ -338,7 +339,7 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 		life = context.WithoutCancel(ctx)
 	}
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
-	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
+	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive() && hasTerminals(b.sb.Info())
 	// Variables of the sandbox win over our defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
@@ -386,6 +387,9 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	}
 	return code, err
 }
+
+// hasTerminals reports whether a program inside can have a terminal.
+func hasTerminals(sb api.Sandbox) bool { return sb.Boundary != string(engine.WasmRuntime) }
 
 // leave starts the command without waiting for it. If it cannot start, the sandbox is removed.
 func (b *runSandbox) leave(cmd *crannog.Cmd) error {

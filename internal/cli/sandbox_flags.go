@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // sandboxFlags are the flags about how a sandbox is created.
@@ -30,7 +31,9 @@ type sandboxFlags struct {
 	metadata    []string
 	tools       string
 	engine      string
-	agentTools  bool // an agent runs, which needs host tools
+	// deterministic starts from the template with a fixed clock and fixed random numbers.
+	deterministic bool
+	agentTools    bool // an agent runs, which needs host tools
 	// variables is the result of env and envFiles, set by sandboxOptions.
 	variables map[string]string
 	imageFlags
@@ -49,6 +52,7 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
 	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
+	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
 	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later lines win, and -e wins over the file")
@@ -139,6 +143,8 @@ func (b *sandboxFlags) checkStart() error {
 		return err
 	}
 	switch {
+	case b.deterministic && (b.image != "" || b.from != "" || b.template != ""):
+		return usagef("--deterministic excludes --image, --from and --template")
 	case b.image != "" && (b.from != "" || b.template != ""):
 		return usagef("--image, --from and --template exclude each other")
 	case b.image != "" && b.tools != "" && b.tools != "none":
@@ -157,6 +163,12 @@ func (b *sandboxFlags) checkStart() error {
 
 // startOf returns what the sandbox starts from.
 func (a *app) startOf(ctx context.Context, b *sandboxFlags, c *connection) (string, error) {
+	if b.deterministic {
+		return "wasm-deterministic", nil
+	}
+	if b.engine != "" && b.from == "" && b.template == "" && a.config.Template == sandbox.BaseTemplate {
+		return "", nil // the engine decides
+	}
 	if b.from == "" {
 		if b.noWorkspace {
 			// For a snapshot as template the server would show its directory, although

@@ -1,7 +1,7 @@
 package engine
 
 // strength orders boundaries from the weakest.
-var strength = map[Boundary]int{NoBoundary: 1, SharedKernel: 2, UserspaceKernel: 3, OwnKernel: 4}
+var strength = map[Boundary]int{NoBoundary: 1, SharedKernel: 2, WasmRuntime: 3, UserspaceKernel: 4, OwnKernel: 5}
 
 // AtLeast reports whether b is as strong as least or stronger. An empty least is
 // no minimum. A boundary that is not in the order is weaker than every minimum,

@@ -26,7 +26,6 @@ type Image struct {
 	Layers   *Layers
 	OCI      *OCI
 	Disk     *Disk
-	Module   *Module
 	// Guest is the path inside of the guest's program.
 	Guest string
 }
@@ -41,7 +40,20 @@ type HostView struct {
 	// internal/filetree/fileowners reads it. "" means that the files have the owners that they have
 	// on the host, and no set-id bits.
 	Owners string
+	// Runner, if set, makes this an image of the kind ImageModule: its programs are WebAssembly
+	// modules, and the kernel executes none of them.
+	Runner *Runner
 }
+
+// Runner is the program that runs the modules of an image.
+type Runner struct {
+	Path string // absolute, inside
+	// Deterministic gives modules a fixed clock and fixed random numbers.
+	Deterministic bool `json:",omitempty"`
+}
+
+// equal reports whether modules run in the same way.
+func (r *Runner) equal(o *Runner) bool { return r == o || r != nil && o != nil && *r == *o }
 
 // Layers is a tree made of EROFS files.
 type Layers struct {
@@ -61,9 +73,6 @@ type Disk struct {
 	Path   string
 	Format string // "raw", "qcow2", "erofs", "ext4"
 }
-
-// Module is a WebAssembly program in a file of the host.
-type Module struct{ Path string }
 
 // Bind shows a host file or directory inside.
 type Bind struct {
@@ -85,8 +94,8 @@ func (i Image) kinds() (list []ImageKind) {
 		kind ImageKind
 		set  bool
 	}{
-		{ImageHostView, i.HostView != nil}, {ImageLayers, i.Layers != nil}, {ImageOCI, i.OCI != nil},
-		{ImageDisk, i.Disk != nil}, {ImageModule, i.Module != nil},
+		{ImageHostView, i.HostView != nil && i.HostView.Runner == nil}, {ImageLayers, i.Layers != nil}, {ImageOCI, i.OCI != nil},
+		{ImageDisk, i.Disk != nil}, {ImageModule, i.HostView != nil && i.HostView.Runner != nil},
 	} {
 		if k.set {
 			list = append(list, k.kind)
@@ -166,7 +175,7 @@ func (i Image) Equal(o Image) bool {
 	}
 	same := true
 	if i.HostView != nil {
-		same = i.HostView.Dir == o.HostView.Dir && i.HostView.Owners == o.HostView.Owners && slices.Equal(i.HostView.Binds, o.HostView.Binds)
+		same = i.HostView.Dir == o.HostView.Dir && i.HostView.Owners == o.HostView.Owners && slices.Equal(i.HostView.Binds, o.HostView.Binds) && i.HostView.Runner.equal(o.HostView.Runner)
 	}
 	if i.Layers != nil {
 		same = same && i.Layers.Digest == o.Layers.Digest && slices.Equal(i.Layers.Files, o.Layers.Files)
@@ -176,9 +185,6 @@ func (i Image) Equal(o Image) bool {
 	}
 	if i.Disk != nil {
 		same = same && *i.Disk == *o.Disk
-	}
-	if i.Module != nil {
-		same = same && *i.Module == *o.Module
 	}
 	return same
 }
@@ -193,14 +199,14 @@ type storedImage struct {
 	Layers *Layers `json:",omitempty"`
 	OCI    *OCI    `json:",omitempty"`
 	Disk   *Disk   `json:",omitempty"`
-	Module *Module `json:",omitempty"`
+	Runner *Runner `json:",omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (i Image) MarshalJSON() ([]byte, error) {
 	view := i.View()
 	return json.Marshal(storedImage{
-		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Owners: view.Owners, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Module: i.Module,
+		Dir: view.Dir, Binds: view.Binds, Guest: i.Guest, Owners: view.Owners, Layers: i.Layers, OCI: i.OCI, Disk: i.Disk, Runner: view.Runner,
 	})
 }
 
@@ -210,9 +216,9 @@ func (i *Image) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
 	}
-	*i = Image{Layers: s.Layers, OCI: s.OCI, Disk: s.Disk, Module: s.Module, Guest: s.Guest}
+	*i = Image{Layers: s.Layers, OCI: s.OCI, Disk: s.Disk, Guest: s.Guest}
 	if s.Dir != "" || len(s.Binds) > 0 {
-		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds, Owners: s.Owners}
+		i.HostView = &HostView{Dir: s.Dir, Binds: s.Binds, Owners: s.Owners, Runner: s.Runner}
 	}
 	return nil
 }

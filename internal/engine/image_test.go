@@ -17,7 +17,7 @@ var oneOfEach = map[engine.ImageKind]engine.Image{
 	engine.ImageLayers:   {Layers: &engine.Layers{Digest: "sha256:1", Files: []string{"/a", "/b"}}, Guest: "/g"},
 	engine.ImageOCI:      {OCI: &engine.OCI{Ref: "python:3.12", Digest: "sha256:1"}, Guest: "/g"},
 	engine.ImageDisk:     {Disk: &engine.Disk{Path: "/d", Format: "raw"}, Guest: "/g"},
-	engine.ImageModule:   {Module: &engine.Module{Path: "/m.wasm"}},
+	engine.ImageModule:   {HostView: &engine.HostView{Dir: "/m", Runner: &engine.Runner{Path: "/runner", Deterministic: true}}},
 }
 
 func TestImageIsOfOneDeclaredKind(t *testing.T) {
@@ -34,7 +34,7 @@ func TestImageIsOfOneDeclaredKind(t *testing.T) {
 			t.Errorf("%s on an engine without it: %v", kind, err)
 		}
 		two := image
-		two.HostView, two.Module = &engine.HostView{Dir: "/r"}, &engine.Module{Path: "/m"}
+		two.HostView, two.Disk = &engine.HostView{Dir: "/r"}, &engine.Disk{Path: "/m"}
 		if err := two.Check(all); two.Kind() != "" || fault.CodeOf(err) != "image_invalid" {
 			t.Errorf("%s and two others: %v", kind, err)
 		}

@@ -5,7 +5,11 @@ package engine
 type Boundary string
 
 const (
-	SharedKernel    Boundary = "shared-kernel"
+	SharedKernel Boundary = "shared-kernel"
+	// WasmRuntime is a WebAssembly runtime in a process that is itself in a jail. Programs make no
+	// system calls. It is weaker than UserspaceKernel, because the program and the runtime share an
+	// address space: one mistake of the runtime's compiler gives a program the process.
+	WasmRuntime     Boundary = "wasm-runtime"
 	UserspaceKernel Boundary = "userspace-kernel"
 	OwnKernel       Boundary = "own-kernel"
 	NoBoundary      Boundary = "none" // the fake: for tests only

@@ -30,11 +30,11 @@ func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
 }
 
 const (
-	none, shared, user, own = engine.NoBoundary, engine.SharedKernel, engine.UserspaceKernel, engine.OwnKernel
+	none, shared, wasm, user, own = engine.NoBoundary, engine.SharedKernel, engine.WasmRuntime, engine.UserspaceKernel, engine.OwnKernel
 )
 
 func TestBoundariesAreOrdered(t *testing.T) {
-	order := []engine.Boundary{none, shared, user, own}
+	order := []engine.Boundary{none, shared, wasm, user, own}
 	for i, b := range order {
 		for j, least := range order {
 			if got := b.AtLeast(least); got != (i >= j) {

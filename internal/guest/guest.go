@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/filesystem"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/metrics"
+	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/process"
 	"github.com/crannog/crannog/internal/guest/reap"
 )
@@ -56,6 +57,8 @@ type Options struct {
 	// Claim gives a warm sandbox to its new owner, or returns why that is not possible;
 	// it calls Renew. Nil where warm sandboxes are not supported.
 	Claim func(context.Context, Config) error
+	// Modules starts the sandbox's programs where they are WebAssembly modules, or is nil.
+	Modules *modules.Runner
 	// Log gets errors that no answer reports; nil drops them.
 	Log *slog.Logger
 }
@@ -134,6 +137,7 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 		process: process.Config{
 			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
 			Path: strings.Join(append(slices.Clone(cfg.Tools.Path), opts.Path), ":"), NpmConfig: opts.NpmConfig, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
+			Modules: opts.Modules,
 		},
 		directory: filesystem.Config{Accounts: accounts, Actor: actor, DefaultDir: cfg.DefaultDir},
 		files: files.Config{

@@ -25,6 +25,13 @@ var (
 	uuid       = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
+// Templates that requests start from if they name none: the host's tools, and nothing of the host
+// for engines that run WebAssembly modules.
+const (
+	BaseTemplate   = "base"
+	ModuleTemplate = "wasm"
+)
+
 // ParseReference parses a template reference. The error is of kind Invalid.
 func ParseReference(s string) (Reference, error) {
 	// The error quotes the reference, so its length is checked first.

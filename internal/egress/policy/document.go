@@ -32,7 +32,7 @@ type Document struct {
 
 // Isolation is the weakest boundary that is accepted.
 type Isolation struct {
-	// none, shared-kernel, userspace-kernel or own-kernel. A sandbox is not started on an engine with less.
+	// none, shared-kernel, wasm-runtime, userspace-kernel or own-kernel. A sandbox is not started on an engine with less.
 	AtLeast string `yaml:"at_least,omitempty" json:"at_least,omitempty"`
 }
 

@@ -12,7 +12,7 @@ var (
 	unlisteds  = []string{"allow", "read", "ask", "deny"}
 	writes     = []string{"rule", "ask", "deny"}
 	levels     = []string{"minimal", "light", "standard", "strict"}
-	boundaries = []string{"none", "shared-kernel", "userspace-kernel", "own-kernel"}
+	boundaries = []string{"none", "shared-kernel", "wasm-runtime", "userspace-kernel", "own-kernel"}
 	modes      = []string{"bind", "overlay", "copy"}
 	tracked    = []string{TrackedAllow, TrackedHide, TrackedDeny}
 	tools      = []string{toolsAllow, "deny"}

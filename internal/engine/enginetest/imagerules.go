@@ -18,7 +18,7 @@ func images(dir string) map[engine.ImageKind]engine.Image {
 		engine.ImageLayers:   {Layers: &engine.Layers{Digest: digest, Files: []string{file}}, Guest: "/guest"},
 		engine.ImageOCI:      {OCI: &engine.OCI{Ref: "none:none", Digest: digest}, Guest: "/guest"},
 		engine.ImageDisk:     {Disk: &engine.Disk{Path: file, Format: "raw"}, Guest: "/guest"},
-		engine.ImageModule:   {Module: &engine.Module{Path: file}, Guest: "/guest"},
+		engine.ImageModule:   {HostView: &engine.HostView{Dir: file, Runner: &engine.Runner{Path: "/runner"}}, Guest: "/guest"},
 	}
 }
 

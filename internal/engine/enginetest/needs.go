@@ -17,6 +17,9 @@ type needs struct {
 	// any, and a boundary: without one, the programs would do to this machine what they should do
 	// to a sandbox.
 	programs bool
+	// background is set for rules in which a program starts another one, which WebAssembly
+	// modules cannot.
+	background bool
 	// shared is set for rules of sandboxes whose kernel is the host's, and own for rules of
 	// those that have another.
 	shared, own bool
@@ -73,6 +76,7 @@ var needed = []struct {
 	{"archive/large-files-cost-no-box", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 
 	{"freeze/", needs{can: can(engine.CanFreeze)}},
+	{"freeze/programs-stand-still-and-go-on", needs{background: true}},
 	{"freeze/a-frozen-one-is-not-saved", needs{can: can(engine.CanCheckpoint)}},
 	{"freeze/a-frozen-one-is-not-archived", needs{can: can(engine.CanArchive)}},
 
@@ -131,6 +135,7 @@ func (r rule) needs() (all needs) {
 		all.enforces = append(all.enforces, n.needs.enforces...)
 		all.shows = append(all.shows, n.needs.shows...)
 		all.programs = all.programs || n.needs.programs
+		all.background = all.background || n.needs.background
 		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
 		if n.needs.egress != "" {
@@ -174,6 +179,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.programs && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return slices.Contains(programImages, k) }) {
 		list = append(list, "an image with programs")
+	}
+	if n.background && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return k != engine.ImageModule }) {
+		list = append(list, "programs that start others")
 	}
 	if n.ownRoot && (!info.OwnRoot || c.Image.Kind() != engine.ImageHostView) {
 		list = append(list, "a root of its own and a view of the host")

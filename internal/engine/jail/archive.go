@@ -54,7 +54,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 
 // Extract implements engine.Archiver. There is no saved memory that files could be in.
 func (e *Engine) Extract(_ context.Context, spec engine.Spec, _ string, _ io.Writer) error {
-	return fault.Newf(fault.Unsupported, "state_unsupported", "the engine jail saves no memory, so there are no files of sandbox %q in one", spec.ID)
+	return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves no memory, so there are no files of sandbox %q in one", e.name(), spec.ID)
 }
 
 // archive writes the sandbox's changes.

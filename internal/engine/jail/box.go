@@ -200,7 +200,7 @@ func (b *box) destroy() error {
 	}
 	b.ended()
 	if b.e.groups != nil {
-		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.ID)))
+		errs = append(errs, b.e.groups.RemoveNamed(b.e.groupName(b.rec.ID)))
 	}
 	if errors.Join(errs...) == nil {
 		errs = append(errs, b.e.freeSlots(b.rec))

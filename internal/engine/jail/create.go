@@ -48,7 +48,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return err
 	}
 	if len(spec.StandIns) > 0 {
-		return fault.New(fault.Unsupported, "state_unsupported", "the engine jail restores no saved memory")
+		return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s restores no saved memory", e.name())
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return nil
@@ -65,7 +65,7 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 	if b.e.groups != nil {
 		// A crash before the next record leaves an empty group of this name, which
 		// Remove looks for by name.
-		if b.rec.Group, err = b.e.groups.CreateFor(groupName(spec.ID), spec.Limits, spec.Limits.PIDs+guestThreads); err != nil {
+		if b.rec.Group, err = b.e.groups.CreateFor(b.e.groupName(spec.ID), spec.Limits, spec.Limits.PIDs+guestThreads); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
 const guestThreads = 64
 
 // groupName is the name of a sandbox's control groups.
-func groupName(id string) string { return "jail-" + id }
+func (e *Engine) groupName(id string) string { return e.name() + "-" + id }
 
 // feed writes what the guest reads. An error means that the reader is gone, which the code
 // that waits for the guest sees by itself.

@@ -34,11 +34,15 @@ type Options struct {
 	Log      *slog.Logger
 	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
 	NoCgroups bool
+	// Variant makes an engine of another name. Nil is the engine jail.
+	Variant *Variant
 }
 
 // Engine runs sandboxes as processes of the host.
 type Engine struct {
-	dir      string // StateDir/jail
+	state    string
+	dir      string // the engine's own directory in state
+	variant  *Variant
 	log      *slog.Logger
 	rootless bool
 	groups   *cgroup.Tree // nil if groups cannot be made
@@ -61,6 +65,13 @@ var (
 	withTap = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
 )
 
+// notes are those of every host.
+var notes = []string{
+	"shares the host's kernel: a hole in it is a way out, so it is for code that was reviewed",
+	"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
+	"files of a workspace that belong neither to its owner nor to root cannot be changed inside; directories of the host are moved by copying",
+}
+
 // New opens the engine on a state directory, which it shares with other processes that do the same.
 // The returned engine can freeze sandboxes where control groups can.
 func New(o Options) (engine.Engine, error) {
@@ -68,9 +79,12 @@ func New(o Options) (engine.Engine, error) {
 		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
 			WithHint("the jail's first process is a second process of the same program; call crannog.Main() first")
 	}
-	e := &Engine{dir: filepath.Join(o.StateDir, "jail"), log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*box{}}
-	if err := os.MkdirAll(e.slots(), 0o700); err != nil {
-		return nil, fmt.Errorf("jail: %w", err)
+	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*box{}}
+	e.dir = filepath.Join(e.state, e.name())
+	for _, dir := range []string{e.dir, e.slots()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.name(), err)
+		}
 	}
 	e.tap = unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil
 	if o.NoCgroups {
@@ -111,11 +125,10 @@ func (e *Engine) Info() engine.Info {
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(e.egressKinds()),
-		Notes: []string{
-			"shares the host's kernel: a hole in it is a way out, so it is for code that was reviewed",
-			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
-			"files of a workspace that belong neither to its owner nor to root cannot be changed inside; directories of the host are moved by copying",
-		},
+		Notes:        slices.Clone(notes),
+	}
+	if e.variant != nil {
+		e.variant.declare(&info)
 	}
 	if e.groups == nil {
 		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
@@ -123,14 +136,14 @@ func (e *Engine) Info() engine.Info {
 	if e.rootless {
 		info.Notes = append(info.Notes, "runs as one user: there is no root inside, all files of an image belong to the sandbox's user, and commands have the ID of the guest, which the kernel protects from them")
 	}
-	if !e.tap {
+	if !e.tap && e.variant == nil {
 		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")
 	}
 	return info
 }
 
 func (e *Engine) egressKinds() []engine.EgressKind {
-	if e.tap {
+	if e.tap && e.variant == nil {
 		return withTap
 	}
 	return withTap[:1]
@@ -154,7 +167,7 @@ func (e *Engine) find(id string) (*box, error) {
 	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 	case err != nil:
-		return nil, fmt.Errorf("jail: sandbox %s: %w", id, err)
+		return nil, fmt.Errorf("%s: sandbox %s: %w", e.name(), id, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -181,7 +194,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		return rec.Created, running, err
 	})
 	if err = errors.Join(err, stuck); err != nil {
-		return nil, fmt.Errorf("jail: list: %w", err)
+		return nil, fmt.Errorf("%s: list: %w", e.name(), err)
 	}
 	return list, nil
 }

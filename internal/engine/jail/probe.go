@@ -101,8 +101,11 @@ func (e *Engine) checkGroups() engine.Finding {
 	return engine.OK(name, e.groups.String())
 }
 
+// CheckInterface is the name of the check for network interfaces.
+const CheckInterface = "network interface"
+
 func (e *Engine) checkTap() engine.Finding {
-	const name = "network interface"
+	const name = CheckInterface
 	if !e.tap {
 		return engine.Warn(name, "/dev/net/tun cannot be opened: sandboxes have no network", "sudo modprobe tun, and chmod 0666 /dev/net/tun")
 	}

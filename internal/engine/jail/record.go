@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -47,8 +48,17 @@ const (
 // idBase is the host's ID of the sandbox's root.
 func (r record) idBase() int { return firstID + r.Slot*rangeIDs }
 
-// slots is a directory with a link for each range that is taken, to the sandbox's ID.
-func (e *Engine) slots() string { return filepath.Join(e.dir, ".ids") }
+// slots is a directory with a link for each range that is taken. The engine and its variants share
+// it: a range is of one sandbox on the host.
+func (e *Engine) slots() string { return filepath.Join(e.state, "jail", ".ids") }
+
+// holder is the target of the link of a sandbox's range: the sandbox's ID, or NAME/ID for a variant.
+func (e *Engine) holder(id string) string {
+	if e.variant == nil {
+		return id
+	}
+	return e.variant.Name + "/" + id
+}
 
 // takeSlot takes a range of IDs for a sandbox, whose directory exists.
 func (e *Engine) takeSlot(id string) (int, error) {
@@ -61,7 +71,7 @@ func (e *Engine) takeSlot(id string) (int, error) {
 		slot := (int(hash.Sum32()%ranges) + i) % ranges
 		link := filepath.Join(e.slots(), strconv.Itoa(slot))
 		for {
-			err := os.Symlink(id, link)
+			err := os.Symlink(e.holder(id), link)
 			if err == nil {
 				return slot, nil
 			}
@@ -81,11 +91,14 @@ func (e *Engine) takeSlot(id string) (int, error) {
 
 // abandoned reports whether a range is of a sandbox that does not exist any more.
 func (e *Engine) abandoned(link string) bool {
-	id, err := os.Readlink(link)
+	holder, err := os.Readlink(link)
 	if err != nil {
 		return false
 	}
-	_, err = os.Lstat(e.boxDir(id))
+	if !strings.Contains(holder, "/") {
+		holder = "jail/" + holder
+	}
+	_, err = os.Lstat(filepath.Join(e.state, holder))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
@@ -106,7 +119,7 @@ func (e *Engine) freeSlots(rec record) error {
 	var errs []error
 	for _, name := range names {
 		link := filepath.Join(e.slots(), name)
-		if id, err := os.Readlink(link); err == nil && id == rec.ID {
+		if holder, err := os.Readlink(link); err == nil && holder == e.holder(rec.ID) {
 			errs = append(errs, os.Remove(link))
 		}
 	}

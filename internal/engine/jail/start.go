@@ -65,7 +65,7 @@ func openHigh(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.ExitFD+1)
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.ServiceFD+1)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -107,6 +107,14 @@ func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
 		return nil, err
 	}
 	theirs = append(theirs, exit)
+	if e.variant != nil {
+		service, err := e.variant.serve()
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, service)
+	}
+	given := theirs
 	in, config, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -123,7 +131,7 @@ func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
 	c.cmd.Args = []string{setup.Arg0, e.tag() + "-" + spec.ID}
 	c.cmd.Env = []string{}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, out
-	c.cmd.ExtraFiles = theirs[:3]
+	c.cmd.ExtraFiles = given
 	c.cmd.SysProcAttr = e.attributes(b.rec)
 	start := c.cmd.Start
 	if b.rec.Group != nil {
@@ -194,8 +202,13 @@ func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, e
 	if err != nil {
 		return nil, err
 	}
+	arguments, err := e.arguments(spec)
+	if err != nil {
+		return nil, err
+	}
 	r := setup.Request{
-		Hostname: spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
+		Arguments: arguments,
+		Hostname:  spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
 		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
 	}
 	for _, t := range list {

@@ -54,9 +54,6 @@ func toLimits(l sandbox.Limits) api.Limits {
 	}
 }
 
-// defaultTemplate is the host's tools, which need no download.
-const defaultTemplate = "base"
-
 func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	timeout, err := duration("timeout_seconds", in.TimeoutSeconds)
 	if err != nil {

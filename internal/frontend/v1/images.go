@@ -261,8 +261,8 @@ func startOf(in api.CreateSandbox) (template, image string, err error) {
 	switch {
 	case in.Image != "" && in.Template != "":
 		return "", "", fault.New(fault.Invalid, "image_and_template", "a sandbox can start from an image or from a template, not both")
-	case in.Image == "" && in.Template == "":
-		return defaultTemplate, "", nil
+	case in.Image == "" && in.Template == "" && in.Engine == "":
+		return sandbox.BaseTemplate, "", nil
 	}
 	return in.Template, in.Image, nil
 }

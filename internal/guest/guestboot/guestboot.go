@@ -31,6 +31,22 @@ const (
 // is a stream, which loses no bytes.
 const ListenerFlag = "--listener"
 
+// ModulesFlag begins the guest's argument on an engine whose programs are WebAssembly modules. The
+// rest of the argument is a modules.Config in JSON. ServiceFD is then the guest's end of a
+// SOCK_SEQPACKET socket at which the engine compiles modules.
+const (
+	ModulesFlag = "--modules="
+	ServiceFD   = 6
+)
+
+// RunnerArg0 is the name under which the program that runs modules is started. ModuleFD is its
+// descriptor of the module, and CompiledFD that of the compiled module, if there is one.
+const (
+	RunnerArg0 = "crannog-wasm"
+	ModuleFD   = 3
+	CompiledFD = 4
+)
+
 // BecomeSyscall is the number of a system call that only the guest may make, before it does
 // anything else, and only on an engine with its own kernel. Its arguments are the address and the
 // length of a host name, or 0 to keep the name, and 1 to draw a new boot ID or 0. A kernel without

@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
 	"github.com/crannog/crannog/internal/guest/search"
@@ -157,8 +158,13 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	reaper := reap.NewAll()
 	go func() { b.failed <- reaper.Run(context.Background()) }()
 
+	runner, err := modules.FromArguments(args)
+	if err != nil {
+		return nil, err
+	}
 	b.guest, err = guest.New(cfg, guest.Options{
-		Users: b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked, NpmConfig: npmConfig(b.around.root),
+		Modules: runner,
+		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked, NpmConfig: npmConfig(b.around.root),
 		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {

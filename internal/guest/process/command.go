@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/lineage"
+	"github.com/crannog/crannog/internal/guest/modules"
 )
 
 // Command is a process that another service of the guest runs. It is in no list and has no streams.
@@ -23,6 +24,9 @@ type Command struct {
 // must be files, because no goroutine copies. cmd.Wait must not be called. If u may not enter the
 // directory, the error is an *fs.PathError whose Op is "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
+	if s.cfg().Modules != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, modules.ErrOnly)
+	}
 	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
 		own := *cmd.SysProcAttr

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +12,9 @@ import (
 
 	"connectrpc.com/connect"
 
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/modules"
 )
 
 // environ builds the variables of a process; later ones win: PATH and the user's own, the
@@ -35,6 +38,26 @@ func pairs(env map[string]string) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// program returns what to start for a command.
+func (s *Service) program(ctx context.Context, u identity.User, config *pb.ProcessConfig, path, dir string) (*modules.Start, error) {
+	cmd := config.GetCmd()
+	argv := append([]string{cmd}, config.GetArgs()...)
+	runner := s.cfg().Modules
+	if runner == nil {
+		name, err := program(cmd, path)
+		return &modules.Start{Path: name, Argv: argv}, err
+	}
+	name, err := runner.Find(cmd, path, dir)
+	if err != nil {
+		return nil, err
+	}
+	start, err := runner.Prepare(ctx, func(work func() error) error { return s.cfg().Actor.Do(u, work) }, name, argv)
+	if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
+		err = s.startError(u, cmd, dir, err)
+	}
+	return start, err
 }
 
 // program returns the file to run, searching PATH for a bare name. The kernel decides whether the

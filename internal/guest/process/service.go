@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	// CommandTimeout is the time limit of a command that requests none. Zero means that only the
 	// sandbox's end stops it.
 	CommandTimeout time.Duration
+	// Modules starts the sandbox's programs where they are WebAssembly modules, or is nil.
+	Modules *modules.Runner
 }
 
 // Service runs processes. It is safe for concurrent use.

@@ -14,6 +14,7 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/lineage"
+	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/spawn"
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
@@ -42,9 +43,13 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 	if err != nil {
 		return nil, nil, err
 	}
-	path, err := program(config.GetCmd(), env["PATH"])
+	start, err := s.program(ctx, u, config, env["PATH"], dir)
 	if err != nil {
 		return nil, nil, err
+	}
+	defer start.Close()
+	if s.cfg().Modules != nil && req.Pty != nil {
+		return nil, nil, connect.NewError(connect.CodeUnimplemented, modules.ErrTerminal)
 	}
 	std, err := s.connect(u, req)
 	if err != nil {
@@ -59,8 +64,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 		tag: req.Tag, config: shown(config), mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
 		input: std.input, tty: std.tty, pipes: std.output,
 	}
-	argv := append([]string{config.GetCmd()}, config.GetArgs()...)
-	exit, err := s.fork(p, u, std, path, dir, argv, pairs(env))
+	exit, err := s.fork(p, u, std, start, dir, pairs(env))
 	if err != nil {
 		std.abandon()
 		return nil, nil, s.startError(u, config.GetCmd(), dir, err)
@@ -89,15 +93,18 @@ func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
 }
 
 // fork starts the program and sets p.pid. It closes the child's descriptors in any case.
-func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, argv, env []string) (<-chan syscall.WaitStatus, error) {
+func (s *Service) fork(p *process, u identity.User, std *stdio, start *modules.Start, dir string, env []string) (<-chan syscall.WaitStatus, error) {
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg().Actor.Attr(u)}
 	for _, fd := range std.child {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
+	for _, f := range start.Files {
+		attr.Files = append(attr.Files, f.Fd())
+	}
 	if std.tty != nil {
 		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
 	}
-	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(path, argv, attr, p.mark) })
+	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(start.Path, start.Argv, attr, p.mark) })
 	std.closeChild()
 	p.pid = pid
 	return exit, err

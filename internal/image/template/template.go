@@ -34,15 +34,31 @@ func Known() [][2]string {
 	return list
 }
 
+// deterministicName is the template in which WebAssembly modules get a fixed clock and fixed random
+// numbers.
+const deterministicName = "wasm-deterministic"
+
+// RunnerTarget is the path of the program that runs modules inside.
+const RunnerTarget = "/.crannog/crannog-wasm"
+
 // Host is the set of templates that are made from this host. It implements sandbox.Templates.
 type Host struct {
 	dir      string
 	guest    string
+	runner   string
 	more     []string
 	revision revision
 
-	mu    sync.Mutex
-	image *engine.Image
+	mu      sync.Mutex
+	image   *engine.Image
+	modules *engine.Image
+}
+
+// WithRunner adds the templates for WebAssembly modules. runner is the host path of the program
+// that runs modules; "" adds none.
+func (h *Host) WithRunner(runner string) *Host {
+	h.runner = runner
+	return h
 }
 
 // NewHost returns a Host that keeps its files below dir. guest is the host path of the program that
@@ -77,7 +93,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 		}
 		return sandbox.Template{ID: templateID(name), Name: name, Image: image, Revision: programs}, nil
 	}
-	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+	return h.resolveModules(ref)
 }
 
 // templateID returns the 20 characters of [a-z0-9] that permanently identify a template.
@@ -108,7 +124,7 @@ func (h *Host) Image() (engine.Image, error) {
 	}
 	plan.binds = append(plan.binds, engine.Bind{Source: h.guest, Target: GuestTarget})
 	plan.files[GuestTarget] = file{mode: 0o555}
-	dir, err := h.materialize(plan)
+	dir, err := h.materialize("host", plan)
 	if err != nil {
 		return engine.Image{}, fmt.Errorf("host template: %w", err)
 	}
@@ -119,8 +135,8 @@ func (h *Host) Image() (engine.Image, error) {
 
 // materialize writes the plan's directory, named by its content. If another process does the same
 // at the same time, the first rename wins, and both directories are equal.
-func (h *Host) materialize(p *plan) (string, error) {
-	final := filepath.Join(h.dir, "host-"+p.digest())
+func (h *Host) materialize(kind string, p *plan) (string, error) {
+	final := filepath.Join(h.dir, kind+"-"+p.digest())
 	if _, err := os.Stat(final); err == nil {
 		return final, nil
 	}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -63,6 +64,20 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 			WithHint("leave the engine out, or take a snapshot of files only")
 	}
 	return made, e.Check(c, made)
+}
+
+// template names what a sandbox of an engine starts from if the request names nothing: the host's
+// tools, unless the engine runs no such programs.
+func (e engines) template(name string) string {
+	one, err := e.Named(name)
+	if err != nil {
+		return sandbox.BaseTemplate // the choice of the engine fails for the same reason, or finds one
+	}
+	kinds := one.Info().Images
+	if slices.Contains(kinds, engine.ImageModule) && !slices.Contains(kinds, engine.ImageHostView) {
+		return sandbox.ModuleTemplate
+	}
+	return sandbox.BaseTemplate
 }
 
 // neededToPause returns what an engine needs to pause a sandbox on disk.

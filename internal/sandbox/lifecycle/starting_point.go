@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -13,12 +14,19 @@ import (
 
 // startsFrom finds the template or image of a request, and returns its name for people too.
 func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
+	if req.Image == "" && req.Template == "" {
+		req.Template = pl.engines.template(req.Engine)
+	}
 	if req.Image == "" {
 		ref, err := sandbox.ParseReference(req.Template)
 		if err != nil {
 			return sandbox.Template{}, "", err
 		}
 		t, err := pl.startingPoint(ctx, who, ref)
+		if err == nil && t.Image.Kind() == engine.ImageModule && len(req.Tools)+len(req.Programs) > 0 {
+			err = fault.New(fault.Unsupported, "module_tools", "programs of the host do not run in a sandbox of WebAssembly modules").
+				WithHint("leave the tools and programs out: crannog run --tools=none")
+		}
 		return t, ref.String(), err
 	}
 	if req.Template != "" {
@@ -27,7 +35,7 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 	if len(req.Tools) > 0 {
 		// They are linked with the libraries of this host, which an image does not contain.
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
-			WithHint("leave the tools out: crannog run --tools none")
+			WithHint("leave the tools out: crannog run --tools=none")
 	}
 	images, ok := pl.templates.(sandbox.ImageTemplates)
 	if !ok {

@@ -17,9 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
+	"github.com/crannog/crannog/internal/host/embedded/wasmbin"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/image/registry"
@@ -136,17 +138,32 @@ func engines(o Options, guest string, images docker.Images) (*engine.Registry, e
 	if err != nil {
 		return nil, err
 	}
+	runner, err := wasmbin.Path(runnerDir(o.State))
+	if err != nil {
+		return nil, err
+	}
+	modules, err := wasm.New(wasm.Options{StateDir: o.State, Log: o.Log, Runner: runner})
+	if err != nil {
+		return nil, err
+	}
 	contained, err := docker.New(docker.Options{StateDir: o.State, Log: o.Log, Guest: guest, Host: o.Docker.Host, Runtime: o.Docker.Runtime, Images: images})
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained)
+	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained, modules)
 }
+
+// runnerDir is where the program that runs WebAssembly modules is written.
+func runnerDir(state string) string { return filepath.Join(state, "runner") }
 
 // Open opens a state directory. If the machine lacks something, Open returns an error with advice
 // instead of a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
 	guest, err := parts(o)
+	if err != nil {
+		return nil, err
+	}
+	runner, err := wasmbin.Path(runnerDir(o.State))
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +177,8 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	}
 	return server.Open(ctx, server.Options{
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
-		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...)),
-		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
+		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner)),
+		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})

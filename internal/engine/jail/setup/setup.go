@@ -31,6 +31,8 @@ const (
 	// ExitFD is a file to which the exit status is written: a server that did not start
 	// the process cannot wait for it.
 	ExitFD = ControlFD + 1
+	// ServiceFD is the guest's end of the socket of an engine that answers it, if there is one.
+	ServiceFD = guestboot.ServiceFD
 )
 
 // Interface is the name of a sandbox's network interface.
@@ -54,6 +56,8 @@ type Request struct {
 	Tap bool
 	// CPUs is how many processors are shown.
 	CPUs int
+	// Arguments are the guest's, after its own.
+	Arguments []string `json:",omitempty"`
 	// Groups are the sandbox's control groups, by where they are shown below
 	// /sys/fs/cgroup.
 	Groups map[string]string
@@ -92,32 +96,33 @@ func Role() reexec.Role {
 // Main prepares the jail and becomes the guest. It does not return.
 func Main() {
 	runtime.LockOSThread()
-	for _, fd := range []int{guestboot.ChannelFD, ControlFD, ExitFD} {
+	for _, fd := range []int{guestboot.ChannelFD, ControlFD, ExitFD, ServiceFD} {
 		unix.CloseOnExec(fd)
 	}
-	answer, device := prepare()
+	answer, device, arguments := prepare()
 	if err := reply(answer, device); err != nil || answer.Error != "" {
 		os.Exit(1)
 	}
 	unix.Close(ControlFD)
 	runtime.UnlockOSThread()
-	status := guestmain.Run(guestboot.ListenerFlag)
+	status := guestmain.Run(append(arguments, guestboot.ListenerFlag)...)
 	// The file may be gone with its sandbox.
 	_, _ = unix.Pwrite(ExitFD, fmt.Appendln(nil, status), 0)
 	os.Exit(status)
 }
 
-// prepare makes the jail, and returns the other end of its network.
-func prepare() (answer Answer, device *os.File) {
+// prepare makes the jail, and returns the other end of its network and the guest's arguments.
+func prepare() (answer Answer, device *os.File, arguments []string) {
 	r, trees, err := receive()
 	if err == nil {
+		arguments = r.Arguments
 		device, answer.Refused, err = r.make(trees)
 	}
 	if err != nil {
 		answer.Error = err.Error()
 	}
 	answer.Tap = device != nil
-	return answer, device
+	return answer, device, arguments
 }
 
 // make does everything that needs rights, and gives them up.

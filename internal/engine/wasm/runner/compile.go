@@ -1,0 +1,110 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+
+	"github.com/tetratelabs/wazero"
+)
+
+// key identifies a compiled module. wazero derives it from the module's content, its own version and
+// the processor's features.
+type key = [32]byte
+
+// store is the cache that wazero reads and writes. wazero offers a directory only, in which every
+// file would have to be trusted. A store holds the one module that the process was given.
+type store struct {
+	key  key
+	code []byte
+	// out takes what wazero compiles. Nil drops it.
+	out io.Writer
+}
+
+// Get implements wazero's cache.
+func (s *store) Get(k key) (io.ReadCloser, bool, error) {
+	if s.code == nil || k != s.key {
+		return nil, false, nil
+	}
+	return io.NopCloser(bytes.NewReader(s.code)), true, nil
+}
+
+// Add implements wazero's cache.
+func (s *store) Add(k key, code io.Reader) error {
+	if s.out == nil {
+		return nil
+	}
+	if _, err := s.out.Write(k[:]); err != nil {
+		return err
+	}
+	_, err := io.Copy(s.out, code)
+	return err
+}
+
+// Delete implements wazero's cache.
+func (s *store) Delete(key) error {
+	s.code = nil
+	return nil
+}
+
+// errStore is returned if this version of wazero takes no store.
+var errStore = errors.New("wazero does not take the store of compiled modules")
+
+// cache returns a cache of wazero that uses the store. The field is not exported: wazero has no
+// other way to keep compiled code anywhere but in a directory.
+func (s *store) cache() (c wazero.CompilationCache, err error) {
+	c = wazero.NewCompilationCache()
+	field := reflect.ValueOf(c).Elem().FieldByName("fileCache")
+	value := reflect.ValueOf(s)
+	if !field.IsValid() || !field.CanAddr() || !value.Type().AssignableTo(field.Type()) {
+		return c, errStore
+	}
+	reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem().Set(value)
+	return c, nil
+}
+
+// readStore reads a compiled module.
+func readStore(from io.Reader) (*store, error) {
+	s := &store{}
+	if _, err := io.ReadFull(from, s.key[:]); err != nil {
+		return nil, err
+	}
+	var err error
+	s.code, err = io.ReadAll(from)
+	return s, err
+}
+
+// settings are those of every runtime. They must be the same when a module is compiled and when it
+// runs.
+func settings() wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
+}
+
+// compile reads a module and writes it compiled. The module may be hostile, so the process has no
+// rights when it reads the first byte.
+func compile(in io.Reader, out *os.File) error {
+	if err := limitCompiler(); err != nil {
+		return err
+	}
+	if err := confine(nil); err != nil {
+		return err
+	}
+	module, err := readModule(in)
+	if err != nil {
+		return err
+	}
+	cache, err := (&store{out: out}).cache()
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, settings().WithCompilationCache(cache))
+	if _, err := r.CompileModule(ctx, module); err != nil {
+		return fmt.Errorf("compile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package runner
+
+import (
+	"io"
+	"math/rand/v2"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// epoch is the time at which a deterministic module starts: 2022-01-01 00:00 UTC.
+const epoch = 1640995200_000_000_000
+
+// clock is a clock that moves by itself: by a microsecond with each look at it, so that a program
+// that waits for another time ends, and by the length of each sleep, which takes no time.
+type clock struct{ passed int64 }
+
+// tick is how far the clock moves with each look at it, in nanoseconds.
+const tick = 1000
+
+func (c *clock) now() int64 {
+	c.passed += tick
+	return c.passed
+}
+
+// fixed gives a module a clock, random numbers and an input that are the same in each run.
+func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
+	c := &clock{}
+	return config.
+		WithWalltime(func() (int64, int32) {
+			t := epoch + c.now()
+			return t / 1e9, int32(t % 1e9)
+		}, sys.ClockResolution(tick)).
+		WithNanotime(c.now, sys.ClockResolution(tick)).
+		WithNanosleep(func(ns int64) { c.passed += max(ns, 0) }).
+		WithRandSource(rand.NewChaCha8([32]byte{})).
+		// How much one read of a pipe returns depends on when its writer wrote.
+		WithStdin(whole{in})
+}

@@ -1,0 +1,166 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// pageBytes is the size of a page of a module's memory, and maxPages how many a module can address.
+const (
+	pageBytes = 64 << 10
+	maxPages  = 1 << 16
+)
+
+// others is the part of the sandbox's memory that stays for the runner, the guest and the sandbox's
+// files. Of a small sandbox it is a half.
+const others = 256 << 20
+
+// pages returns how many pages a module may have.
+func pages(memory int64) uint32 {
+	return uint32(min(max((memory-min(others, memory/2))/pageBytes, 1), maxPages))
+}
+
+// run runs the module and returns the exit code.
+func (r request) run() int {
+	ctx := context.Background()
+	tree, err := openTree(r.deterministic)
+	if err != nil {
+		return complain(CodeInvalid, err)
+	}
+	if err := confine(tree.paths()); err != nil {
+		return complain(CodeInvalid, err)
+	}
+	runtime, compiled, err := r.load(ctx)
+	if err != nil {
+		return complain(CodeInvalid, fmt.Errorf("%s: %w", r.argv[0], err))
+	}
+	config, err := r.configure(tree)
+	if err != nil {
+		return complain(CodeInvalid, err)
+	}
+	// What was needed to compile is the module's memory now.
+	debug.FreeOSMemory()
+	// From here on, code of the module runs. All executable memory exists by now.
+	if err := refuseNewCode(); err != nil {
+		return complain(CodeInvalid, err)
+	}
+	module, err := runtime.InstantiateModule(ctx, compiled, config)
+	if err != nil {
+		return r.ended(err, CodeInvalid)
+	}
+	start := module.ExportedFunction("_start")
+	if start == nil {
+		return complain(CodeInvalid, fmt.Errorf("%s exports no function _start: it is a library, not a program", r.argv[0]))
+	}
+	if _, err := start.Call(ctx); err != nil {
+		return r.ended(err, CodeTrap)
+	}
+	return 0
+}
+
+// load compiles the module, or takes it as it was compiled before.
+func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModule, error) {
+	file := os.NewFile(guestboot.ModuleFD, "module")
+	defer file.Close()
+	data, err := readModule(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := &store{}
+	if r.compiled {
+		compiled := os.NewFile(guestboot.CompiledFD, "compiled")
+		defer compiled.Close()
+		if known, err = readStore(compiled); err != nil {
+			return nil, nil, fmt.Errorf("read the compiled module: %w", err)
+		}
+	}
+	cache, err := known.cache()
+	if err != nil {
+		return nil, nil, err
+	}
+	// Only the part of the memory that a module writes is in the machine's memory. A memory that
+	// must not move is not copied when it grows.
+	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
+	runtime := wazero.NewRuntimeWithConfig(ctx, config)
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+		return nil, nil, err
+	}
+	compiled, err := runtime.CompileModule(ctx, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	return runtime, compiled, imports(compiled)
+}
+
+// imports refuses a module that needs functions of another host.
+func imports(m wazero.CompiledModule) error {
+	for _, f := range m.ImportedFunctions() {
+		if from, name, _ := f.Import(); from != wasi_snapshot_preview1.ModuleName {
+			return fmt.Errorf("the module imports %s.%s, and only WASI preview 1 exists here", from, name)
+		}
+	}
+	return nil
+}
+
+// configure connects the module to the process's streams, variables and files.
+func (r request) configure(tree *tree) (wazero.ModuleConfig, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("working directory: %w", err)
+	}
+	config := wazero.NewModuleConfig().WithName("").WithArgs(r.argv...).WithStartFunctions().
+		WithStdout(os.Stdout).WithStderr(os.Stderr).WithFSConfig(tree.mounts(dir))
+	// WASI has no working directory. Libraries for it look at this variable.
+	env := append(slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "PWD=") }), "PWD="+dir)
+	slices.Sort(env)
+	for _, pair := range env {
+		if name, value, ok := strings.Cut(pair, "="); ok && name != "" {
+			config = config.WithEnv(name, value)
+		}
+	}
+	if r.deterministic {
+		return fixed(config, os.Stdin), nil
+	}
+	return config.WithStdin(os.Stdin).WithSysWalltime().WithSysNanotime().WithSysNanosleep().WithRandSource(rand.Reader), nil
+}
+
+// ended returns the exit code of a module that did not return.
+func (r request) ended(err error, code int) int {
+	if exit, ok := errors.AsType[*sys.ExitError](err); ok {
+		return int(exit.ExitCode() & 0xff)
+	}
+	return complain(code, fmt.Errorf("%s: %s", r.argv[0], firstLines(err.Error())))
+}
+
+// maxTrace is how many lines of a trap's stack are printed.
+const maxTrace = 12
+
+func firstLines(text string) string {
+	lines := strings.SplitN(text, "\n", maxTrace+1)
+	return strings.Join(lines[:min(len(lines), maxTrace)], "\n")
+}
+
+// whole is a reader whose reads are short only at the end of its input.
+type whole struct{ io.Reader }
+
+// Read implements io.Reader.
+func (w whole) Read(b []byte) (int, error) {
+	n, err := io.ReadFull(w.Reader, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, err
+}

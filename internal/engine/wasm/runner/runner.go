@@ -1,0 +1,105 @@
+// Package runner owns the program that runs one WebAssembly module: it reads and compiles the
+// module, gives up all rights that the module does not need, and then runs it with WASI preview 1.
+// It also compiles modules for others.
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/host/reexec"
+)
+
+// Exit codes of the runner itself, which are those of a shell and of an aborted process.
+const (
+	// CodeUsage is the exit code if the runner was started in a wrong way.
+	CodeUsage = 125
+	// CodeInvalid is the exit code for a module that cannot be run.
+	CodeInvalid = 126
+	// CodeTrap is the exit code of a module that trapped.
+	CodeTrap = 134
+)
+
+// MaxModule is the size of the largest module.
+const MaxModule = 64 << 20
+
+// Role is the role that each program which can be a runner must play.
+func Role() reexec.Role {
+	return reexec.Role{Match: reexec.Arg0(guestboot.RunnerArg0), Run: func() { os.Exit(Main(os.Args[1:])) }}
+}
+
+// Main runs the program and returns its exit code.
+func Main(args []string) int {
+	if len(args) == 0 {
+		return complain(CodeUsage, errors.New("this program is started by crannog"))
+	}
+	switch args[0] {
+	case "run":
+		r, err := parse(args[1:])
+		if err != nil {
+			return complain(CodeUsage, err)
+		}
+		return r.run()
+	case "compile":
+		if err := compile(os.Stdin, os.Stdout); err != nil {
+			return complain(CodeInvalid, err)
+		}
+		return 0
+	}
+	return complain(CodeUsage, fmt.Errorf("unknown role %q", args[0]))
+}
+
+// complain prints an error and returns the code.
+func complain(code int, err error) int {
+	_, _ = fmt.Fprintln(os.Stderr, "crannog:", err)
+	return code
+}
+
+// request is what to run.
+type request struct {
+	argv          []string
+	memory        int64
+	deterministic bool
+	compiled      bool
+}
+
+func parse(args []string) (request, error) {
+	var r request
+	for i, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch name {
+		case "--memory":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n <= 0 {
+				return r, fmt.Errorf("%s is not a number of bytes", arg)
+			}
+			r.memory = n
+		case "--deterministic":
+			r.deterministic = true
+		case "--compiled":
+			r.compiled = true
+		case "--":
+			if r.argv = args[i+1:]; len(r.argv) == 0 {
+				return r, errors.New("the module's name is missing")
+			}
+			return r, nil
+		default:
+			return r, fmt.Errorf("unknown argument %q", arg)
+		}
+	}
+	return r, errors.New("the module's arguments are missing")
+}
+
+// readModule reads a whole module.
+func readModule(from io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(from, MaxModule+1))
+	if err == nil && len(data) > MaxModule {
+		err = fmt.Errorf("the module is larger than %d bytes", MaxModule)
+	}
+	return data, err
+}

@@ -1,0 +1,284 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(reexec.Role{Match: reexec.Arg0("runner-probe"), Run: probe})
+	os.Exit(m.Run())
+}
+
+// attempts are what a module could make the process do if it took it over.
+var attempts = map[string]func(dir string) error{
+	"run a program":      func(string) error { return exec.Command("/proc/self/exe").Start() },
+	"open a file":        func(string) error { return touch("/etc/hostname", unix.O_RDONLY) },
+	"open its memory":    func(string) error { return touch("/proc/self/mem", unix.O_RDWR) },
+	"open by descriptor": func(string) error { return touch("/proc/self/fd/9", unix.O_RDWR) },
+	"make a socket":      func(string) error { return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)) },
+	"make a Unix socket": func(string) error { return closed(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)) },
+	"dial":               dial,
+	"signal another":     func(string) error { return unix.Kill(os.Getppid(), 0) },
+	"trace":              func(string) error { return ignored(unix.PtraceAttach(1<<22-1), unix.ESRCH) },
+	"make a process":     fork,
+	"make a namespace":   func(string) error { return unix.Unshare(unix.CLONE_FS) },
+	"change an owner":    func(dir string) error { return os.Chown(filepath.Join(dir, "own"), os.Getuid(), os.Getgid()) },
+	"make a device": func(dir string) error {
+		return ignored(unix.Mknod(filepath.Join(dir, "pipe"), unix.S_IFIFO|0o600, 0), unix.EEXIST)
+	},
+	"make code":      makeCode,
+	"use io_uring":   func(string) error { return raw(unix.SYS_IO_URING_SETUP, unix.ENOSYS, unix.EFAULT, unix.EINVAL) },
+	"use bpf":        func(string) error { return raw(unix.SYS_BPF, unix.EINVAL, unix.EFAULT, unix.E2BIG) },
+	"another filter": func(string) error { return raw(unix.SYS_SECCOMP, unix.EINVAL, unix.EFAULT) },
+}
+
+func touch(path string, flag int) error {
+	f, err := os.OpenFile(path, flag, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func closed(fd int, err error) error {
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	return err
+}
+
+func dial(string) error {
+	_, err := net.Dial("tcp", "127.0.0.1:1")
+	return ignored(err, unix.ECONNREFUSED)
+}
+
+func fork(string) error {
+	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	if pid == 0 {
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	_, err := unix.Wait4(int(pid), nil, 0, nil)
+	return err
+}
+
+func makeCode(string) error {
+	b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err == nil {
+		err = unix.Munmap(b)
+	}
+	return err
+}
+
+// ignored drops an error by which the kernel shows that it would have done it.
+func ignored(err error, reached ...error) error {
+	for _, r := range reached {
+		if errors.Is(err, r) {
+			return nil
+		}
+	}
+	return err
+}
+
+// raw makes a call with arguments that make no sense.
+func raw(call uintptr, reached ...error) error {
+	_, _, errno := unix.Syscall(call, 99, 0, 0)
+	return ignored(errno, reached...)
+}
+
+// outcome is what the attempts came to before and after.
+type outcome struct{ Before, After, Works map[string]string }
+
+// probe confines itself like a runner.
+func probe() {
+	dir := os.Args[1]
+	var o outcome
+	try := func() map[string]string {
+		results := map[string]string{}
+		for name, attempt := range attempts {
+			results[name] = text(attempt(dir))
+		}
+		return results
+	}
+	o.Before = try()
+	err := confine([]string{dir})
+	if err == nil {
+		err = refuseNewCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	o.After = try()
+	o.Works = map[string]string{
+		"files":       text(os.WriteFile(filepath.Join(dir, "new"), []byte("x"), 0o600)),
+		"directories": text(os.MkdirAll(filepath.Join(dir, "a/b"), 0o700)),
+		"moves":       text(os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "a/b/moved"))),
+		"links":       text(os.Symlink("x", filepath.Join(dir, "link"))),
+		"removal":     text(os.RemoveAll(filepath.Join(dir, "a"))),
+		"memory":      text(grow()),
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(o); err != nil {
+		os.Exit(1)
+	}
+}
+
+// grow makes the runtime ask for memory and threads.
+func grow() error {
+	held := make(chan []byte)
+	for range 50 {
+		go func() { held <- bytes.Repeat([]byte("x"), 1<<20) }()
+	}
+	for range 50 {
+		<-held
+	}
+	return nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "own"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open("/etc/hostname")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Args = []string{"runner-probe", dir}
+	for range 7 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file) // among them number 9
+	}
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	var o outcome
+	if err == nil {
+		err = json.Unmarshal(out, &o)
+	}
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	for name := range attempts {
+		// The control: without the confinement it succeeds.
+		if o.Before[name] != "" {
+			t.Errorf("%s fails in any case: %s", name, o.Before[name])
+		}
+		if o.After[name] == "" {
+			t.Errorf("%s is still possible", name)
+		}
+	}
+	for name, problem := range o.Works {
+		if problem != "" {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+}
+
+// compiledTiny is a module that was compiled without a process of its own.
+func compiledTiny(t testing.TB, module []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	cache, err := (&store{out: &out}).cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := wazero.NewRuntimeWithConfig(t.Context(), settings().WithCompilationCache(cache))
+	defer r.Close(context.Background())
+	if _, err := r.CompileModule(t.Context(), module); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// tiny is a module whose function ends at once, and trapping one whose function traps.
+var (
+	tiny     = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
+	trapping = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x05\x01\x03\x00\x00\x0b")
+)
+
+// This version of wazero takes a store: what was compiled is used, and only for its own module.
+func TestStoreIsUsed(t *testing.T) {
+	code := compiledTiny(t, tiny)
+	call := func(module []byte, known *store) (used bool, err error) {
+		cache, err := known.cache()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made bytes.Buffer
+		known.out = &made
+		r := wazero.NewRuntimeWithConfig(t.Context(), settings().WithCompilationCache(cache).WithMemoryLimitPages(1))
+		defer r.Close(context.Background())
+		_, err = r.Instantiate(t.Context(), module)
+		return made.Len() == 0, err
+	}
+	known, err := readStore(bytes.NewReader(code))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used, err := call(tiny, known); !used || err != nil {
+		t.Errorf("its own module: used %t, %v", used, err)
+	}
+	if used, err := call(trapping, known); used || err == nil {
+		t.Errorf("another module: used %t, %v", used, err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	r, err := parse([]string{"--memory=100", "--deterministic", "--compiled", "--", "p", "--memory=x"})
+	if err != nil || r.memory != 100 || !r.deterministic || !r.compiled || len(r.argv) != 2 {
+		t.Errorf("%+v %v", r, err)
+	}
+	for _, args := range [][]string{nil, {"--"}, {"--memory=-1", "--", "p"}, {"--memory=x", "--", "p"}, {"p"}} {
+		if r, err := parse(args); err == nil {
+			t.Errorf("%q: %+v", args, r)
+		}
+	}
+	if pages(1) != 1 || pages(256<<20) != 2048 || pages(1<<40) != maxPages {
+		t.Errorf("pages: %d %d %d", pages(1), pages(256<<20), pages(1<<40))
+	}
+}
+
+// No module makes the compiler panic, and what it refuses it refuses with an error.
+func FuzzModule(f *testing.F) {
+	f.Add(tiny)
+	f.Add(trapping)
+	f.Add([]byte("\x00asm\x01\x00\x00\x00\x63\xff\xff\xff\xff\x0f"))
+	f.Fuzz(func(t *testing.T, module []byte) {
+		ctx := t.Context()
+		r := wazero.NewRuntimeWithConfig(ctx, settings().WithMemoryLimitPages(16))
+		defer r.Close(context.Background())
+		compiled, err := r.CompileModule(ctx, module)
+		if (compiled == nil) == (err == nil) {
+			t.Errorf("%v %v", compiled, err)
+		}
+	})
+}

@@ -1,0 +1,260 @@
+package wasm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine/wasm/runner"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// DefaultCacheBytes bounds the compiled modules that are kept by default.
+const DefaultCacheBytes = 1 << 30
+
+// atOnce is how many modules are compiled at a time, and asking how many requests of one sandbox
+// are answered at a time.
+const (
+	atOnce = 2
+	asking = 8
+)
+
+// store keeps compiled modules in the state directory, by the content of the module and of the
+// runner. Only this process writes there, what a process without any right compiled (compile.go).
+// A sandbox gets an open file, and knows no path.
+type store struct {
+	dir    string
+	runner string
+	most   int64
+	log    *slog.Logger
+	slots  chan struct{}
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // closed when the module has been compiled
+}
+
+func newStore(dir, runner string, most int64, log *slog.Logger) *store {
+	if most == 0 {
+		most = DefaultCacheBytes
+	}
+	return &store{dir: dir, runner: runner, most: most, log: log, slots: make(chan struct{}, atOnce), busy: map[string]chan struct{}{}}
+}
+
+// serve answers the requests of one guest until it has ended. Each brings a module and a socket for
+// the answer. A socket that closes without an answer means that the runner has to compile.
+func (s *store) serve(ctx context.Context, conn *net.UnixConn) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // before the wait: no guest waits for the modules any more
+	slots := make(chan struct{}, asking)
+	for {
+		files, err := receive(conn)
+		if err != nil {
+			return
+		}
+		if len(files) != 2 {
+			closeAll(files)
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			closeAll(files)
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			defer closeAll(files)
+			if err := s.answer(ctx, files[0], files[1]); err != nil {
+				s.log.Debug("a module is not compiled in advance", "err", err)
+			}
+		})
+	}
+}
+
+// receive reads one message with its descriptors.
+func receive(conn *net.UnixConn) (files []*os.File, err error) {
+	rights := make([]byte, unix.CmsgSpace(2*4))
+	n, controls, _, _, err := conn.ReadMsgUnix(make([]byte, 1), rights)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:controls])
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// answer sends the compiled module.
+func (s *store) answer(ctx context.Context, module, to *os.File) error {
+	data, err := content(module)
+	if err != nil {
+		return err
+	}
+	compiled, err := s.get(ctx, data)
+	if err != nil {
+		return err
+	}
+	defer compiled.Close()
+	return unix.Sendmsg(int(to.Fd()), []byte{0}, unix.UnixRights(int(compiled.Fd())), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// content reads a module that belongs to a sandbox. It may be anything, and may change while it is read.
+func content(module *os.File) ([]byte, error) {
+	info, err := module.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > runner.MaxModule {
+		return nil, fmt.Errorf("a module is a file of at most %d bytes", runner.MaxModule)
+	}
+	// At an offset of its own: the descriptor's belongs to the sandbox.
+	return io.ReadAll(io.NewSectionReader(module, 0, info.Size()))
+}
+
+// get returns the compiled module, and compiles it if it is not there.
+func (s *store) get(ctx context.Context, module []byte) (*os.File, error) {
+	path := s.path(module)
+	for {
+		f, err := os.Open(path)
+		if err == nil {
+			now := time.Now()
+			_ = os.Chtimes(path, now, now) // without it, the file is only removed earlier
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		s.mu.Lock()
+		wait, other := s.busy[path]
+		if !other {
+			s.busy[path] = make(chan struct{})
+		}
+		s.mu.Unlock()
+		if !other {
+			return s.make(ctx, path, module)
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil, errors.New("the module could not be compiled for another request")
+		}
+	}
+}
+
+// path names the compiled module. The runner's file is named by its own content.
+func (s *store) path(module []byte) string {
+	sum := sha256.New()
+	_, _ = io.WriteString(sum, filepath.Base(s.runner)+"\x00") // writing to a hash does not fail
+	_, _ = sum.Write(module)
+	return filepath.Join(s.dir, hex.EncodeToString(sum.Sum(nil)))
+}
+
+// make compiles a module and keeps the result.
+func (s *store) make(ctx context.Context, path string, module []byte) (*os.File, error) {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		close(s.busy[path])
+		delete(s.busy, path)
+	}()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	err := durable.ReplaceWith(path, durable.Options{Draft: draft + "*", Mode: 0o600}, func(w io.Writer) error {
+		return compile(ctx, s.runner, module, w)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.evict(path)
+	return os.Open(path)
+}
+
+// draft is the prefix of the name of a file that is being written.
+const draft = ".new-"
+
+// stale is the age from which a draft belongs to a process that has ended.
+const stale = time.Hour
+
+// evict removes the modules that were not used for the longest time until the rest is within the
+// bound. A sandbox that has one open keeps it.
+func (s *store) evict(keep string) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		s.log.Warn("compiled modules are not evicted", "err", err)
+		return
+	}
+	var files []fs.FileInfo
+	var total int64
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			continue // another process removed it
+		}
+		if strings.HasPrefix(info.Name(), draft) {
+			if time.Since(info.ModTime()) > stale {
+				_ = os.Remove(filepath.Join(s.dir, info.Name())) // the next call tries again
+			}
+			continue
+		}
+		files, total = append(files, info), total+info.Size()
+	}
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, f := range files {
+		path := filepath.Join(s.dir, f.Name())
+		if total <= s.most {
+			return
+		}
+		if path == keep {
+			continue
+		}
+		if err := os.Remove(path); err == nil || errors.Is(err, fs.ErrNotExist) {
+			total -= f.Size()
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Package wasm owns the engine whose programs are WebAssembly modules with WASI preview 1. Its
+// sandboxes are jails without a network, in which the guest starts nothing but the runner (package
+// runner), which gives up most of what the jail has left.
+package wasm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/modules"
+)
+
+// Name is the engine's name.
+const Name = "wasm"
+
+// codeMissing is the code of the fault of a build without the runner.
+const codeMissing = "runner_missing"
+
+// Options configure the engine.
+type Options struct {
+	// StateDir is the server's state directory; the engine keeps everything below wasm/ in it.
+	StateDir string
+	Log      *slog.Logger
+	// Runner is the host's path of the program that runs modules, or "" if this build has none.
+	Runner string
+	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	NoCgroups bool
+	// CacheBytes bounds the compiled modules that are kept. Zero is DefaultCacheBytes.
+	CacheBytes int64
+}
+
+// Engine runs sandboxes whose programs are WebAssembly modules.
+type Engine struct {
+	engine.Engine // the jail
+	engine.Meter
+	runner string
+}
+
+// freezing is an Engine on a host whose control groups stop processes.
+type freezing struct {
+	Engine
+	engine.Freezer
+}
+
+var (
+	_ engine.Engine  = Engine{}
+	_ engine.Meter   = Engine{}
+	_ engine.Freezer = freezing{}
+)
+
+var notes = []string{
+	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals and no code interpreter",
+	"no network: WASI preview 1 has no sockets",
+	"no fuel: the limits of CPU and of a command's time bound a module, and nothing counts its instructions",
+	"a module and the runtime share an address space, so a mistake of the runtime's compiler is a way into the jail around both",
+	"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
+}
+
+// New opens the engine on a state directory, which it shares with other processes that do the same.
+// The returned engine can freeze sandboxes where control groups can.
+func New(o Options) (engine.Engine, error) {
+	log := o.Log
+	kept := newStore(filepath.Join(o.StateDir, Name, ".modules"), o.Runner, o.CacheBytes, log)
+	jailed, err := jail.New(jail.Options{StateDir: o.StateDir, Log: log, NoCgroups: o.NoCgroups, Variant: &jail.Variant{
+		Name: Name, Version: "1", Boundary: engine.WasmRuntime, Images: []engine.ImageKind{engine.ImageModule}, Notes: notes,
+		Arguments: arguments,
+		Serve:     func(c *net.UnixConn) { kept.serve(context.Background(), c) },
+	}})
+	if err != nil {
+		return nil, err
+	}
+	meter, ok := jailed.(engine.Meter)
+	if !ok {
+		return nil, fmt.Errorf("wasm: the jail measures nothing")
+	}
+	e := Engine{jailed, meter, o.Runner}
+	if f, ok := jailed.(engine.Freezer); ok {
+		return freezing{e, f}, nil
+	}
+	return e, nil
+}
+
+// arguments tells the guest how modules run.
+func arguments(spec engine.Spec) ([]string, error) {
+	r := spec.Image.View().Runner
+	argument, err := modules.Config{Program: r.Path, Deterministic: r.Deterministic, MemoryBytes: spec.Limits.MemoryBytes}.Argument()
+	return []string{argument}, err
+}
+
+// Info implements engine.Engine.
+func (e Engine) Info() engine.Info {
+	info := e.Engine.Info()
+	info.Capabilities = engine.Implemented(e)
+	return info
+}
+
+// Info implements engine.Engine.
+func (f freezing) Info() engine.Info {
+	info := f.Engine.Info()
+	info.Capabilities = engine.Implemented(f)
+	return info
+}
+
+// Create implements engine.Engine.
+func (e Engine) Create(ctx context.Context, spec engine.Spec) error {
+	if err := engine.Refusal([]engine.Finding{e.checkRunner()}); err != nil {
+		return err
+	}
+	return e.Engine.Create(ctx, spec)
+}
+
+// Probe implements engine.Engine.
+func (e Engine) Probe(ctx context.Context) []engine.Finding {
+	findings := []engine.Finding{e.checkRunner()}
+	for _, f := range e.Engine.Probe(ctx) {
+		if f.Check != jail.CheckInterface { // its sandboxes have no network
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+func (e Engine) checkRunner() engine.Finding {
+	const name = "runner"
+	if e.runner == "" {
+		f := engine.Fail(name, "this build of crannog does not contain the program that runs WebAssembly modules", "build crannog with make")
+		f.Code = codeMissing
+		return f
+	}
+	if _, err := os.Stat(e.runner); err != nil {
+		f := engine.Fail(name, fault.PublicText(err), "start crannog again, which writes the program")
+		f.Code = codeMissing
+		return f
+	}
+	return engine.OK(name, "WebAssembly modules for WASI preview 1")
+}

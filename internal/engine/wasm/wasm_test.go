@@ -1,0 +1,190 @@
+package wasm_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/wasm"
+	"github.com/crannog/crannog/internal/engine/wasm/runner"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// The test binary plays every role: the first process of a jail, the guest that it becomes, and the
+// runner.
+func TestMain(m *testing.M) {
+	reexec.Dispatch(setup.Role(), setup.ProbeRole(), runner.Role(), enginetest.ProbeRole(),
+		reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main})
+	os.Exit(m.Run())
+}
+
+// program builds the module of the tests.
+func program(t testing.TB) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program.wasm")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./testdata/program")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// copied is a copy of the test binary, since its own directory is closed to other users.
+func copied(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	data, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = os.WriteFile(path, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// image is the template with the module as its shell.
+func image(t testing.TB, name, program string, module []byte) engine.Image {
+	t.Helper()
+	host := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).WithRunner(program)
+	found, err := host.Resolve(t.Context(), sandbox.Reference{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := *found.Image.HostView
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(view.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{"tmp": 0o777 | os.ModeSticky, "var/tmp": 0o777 | os.ModeSticky, ".": 0o755} {
+		if err := os.Chmod(filepath.Join(dir, path), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sh", "program"} {
+		if err := os.WriteFile(filepath.Join(dir, "bin", name), module, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	view.Dir = dir
+	found.Image.HostView = &view
+	return found.Image
+}
+
+func open(program string, noCgroups bool) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		shareModules(t, dir, filepath.Dir(program))
+		e, err := wasm.New(wasm.Options{StateDir: dir, Runner: program, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), NoCgroups: noCgroups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+// shareModules lets the engines of a test keep compiled modules in one place: to compile the module
+// of the tests takes a second.
+func shareModules(t testing.TB, dir, place string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, wasm.Name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(place, "modules"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(place, "modules"), filepath.Join(dir, wasm.Name, ".modules")); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+}
+
+// residue counts what the engine owns for a state directory.
+func residue(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(dir, wasm.Name)) + "-"
+	for _, path := range lines {
+		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), want) {
+			counts["processes"]++
+		}
+	}
+	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids")) // none, if no sandbox was made
+	counts["ranges of IDs"] = len(slots)
+	for _, pattern := range []string{"/sys/fs/cgroup/crannog/wasm-*", "/sys/fs/cgroup/*/crannog/wasm-*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range found {
+			if _, err := os.Stat(filepath.Join(dir, wasm.Name, strings.TrimPrefix(filepath.Base(group), "wasm-"))); err == nil {
+				counts["groups"]++
+			}
+		}
+	}
+	return counts
+}
+
+func TestConformance(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	program, module := copied(t), program(t)
+	enginetest.Run(t, enginetest.Config{
+		Open: open(program, false), Image: image(t, sandbox.ModuleTemplate, program, module), Residue: residue, Cycles: 5,
+	})
+}
+
+// Two engines of one state directory never give one range of IDs to two sandboxes.
+func TestRangesAreSharedWithTheJail(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	program, dir := copied(t), t.TempDir()
+	e := open(program, false)(t, dir)
+	jailed, err := jail.New(jail.Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same ID begins its search at the same range.
+	const id = "same"
+	b := start(t, e, image(t, sandbox.ModuleTemplate, program, program0), id)
+	host, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).Image()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := engine.Spec{ID: id, Hostname: id, Image: host, Boot: engine.Boot{Config: b.config}}
+	if err := jailed.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = jailed.Remove(context.Background(), id) })
+	slots, err := os.ReadDir(filepath.Join(dir, "jail", ".ids"))
+	if err != nil || len(slots) != 2 {
+		t.Errorf("%v %v", slots, err)
+	}
+}
+
+// program0 is the smallest module.
+var program0 = []byte("\x00asm\x01\x00\x00\x00")

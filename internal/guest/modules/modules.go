@@ -1,0 +1,162 @@
+// Package modules owns how the guest starts programs in a sandbox whose programs are WebAssembly
+// modules: it starts the engine's runner in place of the module, and nothing else.
+package modules
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// Config is what the engine tells the guest (guestboot.ModulesFlag).
+type Config struct {
+	// Program is the path of the runner inside.
+	Program string `json:"program"`
+	// Deterministic gives modules a fixed clock and fixed random numbers.
+	Deterministic bool `json:"deterministic,omitempty"`
+	// MemoryBytes bounds the memory of each module.
+	MemoryBytes int64 `json:"memory_bytes"`
+}
+
+// Argument returns the guest's argument.
+func (c Config) Argument() (string, error) {
+	data, err := json.Marshal(c)
+	return guestboot.ModulesFlag + string(data), err
+}
+
+// ErrOnly is the error of a request for anything but a module.
+var ErrOnly = errors.New("this sandbox runs WebAssembly modules only; use another engine for other programs, as crannog engines lists them")
+
+// ErrTerminal is the error of a request for a terminal.
+var ErrTerminal = errors.New("a WebAssembly module has no terminal; leave the terminal out (crannog run --no-tty)")
+
+// Runner starts modules.
+type Runner struct {
+	config  Config
+	service int // guestboot.ServiceFD
+}
+
+// FromArguments returns the runner that the guest's arguments announce, or nil.
+func FromArguments(args []string) (*Runner, error) {
+	for _, arg := range args {
+		text, found := strings.CutPrefix(arg, guestboot.ModulesFlag)
+		if !found {
+			continue
+		}
+		r := &Runner{service: guestboot.ServiceFD}
+		if err := json.Unmarshal([]byte(text), &r.config); err != nil {
+			return nil, fmt.Errorf("%s: %w", guestboot.ModulesFlag, err)
+		}
+		return r, nil
+	}
+	return nil, nil
+}
+
+// Start is the program to start for a module.
+type Start struct {
+	Path string
+	Argv []string
+	// Files are its descriptors from guestboot.ModuleFD on.
+	Files []*os.File
+}
+
+// Close closes our copies of the files.
+func (s *Start) Close() {
+	for _, f := range s.Files {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// Find returns the module that a command names: by its path, in PATH, or in the working directory.
+// All of them are files of the sandbox, which only the runner reads, so the working directory is
+// no more dangerous than PATH.
+func (r *Runner) Find(cmd, path, dir string) (string, error) {
+	if strings.Contains(cmd, "/") {
+		return absolute(cmd, dir), nil
+	}
+	for _, place := range append(filepath.SplitList(path), dir) {
+		name := filepath.Join(place, cmd)
+		if info, err := os.Stat(name); filepath.IsAbs(place) && err == nil && info.Mode().IsRegular() {
+			return name, nil
+		}
+	}
+	return "", connect.NewError(connect.CodeNotFound, fmt.Errorf("command '%s' not found: %w", cmd, ErrOnly))
+}
+
+func absolute(path, dir string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// Prepare opens the module with the rights of as, has it compiled, and returns what to start.
+func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path string, argv []string) (*Start, error) {
+	var module *os.File
+	err := as(func() (err error) {
+		// A pipe without a writer must not block the guest.
+		module, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := check(module, argv[0]); err != nil {
+		module.Close()
+		return nil, err
+	}
+	start := &Start{
+		Path:  r.config.Program,
+		Argv:  []string{guestboot.RunnerArg0, "run", "--memory=" + strconv.FormatInt(r.config.MemoryBytes, 10)},
+		Files: []*os.File{module},
+	}
+	if r.config.Deterministic {
+		start.Argv = append(start.Argv, "--deterministic")
+	}
+	if compiled := r.compiled(ctx, module); compiled != nil {
+		start.Argv = append(start.Argv, "--compiled")
+		start.Files = append(start.Files, compiled)
+	}
+	start.Argv = append(append(start.Argv, "--"), argv...)
+	return start, nil
+}
+
+// Kinds of WebAssembly binaries, by their first bytes.
+const (
+	magic     = "\x00asm"
+	module    = "\x01\x00\x00\x00"
+	component = "\x0d\x00\x01\x00"
+)
+
+// check refuses files that are no modules, by name and before anything is started.
+func check(f *os.File, cmd string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return connect.NewError(connect.CodePermissionDenied, fmt.Errorf("command '%s' is not a file", cmd))
+	}
+	head := make([]byte, len(magic)+len(module))
+	if _, err := f.ReadAt(head, 0); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch string(head) {
+	case magic + module:
+		return nil
+	case magic + component:
+		return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("command '%s' is a WebAssembly component, and only modules for WASI preview 1 run here; build it for wasip1", cmd))
+	}
+	return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("command '%s' is not a WebAssembly module: %w", cmd, ErrOnly))
+}
