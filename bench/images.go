@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -17,13 +16,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/image/imagetest"
 )
 
 const (
@@ -60,17 +58,7 @@ func imageOf(rootTar string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.AppendLayers(empty.Image, l)
-	if err != nil {
-		return nil, err
-	}
-	c, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	c = c.DeepCopy()
-	c.OS, c.Architecture, c.Config = "linux", runtime.GOARCH, v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}
-	return mutate.ConfigFile(img, c)
+	return imagetest.Build(v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}, l)
 }
 
 // imageStarts measures cold starts: the time from nothing to the first output.

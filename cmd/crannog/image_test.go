@@ -7,17 +7,16 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/crannog/crannog/internal/image/imagetest"
 )
 
 // applets are the programs of the image: all of them are busybox.
@@ -80,16 +79,5 @@ func busyboxImage() (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.AppendLayers(empty.Image, l)
-	if err != nil {
-		return nil, err
-	}
-	c, err := img.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	c = c.DeepCopy()
-	c.OS, c.Architecture = "linux", runtime.GOARCH
-	c.Config = v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"PATH=/bin", "GREETING=hello"}, Entrypoint: []string{"env"}, Cmd: []string{"sh", "-c", "echo $GREETING from $PWD as $(id -u):$(id -g)"}}
-	return mutate.ConfigFile(img, c)
+	return imagetest.Build(v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"PATH=/bin", "GREETING=hello"}, Entrypoint: []string{"env"}, Cmd: []string{"sh", "-c", "echo $GREETING from $PWD as $(id -u):$(id -g)"}}, l)
 }

@@ -18,25 +18,14 @@ cd "$(dirname "$0")"
 for tool in go ip nsenter unshare node "${CRANNOG_CHROMIUM:-chromium}"; do
 	command -v "$tool" >/dev/null || { echo "$tool is missing: apt-get install iproute2 util-linux nodejs chromium" >&2; exit 1; }
 done
-if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-	# Now and then a registry does not answer.
-	try=1
-	until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
-		[ "$try" -lt 3 ] || exit 1
-		try=$((try + 1))
-		sleep 5
-	done
-	touch node_modules/.package-lock.json
-fi
+. ../npm.sh
+packages
 # A server with a thousand sandboxes that run nothing.
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 CRANNOG_FLEET="$built/fleet"
 export CRANNOG_FLEET
 (cd ../.. && CGO_ENABLED=0 go build -o "$CRANNOG_FLEET" ./tests/console/fleet)
-# How much slower this machine is than the one that the deadlines are for.
-CRANNOG_TEST_SPEED=${CRANNOG_TEST_SPEED:-$(cd ../.. && CGO_ENABLED=0 go run ./tests/speed)}
-export CRANNOG_TEST_SPEED
 unset E2B_API_KEY E2B_API_URL E2B_SANDBOX_URL E2B_DOMAIN
 # The namespaces end with the processes in them.
 unshare --net --mount --pid --fork --kill-child --mount-proc --propagation private sh ./world.sh "$@"

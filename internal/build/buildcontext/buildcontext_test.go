@@ -17,26 +17,12 @@ import (
 
 	"github.com/crannog/crannog/internal/build/buildcontext"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func tree(t *testing.T, files ...string) (string, *os.Root) {
 	t.Helper()
-	dir := t.TempDir()
-	for _, f := range files {
-		path := filepath.Join(dir, f)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(f), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { root.Close() })
-	return dir, root
+	return hosttest.Files(t, 0o644, files...)
 }
 
 func packed(t *testing.T, root *os.Root, ignore *buildcontext.Ignore) ([]byte, []string) {

@@ -18,25 +18,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/blob"
 	"github.com/crannog/crannog/internal/image/layer"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func source(t *testing.T, files ...string) (string, copyfiles.Source) {
 	t.Helper()
-	dir := t.TempDir()
-	for _, f := range files {
-		path := filepath.Join(dir, f)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(f), 0o640); err != nil {
-			t.Fatal(err)
-		}
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { root.Close() })
+	dir, root := hosttest.Files(t, 0o640, files...)
 	return dir, copyfiles.Source{Root: root, What: "the build context"}
 }
 

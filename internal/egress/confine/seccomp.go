@@ -1,34 +1,14 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-)
 
-// Offsets into struct seccomp_data. The supported machines are little-endian, so an argument's low
-// half comes first.
-const (
-	offsetNumber       = 0
-	offsetArchitecture = 4
-	offsetArguments    = 16
-)
-
-// The actions of a filter.
-const (
-	allow = unix.SECCOMP_RET_ALLOW
-	kill  = unix.SECCOMP_RET_KILL_PROCESS
-	// refuse returns the error of a caller without the right.
-	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// unknown returns the error of a kernel without the call, so that the runtime falls back if it
-	// tries a newer call first.
-	unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
 // filterCalls allows only the system calls that Go's runtime, its network code and open files need.
@@ -38,15 +18,8 @@ func filterCalls(report *Report) error {
 	if err != nil {
 		return err
 	}
-	header := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// TSYNC puts every thread under the filter, or none.
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&header)))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return errno
-	}
-	if thread != 0 {
-		return fmt.Errorf("thread %d has another filter", thread)
+	if err := seccomp.Install(program); err != nil {
+		return err
 	}
 	report.Seccomp = true
 	return nil
@@ -54,20 +27,11 @@ func filterCalls(report *Report) error {
 
 // assemble returns the filter program for the process with this ID.
 func assemble(pid int) ([]unix.SockFilter, error) {
-	code := []bpf.Instruction{
-		// Another architecture's numbers mean other calls.
-		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: architecture, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
-		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-		// So do those of x32.
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
-	}
+	var code []bpf.Instruction
 	for _, number := range append(plainCalls, machineCalls...) {
 		code = append(code,
 			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1},
-			bpf.RetConstant{Val: allow})
+			bpf.RetConstant{Val: seccomp.Allow})
 	}
 	for _, c := range checkedCalls(pid) {
 		body := c.body()
@@ -77,19 +41,8 @@ func assemble(pid int) ([]unix.SockFilter, error) {
 		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.number, SkipTrue: uint8(len(body))})
 		code = append(code, body...)
 	}
-	code = append(code, bpf.RetConstant{Val: unknown})
-	raw, err := bpf.Assemble(code)
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) > 4096 {
-		return nil, errors.New("the program is longer than the kernel accepts")
-	}
-	program := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return program, nil
+	code = append(code, bpf.RetConstant{Val: seccomp.Unknown})
+	return seccomp.Assemble(code)
 }
 
 // check is one system call with its allowed arguments: any of the alternatives must hold, each of
@@ -114,19 +67,19 @@ func (c check) body() []bpf.Instruction {
 	var out []bpf.Instruction
 	for _, all := range c.any {
 		// From the last to the first, because a condition that fails jumps over what follows it.
-		alternative := []bpf.Instruction{bpf.RetConstant{Val: allow}}
+		alternative := []bpf.Instruction{bpf.RetConstant{Val: seccomp.Allow}}
 		for _, one := range slices.Backward(all) {
 			alternative = append(one.code(len(alternative)), alternative...)
 		}
 		out = append(out, alternative...)
 	}
-	return append(out, bpf.RetConstant{Val: refuse})
+	return append(out, bpf.RetConstant{Val: seccomp.Refuse})
 }
 
 // code continues if the condition holds, and otherwise skips the next instructions.
 func (c condition) code(skip int) []bpf.Instruction {
 	out := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArguments + 8*uint32(c.argument), Size: 4},
+		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(c.argument), Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask},
 	}
 	for i, value := range c.values {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // cleanupTime bounds the cleanup for a caller that has gone away.
@@ -71,17 +70,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // check refuses what this engine cannot do, before anything is made.
 func (e *Engine) check(spec *engine.Spec) error {
-	if err := ids.CheckSandbox(spec.ID); err != nil {
+	if err := spec.Check(e.Info()); err != nil {
 		return err
-	}
-	if err := spec.Image.Check(imageKinds); err != nil {
-		return err
-	}
-	if err := spec.Egress.Check(e.egressKinds()); err != nil {
-		return err
-	}
-	if spec.Events != nil {
-		return fault.New(fault.Unsupported, "events_unsupported", "the engine docker does not write down what programs do")
 	}
 	if !path.IsAbs(spec.Image.Guest) || path.Clean(spec.Image.Guest) != spec.Image.Guest {
 		return fault.Newf(fault.Invalid, "image_invalid", "the guest's path %q is not absolute", spec.Image.Guest)

@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/relay"
@@ -19,8 +20,8 @@ import (
 // daemon may be on another host. So the guest's program is started once more inside, by this
 // process, and all streams go over its standard input and output.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	if port < 1 || port > 65535 {
-		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
+	if err := engine.CheckPort(port); err != nil {
+		return nil, err
 	}
 	c, err := e.running(ctx, id)
 	if err != nil {
@@ -36,7 +37,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		case err == nil:
 			return conn, nil
 		case errors.Is(err, relay.ErrRefused):
-			return nil, fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
+			return nil, engine.PortClosed(port, err)
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case fresh || again:
@@ -128,7 +129,7 @@ func (e *Engine) running(ctx context.Context, id string) (found, error) {
 	}
 	state := c.Container.State
 	if state == nil || !state.Running {
-		return found{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+		return found{}, engine.HasStopped(id, nil)
 	}
 	return found{id: c.Container.ID, guest: c.Container.Path, pid: state.Pid, paused: state.Paused}, nil
 }

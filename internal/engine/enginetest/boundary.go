@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var boundaryRules = []rule{
@@ -162,7 +163,7 @@ func setIDControl(t testing.TB) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), path, "-u")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 61234, Gid: 61234}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: hosttest.Unprivileged, Gid: hosttest.Unprivileged}}
 	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "0" {
 		t.Errorf("control: a set-id copy on the host: %q %v", out, err)
 	}

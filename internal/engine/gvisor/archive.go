@@ -121,7 +121,7 @@ func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 
 // died reports whether an error shows that the kernel has ended, or is about to.
 func (k *kernel) died(err error) bool {
-	return !k.b.rec.Sentry.alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
+	return !k.b.rec.Sentry.Alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
 // spareMemory returns how much memory a copy may use for a moment: half of the host's

@@ -22,6 +22,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
@@ -59,8 +61,8 @@ type bootResult struct {
 	Error string
 	// Refused is set if the request itself is at fault.
 	Refused bool
-	Sentry  process
-	Gofer   process
+	Sentry  process.Process
+	Gofer   process.Process
 	Socket  string
 	Times   timeline
 }
@@ -109,12 +111,12 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	// gVisor makes its control socket in its root directory, by a path that must fit into an
 	// address, and splits one of its settings at commas and colons. With paths through descriptors,
 	// any state directory works.
-	root, closeRoot, err := throughDescriptor(req.RuntimeRoot)
+	root, closeRoot, err := sandboxdir.Short(req.RuntimeRoot)
 	if err != nil {
 		return result, err
 	}
 	defer closeRoot()
-	box, closeBox, err := throughDescriptor(req.BoxDir)
+	box, closeBox, err := sandboxdir.Short(req.BoxDir)
 	if err != nil {
 		return result, err
 	}
@@ -148,10 +150,10 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		return result, fmt.Errorf("create: %w", err)
 	}
 	result.Times.Made = time.Now()
-	if result.Sentry, err = identify(c.SandboxPid()); err != nil {
+	if result.Sentry, err = process.Identify(c.SandboxPid()); err != nil {
 		return result, err
 	}
-	if result.Gofer, err = identify(c.GoferPid.Load()); err != nil {
+	if result.Gofer, err = process.Identify(c.GoferPid.Load()); err != nil {
 		return result, err
 	}
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
@@ -207,16 +209,6 @@ func confineThreads(want *unix.CPUSet) error {
 		}
 	}
 	return nil
-}
-
-// throughDescriptor returns a short path to a directory, which has none of the letters of the
-// directory's own path. It is valid in this process until done is called.
-func throughDescriptor(dir string) (path string, done func(), err error) {
-	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
 }
 
 // runtimeConfig is gVisor's configuration, with its root directory and the

@@ -12,9 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/relay"
 	"github.com/crannog/crannog/internal/ids"
@@ -88,8 +87,8 @@ func (b *box) destroy() error {
 	b.mu.Unlock()
 	const patience = 10 * time.Second
 	gofer := make(chan error, 1)
-	go func() { gofer <- b.rec.Gofer.kill(patience) }() // both end at once
-	errs := []error{b.rec.Sentry.kill(patience), <-gofer}
+	go func() { gofer <- b.rec.Gofer.Kill(patience) }() // both end at once
+	errs := []error{b.rec.Sentry.Kill(patience), <-gofer}
 	if b.rec.Sentry.PID == 0 {
 		errs = append(errs, b.killStrays())
 	}
@@ -102,35 +101,9 @@ func (b *box) destroy() error {
 	errs = append(errs, b.removeRuntimeFiles())
 	// The directory comes last: as long as it exists, List names the sandbox.
 	if errors.Join(errs...) == nil {
-		errs = append(errs, removeDir(b.dir))
+		errs = append(errs, sandboxdir.Remove(b.dir))
 	}
 	return errors.Join(errs...)
-}
-
-// removeDir deletes a sandbox's directory. Another process that waits for the sandbox
-// writes down how it ended, and may do so just between the last file and the
-// directory itself.
-func removeDir(dir string) error {
-	const tries = 100
-	// The record is removed last: as long as it exists, a process that cleans up
-	// after a crash can identify the directory.
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.Name() != recordName {
-			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	for range tries {
-		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
-			return err
-		}
-	}
-	return err
 }
 
 // removeRuntimeFiles deletes what gVisor keeps for the sandbox outside its

@@ -61,7 +61,7 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 	}
 	b.watch()
 	if b.over() {
-		return false, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+		return false, engine.HasStopped(id, nil)
 	}
 	if b.frozen() {
 		return false, engine.Frozen(id)

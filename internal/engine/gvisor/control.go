@@ -11,6 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/unet"
 	"gvisor.dev/gvisor/pkg/urpc"
 
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
@@ -140,6 +141,6 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 // controlAddress names a control socket through its directory's descriptor, until done is called:
 // an address has room for 107 bytes, and a state directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
-	dir, done, err := throughDescriptor(filepath.Dir(socket))
+	dir, done, err := sandboxdir.Short(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err
 }

@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/relay"
@@ -22,8 +23,8 @@ import (
 // Dial implements engine.Engine. Streams go through the sandbox's channel, which one process owns.
 // From any other process each stream is a forwarded port.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	if port < 1 || port > 65535 {
-		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
+	if err := engine.CheckPort(port); err != nil {
+		return nil, err
 	}
 	b, err := e.find(id)
 	if err != nil {
@@ -31,7 +32,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	}
 	b.watch()
 	if b.over() {
-		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+		return nil, engine.HasStopped(id, nil)
 	}
 	if channel := b.openedChannel(ctx); channel != nil {
 		conn, err := channel.Dial(ctx, port)
@@ -110,13 +111,13 @@ func dialFault(id string, port int, err error) error {
 			WithHint("end some of them, or make a new sandbox")
 	}
 	if errors.Is(err, relay.ErrRefused) {
-		return fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
+		return engine.PortClosed(port, err)
 	}
 	// If the relay's port has no listener, the guest has ended.
 	_, remote := errors.AsType[urpc.RemoteError](err)
 	gone := remote && strings.Contains(err.Error(), "refused") || errors.Is(err, io.EOF)
 	if gone || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		return fault.Wrap(err, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
+		return engine.HasStopped(id, err)
 	}
 	return fmt.Errorf("dial %s:%d: %w", id, port, err)
 }

@@ -26,7 +26,7 @@ func (b *box) over() bool {
 func (b *box) watch() {
 	b.watching.Do(func() {
 		b.conns.setSocket(b.rec.Socket)
-		if !b.rec.Sentry.alive() {
+		if !b.rec.Sentry.Alive() {
 			close(b.guestless)
 			b.ended(nil)
 			return
@@ -38,11 +38,11 @@ func (b *box) watch() {
 				b.surveyLast()
 				// Nothing runs inside any more. Left alone, gVisor waits ten
 				// seconds for calls of ours before it ends.
-				if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
+				if err := b.rec.Sentry.Kill(10 * time.Second); err != nil {
 					b.e.log.Error("end after the guest's", "sandbox", b.rec.ID, "err", err)
 				}
 			}
-			b.rec.Sentry.awaitEnd()
+			b.rec.Sentry.Await()
 			b.ended(status)
 		}()
 		b.boundMemory()

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // frozenName is the file in a frozen sandbox's directory. gVisor counts how often a kernel was
@@ -59,7 +59,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mar
 		return err
 	}
 	b.watch()
-	gone := fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	gone := engine.HasStopped(id, nil)
 	if b.over() {
 		return gone
 	}

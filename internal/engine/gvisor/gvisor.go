@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
@@ -23,9 +24,9 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // Options configure the engine.
@@ -203,31 +204,14 @@ func (e *Engine) find(id string) (*box, error) {
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	e.sweepSpares()
-	entries, err := os.ReadDir(e.dir)
+	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
+		rec, err := readRecord(dir)
+		return rec.Created, err == nil && rec.Sentry.Alive(), err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: list: %w", err)
 	}
-	var out []engine.Status
-	for _, entry := range entries {
-		if !entry.IsDir() || !ids.ValidSandbox(entry.Name()) {
-			continue
-		}
-		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
-		rec, err := readRecord(e.boxDir(entry.Name()))
-		if unreadable(err) {
-			return nil, fmt.Errorf("gvisor: list: %w", err)
-		}
-		// A directory without a record is a sandbox whose creation was cut short:
-		// it is listed as stopped, so that it gets removed.
-		if err == nil {
-			status.Created = rec.Created
-			if rec.Sentry.alive() {
-				status.State = engine.Running
-			}
-		}
-		out = append(out, status)
-	}
-	return out, ctx.Err()
+	return list, nil
 }
 
 // Usage implements engine.Meter.

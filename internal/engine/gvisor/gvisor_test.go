@@ -133,5 +133,5 @@ func TestConformanceRootless(t *testing.T) {
 		return
 	}
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	rerunUnprivileged(t, "^TestConformanceRootless$")
+	hosttest.RerunUnprivileged(t, "^TestConformanceRootless$")
 }

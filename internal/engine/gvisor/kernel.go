@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
@@ -59,7 +60,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
 			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
 	}
-	self, err := identify(os.Getpid())
+	self, err := process.Identify(os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}

@@ -52,7 +52,7 @@ func (b *box) watchMemory(id string, silence time.Duration) {
 			b.rec.Exit = &engine.Exit{Reason: engine.ReasonOOM, At: time.Now()}
 		}
 		b.mu.Unlock()
-		if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
+		if err := b.rec.Sentry.Kill(10 * time.Second); err != nil {
 			b.e.log.Error("memory watcher", "sandbox", id, "err", err)
 		}
 		return

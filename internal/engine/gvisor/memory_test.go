@@ -50,7 +50,7 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 					t.Error("it does not end")
 				}
 			}
-			if alive := b.rec.Sentry.alive(); alive != told {
+			if alive := b.rec.Sentry.Alive(); alive != told {
 				t.Errorf("alive: %t", alive)
 			}
 			if exit := b.rec.Exit; (exit == nil) != told || exit != nil && exit.Reason != engine.ReasonOOM {

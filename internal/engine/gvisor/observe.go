@@ -113,7 +113,7 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 	}
 	b.watch()
 	if b.over() {
-		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+		return engine.HasStopped(id, nil)
 	}
 	return b.survey(ctx)
 }
@@ -124,7 +124,7 @@ func (b *box) survey(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-			return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", b.rec.ID)
+			return engine.HasStopped(b.rec.ID, nil)
 		}
 		return fmt.Errorf("survey %s: %w", b.rec.ID, err)
 	}

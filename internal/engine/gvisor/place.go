@@ -5,6 +5,9 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
 // errReplaced is the error for a sandbox whose directory belongs to another by now.
@@ -14,7 +17,7 @@ var errReplaced = errors.New("another process has put another box in its place")
 // exchange it with another sandbox's at any time: the path leads to one and the
 // same, until done is called. b.mu must be held.
 func (b *box) kept() (rec record, dir string, done func(), err error) {
-	dir, done, err = throughDescriptor(b.dir)
+	dir, done, err = sandboxdir.Short(b.dir)
 	if err != nil {
 		return rec, "", nil, err
 	}
@@ -53,7 +56,7 @@ func (b *box) move(id string, flags uint) error {
 func (b *box) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	self, err := identify(os.Getpid())
+	self, err := process.Identify(os.Getpid())
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
 // spareDir is the beginning of a spare kernel's directory, which no sandbox's ID
@@ -79,8 +81,8 @@ func (e *Engine) newSpareOn(ctx context.Context, kind kernelKind, spec engine.Sp
 
 // spareDirOf is the directory of a spare kernel that this process makes.
 func (e *Engine) spareDirOf(name string) (string, error) {
-	self, err := identify(os.Getpid())
-	return filepath.Join(e.dir, spareDir+name+self.suffix()), err
+	self, err := process.Identify(os.Getpid())
+	return filepath.Join(e.dir, spareDir+name+suffix(self)), err
 }
 
 // unhurriedSpare makes a spare kernel for which no caller waits.
@@ -110,7 +112,7 @@ func (e *Engine) sweepSpares() {
 		}
 		dir := filepath.Join(e.dir, entry.Name())
 		rec, err := readRecord(dir)
-		if unreadable(err) {
+		if sandboxdir.Unreadable(err) {
 			e.log.Warn("spare kernel not looked at", "err", err)
 			continue
 		}
@@ -124,14 +126,14 @@ func (e *Engine) sweepSpares() {
 				continue
 			}
 		}
-		if rec.Creator.alive() {
+		if rec.Creator.Alive() {
 			continue
 		}
 		if named {
 			// This directory held an earlier instance of a sandbox that was put back. The kernel
 			// that the sandbox has now came from here and has the directory's name, so it must not
 			// be ended.
-			err = removeDir(dir)
+			err = sandboxdir.Remove(dir)
 		} else {
 			err = newBox(e, rec, dir).destroy()
 		}
@@ -149,7 +151,7 @@ func (e *Engine) names(entries []os.DirEntry, kernel string) (bool, error) {
 			continue
 		}
 		rec, err := readRecord(filepath.Join(e.dir, entry.Name()))
-		if unreadable(err) {
+		if sandboxdir.Unreadable(err) {
 			return false, err
 		}
 		if err == nil && rec.Kernel == kernel {

@@ -167,7 +167,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 		k := st.have[0]
 		st.have = st.have[1:]
 		e.refillLater()
-		if k.b.rec.Sentry.alive() {
+		if k.b.rec.Sentry.Alive() {
 			e.log.Debug("spare kernel taken", "kernel", k.b.rec.Kernel, "sandbox", spec.ID)
 			return k
 		}

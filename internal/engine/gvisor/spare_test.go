@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
 func emptyEngine(t *testing.T) *Engine {
@@ -38,8 +39,8 @@ func TestSparesWithoutARecord(t *testing.T) {
 	self := processOf(os.Getpid())
 	earlier := self
 	earlier.Start--
-	lives := made("klives" + self.suffix())
-	over := []string{made("kover" + earlier.suffix()), made("kold"), made("kodd.x-y")}
+	lives := made("klives" + suffix(self))
+	over := []string{made("kover" + suffix(earlier)), made("kold"), made("kodd.x-y")}
 	// A copy that was being made to read files from has a state in it.
 	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(e.dir, spareDir+name+earlier.suffix()), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(e.dir, spareDir+name+suffix(earlier)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return cmd
@@ -87,7 +88,7 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
 	list, err := e.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].State != engine.Running || !rec.Sentry.alive() {
+	if err != nil || len(list) != 1 || list[0].State != engine.Running || !rec.Sentry.Alive() {
 		t.Errorf("the box: %+v, %v", list, err)
 	}
 	if err := <-ended; err == nil {
@@ -142,7 +143,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 func TestNoNameTwice(t *testing.T) {
 	e := emptyEngine(t)
 	spec := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"}
-	dir := filepath.Join(e.dir, spareDir+"kother"+processOf(os.Getpid()).suffix())
+	dir := filepath.Join(e.dir, spareDir+"kother"+suffix(processOf(os.Getpid())))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestNoNameTwice(t *testing.T) {
 			t.Errorf("beside the removal of %s it is called %s", kernel, name)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, recordName)); err != nil {
+	if err := os.Remove(filepath.Join(dir, sandboxdir.RecordName)); err != nil {
 		t.Fatal(err)
 	}
 	if name := e.kernelName(spec); name != spec.ID {

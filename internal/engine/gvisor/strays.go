@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // killStrays ends processes of this sandbox that no record names, because the server or the child
@@ -25,7 +27,7 @@ func (b *box) killStrays() error {
 			return err
 		}
 		for _, p := range strays {
-			if err := p.kill(10 * time.Second); err != nil {
+			if err := p.Kill(10 * time.Second); err != nil {
 				return err
 			}
 		}
@@ -33,12 +35,12 @@ func (b *box) killStrays() error {
 }
 
 // strays lists the sandbox's processes, the booting child first.
-func (b *box) strays() ([]process, error) {
+func (b *box) strays() ([]process.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("strays: %w", err)
 	}
-	var boot, rest []process
+	var boot, rest []process.Process
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid == os.Getpid() {
@@ -56,12 +58,12 @@ func (b *box) strays() ([]process, error) {
 		if !ours || args[len(args)-1] != b.rec.Kernel {
 			continue
 		}
-		p, err := identify(pid)
+		p, err := process.Identify(pid)
 		if err == nil {
-			err = p.look()
+			err = p.Look()
 		}
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, process.ErrGone):
 		case err != nil:
 			return nil, fmt.Errorf("strays: %w", err)
 		case args[0] == bootArg0:

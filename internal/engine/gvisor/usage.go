@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // usage reads what the sandbox uses from its group, or without one from its
@@ -48,7 +49,7 @@ func (b *box) memory() (int64, error) {
 	// Only gVisor can report the memory of the programs inside: its pages are in a file that is
 	// mapped here and there as they are used, and no process's own figures hold all of it.
 	total, err := b.programMemory()
-	for _, p := range []process{b.rec.Sentry, b.rec.Gofer} {
+	for _, p := range []process.Process{b.rec.Sentry, b.rec.Gofer} {
 		total += ownMemory(p.PID)
 	}
 	return total, err

@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/ids"
 )
 
@@ -155,7 +154,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 			return nil
 		}
 		rec, err := readRecord(e.boxDir(id))
-		if unreadable(err) {
+		if sandboxdir.Unreadable(err) {
 			return fmt.Errorf("remove %s: %w", id, err)
 		}
 		if rec.ID != id {
@@ -208,21 +207,9 @@ func (b *box) destroy() error {
 	}
 	// The directory comes last: as long as it exists, List names the sandbox.
 	if errors.Join(errs...) == nil {
-		errs = append(errs, removeDir(b.dir))
+		errs = append(errs, sandboxdir.Remove(b.dir))
 	}
 	return errors.Join(errs...)
-}
-
-// removeDir deletes a sandbox's directory. Another process that waits for the sandbox
-// writes down how it ended, and may do so just between the last file and the directory.
-func removeDir(dir string) (err error) {
-	const tries = 100
-	for range tries {
-		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
-			return err
-		}
-	}
-	return err
 }
 
 // watchMemory ends the sandbox when it has hit its memory limit. Version 2 does so by

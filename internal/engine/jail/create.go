@@ -13,7 +13,6 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // Create implements engine.Engine.
@@ -45,18 +44,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // check refuses what the engine cannot do, and fills the limits.
 func (e *Engine) check(spec *engine.Spec) error {
-	if err := ids.CheckSandbox(spec.ID); err != nil {
+	if err := spec.Check(e.Info()); err != nil {
 		return err
-	}
-	if err := spec.Image.Check(imageKinds); err != nil {
-		return err
-	}
-	if err := spec.Egress.Check(e.egressKinds()); err != nil {
-		return err
-	}
-	if spec.Events != nil {
-		return fault.New(fault.Unsupported, "events_unsupported", "the engine jail does not record what programs do").
-			WithHint("use an engine with the capability observer, as crannog engines lists them")
 	}
 	if len(spec.StandIns) > 0 {
 		return fault.New(fault.Unsupported, "state_unsupported", "the engine jail restores no saved memory")

@@ -14,11 +14,13 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/ids"
@@ -119,7 +121,7 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
 	}
 	if e.rootless {
-		info.Notes = append(info.Notes, "runs as one user: there is no root inside, and commands have the ID of the guest, which the kernel protects from them")
+		info.Notes = append(info.Notes, "runs as one user: there is no root inside, all files of an image belong to the sandbox's user, and commands have the ID of the guest, which the kernel protects from them")
 	}
 	if !e.tap {
 		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")
@@ -169,34 +171,19 @@ func (e *Engine) find(id string) (*box, error) {
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
-	entries, err := os.ReadDir(e.dir)
-	if err != nil {
+	var stuck error // a sandbox that stands still for a reader that has died
+	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
+		rec, err := readRecord(dir)
+		running := err == nil && rec.Init.Alive()
+		if running {
+			stuck = errors.Join(stuck, newBox(e, rec).recover())
+		}
+		return rec.Created, running, err
+	})
+	if err = errors.Join(err, stuck); err != nil {
 		return nil, fmt.Errorf("jail: list: %w", err)
 	}
-	var out []engine.Status
-	for _, entry := range entries {
-		if !entry.IsDir() || !ids.ValidSandbox(entry.Name()) {
-			continue
-		}
-		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
-		rec, err := readRecord(e.boxDir(entry.Name()))
-		if unreadable(err) {
-			return nil, fmt.Errorf("jail: list: %w", err)
-		}
-		// A directory without a record is a sandbox whose creation was cut short: it is
-		// listed as stopped, so that it gets removed.
-		if err == nil {
-			status.Created = rec.Created
-			if rec.Init.Alive() {
-				status.State = engine.Running
-				if err := newBox(e, rec).recover(); err != nil {
-					return nil, fmt.Errorf("jail: list: %w", err)
-				}
-			}
-		}
-		out = append(out, status)
-	}
-	return out, ctx.Err()
+	return list, nil
 }
 
 // processors is how many of the host's processors a sandbox is shown.

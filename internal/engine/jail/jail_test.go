@@ -4,12 +4,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/jailtest"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
@@ -55,43 +55,9 @@ func image(t testing.TB) engine.Image {
 	return i
 }
 
-// processes lists the host's processes of sandboxes below a state directory.
-func processes(t testing.TB, dir string) (list []string) {
-	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(dir, "jail")) + "-"
-	for _, path := range lines {
-		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), want) {
-			list = append(list, filepath.Dir(path))
-		}
-	}
-	return list
-}
-
-func residue(t testing.TB, dir string) map[string]int {
-	t.Helper()
-	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids"))
-	groups := map[string]bool{}
-	for _, pattern := range []string{"/sys/fs/cgroup/crannog/jail-*", "/sys/fs/cgroup/*/crannog/jail-*"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, group := range found {
-			if _, err := os.Stat(filepath.Join(dir, "jail", strings.TrimPrefix(filepath.Base(group), "jail-"))); err == nil {
-				groups[group] = true
-			}
-		}
-	}
-	return map[string]int{"processes": len(processes(t, dir)), "ranges of IDs": len(slots), "groups": len(groups)}
-}
-
 func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
-	return enginetest.Config{Open: open(noCgroups), Image: image(t), Residue: residue, Cycles: 10}
+	return enginetest.Config{Open: open(noCgroups), Image: image(t), Residue: jailtest.Residue, Cycles: 10}
 }
 
 // inherent are rules of sandboxes with a kernel of their own.
@@ -127,7 +93,7 @@ func TestConformanceRootless(t *testing.T) {
 		return
 	}
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	rerunUnprivileged(t, "^TestConformanceRootless$")
+	hosttest.RerunUnprivileged(t, "^TestConformanceRootless$")
 }
 
 // oneUser are rules that need several IDs, in addition to the inherent ones.
@@ -135,6 +101,7 @@ var oneUser = map[string]string{
 	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
 	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
+	"archive/kinds-owners-and-removals":            "there is no root inside, which removes files of the template",
 	"exec/writable-places":                         "the template's files are the user's as well",
 	"exec/root-on-request":                         "there is no root inside",
 	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],

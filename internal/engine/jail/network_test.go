@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail/jailtest"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
@@ -79,7 +80,7 @@ func TestAttachThatFails(t *testing.T) {
 	if err := e.Create(ctx, spec); !errors.As(err, &got) || got.Code != "no_such_policy" {
 		t.Errorf("created with %v", err)
 	}
-	if list, err := e.List(t.Context()); err != nil || len(list) > 0 || len(processes(t, dir)) > 0 {
-		t.Errorf("left: %v %v %v", list, processes(t, dir), err)
+	if list, err := e.List(t.Context()); err != nil || len(list) > 0 || len(jailtest.Processes(t, dir)) > 0 {
+		t.Errorf("left: %v %v %v", list, jailtest.Processes(t, dir), err)
 	}
 }

@@ -1,9 +1,7 @@
 package jail
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"os"
@@ -14,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/engine/linux/process"
-	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
 // record describes a sandbox, and is stored in its directory. The first version is written before
@@ -30,39 +28,12 @@ type record struct {
 	Exit    *engine.Exit    `json:"exit,omitempty"`
 }
 
-const recordName = "box.json"
-
-// unreadable reports whether a record could not be read, as opposed to being absent or incomplete.
-// Nothing follows from that error, in particular not that the files are no longer needed.
-func unreadable(err error) bool {
-	_, failed := errors.AsType[*fs.PathError](err)
-	return failed && !errors.Is(err, fs.ErrNotExist)
+func readRecord(dir string) (rec record, err error) {
+	err = sandboxdir.Read(dir, &rec)
+	return rec, err
 }
 
-func readRecord(dir string) (record, error) {
-	var rec record
-	data, err := os.ReadFile(filepath.Join(dir, recordName))
-	if err != nil {
-		return rec, err
-	}
-	if err := json.Unmarshal(data, &rec); err != nil {
-		return rec, fmt.Errorf("record: %w", err)
-	}
-	return rec, nil
-}
-
-// write replaces the record in one step, so that a reader or a crash never sees half of
-// one.
-func (r record) write(dir string) error {
-	data, err := json.Marshal(r)
-	if err == nil {
-		err = durable.Replace(filepath.Join(dir, recordName), data, durable.Options{Draft: recordName + ".*"})
-	}
-	if err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	return nil
-}
+func (r record) write(dir string) error { return sandboxdir.Write(dir, r) }
 
 // Each sandbox has a range of the host's IDs of its own, so that a program that got out
 // of one could not touch the processes of another. They are far above those of people

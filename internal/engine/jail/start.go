@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -172,7 +173,7 @@ func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 // listen makes the socket at which the guest answers any process that may enter the
 // sandbox's directory.
 func listen(dir string) (*os.File, error) {
-	path, done, err := throughDescriptor(dir)
+	path, done, err := sandboxdir.Short(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -184,16 +185,6 @@ func listen(dir string) (*os.File, error) {
 	defer l.Close()
 	l.SetUnlinkOnClose(false)
 	return l.File()
-}
-
-// throughDescriptor returns a path to a directory that is short enough for the address
-// of a socket. It leads there, in this process, until done is called.
-func throughDescriptor(dir string) (path string, done func(), err error) {
-	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
 }
 
 // request tells the first process what to make, and returns the gateway's end of its

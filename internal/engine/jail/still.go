@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // readingName is a file in a sandbox's directory that exists while the sandbox stands still because
@@ -25,7 +27,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box) err
 	}
 	b.watch()
 	if b.over() {
-		return stopped(id, nil)
+		return engine.HasStopped(id, nil)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -106,7 +108,7 @@ func (b *box) recover() error {
 // orStopped returns the fault of a sandbox that has ended, if that explains an error.
 func (b *box) orStopped(err error) error {
 	if err != nil && !b.rec.Init.Alive() {
-		return stopped(b.rec.ID, err)
+		return engine.HasStopped(b.rec.ID, err)
 	}
 	return err
 }

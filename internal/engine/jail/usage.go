@@ -113,7 +113,7 @@ func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
 	return f.exclusively(ctx, id, func(b *box) error {
 		if err := b.rec.Group.Freeze(stop); err != nil {
 			if !b.rec.Init.Alive() {
-				return stopped(id, err)
+				return engine.HasStopped(id, err)
 			}
 			return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
 		}

@@ -6,9 +6,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
+	"github.com/crannog/crannog/internal/testkit/doctest"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/reference/tool-files.md")
@@ -68,7 +68,7 @@ func TestPage(t *testing.T) {
 			for ; i < len(list.entries) && list.entries[i].Tool == e.Tool && list.entries[i].When == e.When; i++ {
 				names = append(names, "`"+list.entries[i].Name+"`")
 			}
-			out.WriteString(listItem(fmt.Sprintf("%s (%s): %s.", strings.Join(names, " "), e.Tool, e.When)))
+			out.WriteString(doctest.ListItem(fmt.Sprintf("%s (%s): %s.", strings.Join(names, " "), e.Tool, e.When)))
 		}
 	}
 	if *update {
@@ -80,21 +80,4 @@ func TestPage(t *testing.T) {
 	if text, err := os.ReadFile(page); err != nil || string(text) != out.String() {
 		t.Errorf("docs/reference/tool-files.md is stale (%v); run go test ./internal/filetree/toolfiles -update", err)
 	}
-}
-
-// listItem returns a list item in lines of at most 100 columns.
-func listItem(text string) string {
-	var b strings.Builder
-	b.WriteByte('-')
-	column := 1
-	for word := range strings.FieldsSeq(text) {
-		if n := utf8.RuneCountInString(word); column+1+n > 100 {
-			b.WriteString("\n ")
-			column = 1 + 1 + n
-		} else {
-			column += 1 + n
-		}
-		b.WriteString(" " + word)
-	}
-	return b.String() + "\n"
 }

@@ -2,9 +2,7 @@ package v1
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -128,34 +126,16 @@ func (h *buildHandlers) run(_ context.Context, who sandbox.Principal, in *BuildR
 	if _, err := h.builds.Get(who, in.ID); err != nil {
 		return nil, err
 	}
-	return &huma.StreamResponse{Body: func(c huma.Context) {
-		c.SetHeader("Content-Type", "application/x-ndjson")
-		c.SetHeader("Cache-Control", "no-store")
-		c.SetStatus(http.StatusOK)
-		ctx, cancel := context.WithCancel(c.Context())
-		defer cancel()
-		stream := newEventStream(c.BodyWriter())
-		send := func(e api.BuildEvent) {
-			line, err := json.Marshal(e)
-			if err == nil {
-				err = stream.send(string(line) + "\n")
-			}
-			if err != nil {
-				cancel() // the client has left
-			}
-		}
+	return progressLines(func(ctx context.Context, send func(api.BuildEvent)) api.BuildEvent {
 		img, err := h.builds.Run(ctx, who, in.ID, func(e solve.Event) {
 			send(api.BuildEvent{Kind: string(e.Kind), Step: e.Step, Title: e.Title, Text: e.Text, Millis: e.Took.Milliseconds()})
 		})
-		last := api.BuildEvent{Finished: true}
 		if err != nil {
 			logInternal(ctx, h.log, "builds-run", err)
 			problem := problemOf(err).Problem
-			last.Problem = &problem
-		} else {
-			built := toWholeImage(img)
-			last.Image = &built
+			return api.BuildEvent{Finished: true, Problem: &problem}
 		}
-		send(last)
-	}}, nil
+		built := toWholeImage(img)
+		return api.BuildEvent{Finished: true, Image: &built}
+	}), nil
 }

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"maps"
@@ -177,34 +176,19 @@ func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, 
 	if err := onHostOnly(who); err != nil {
 		return nil, err
 	}
-	return &huma.StreamResponse{Body: func(c huma.Context) {
-		c.SetHeader("Content-Type", "application/x-ndjson")
-		c.SetHeader("Cache-Control", "no-store")
-		c.SetStatus(http.StatusOK)
-		ctx, cancel := context.WithCancel(c.Context())
-		defer cancel()
-		stream := newEventStream(c.BodyWriter())
-		send := func(e api.ImageEvent) {
-			line, err := json.Marshal(e)
-			if err == nil {
-				err = stream.send(string(line) + "\n")
-			}
-			if err != nil {
-				cancel() // the client has left
-			}
-		}
+	return progressLines(func(ctx context.Context, send func(api.ImageEvent)) api.ImageEvent {
 		list, err := work(ctx, steady(send))
+		if err != nil {
+			logInternal(ctx, h.log, "images", err)
+			problem := problemOf(err).Problem
+			return api.ImageEvent{Finish: true, Problem: &problem}
+		}
 		last := api.ImageEvent{Finish: true}
 		for _, img := range list {
 			last.Images = append(last.Images, toImage(img))
 		}
-		if err != nil {
-			logInternal(ctx, h.log, "images", err)
-			problem := problemOf(err).Problem
-			last = api.ImageEvent{Finish: true, Problem: &problem}
-		}
-		send(last)
-	}}, nil
+		return last
+	}), nil
 }
 
 // steady passes on the first and the last progress of each blob, and between them as much as a

@@ -1,9 +1,7 @@
 package filesystem_test
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +16,7 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // bench is a service behind a Unix socket and a JSON client of it.
@@ -38,32 +37,13 @@ func newBench(t testing.TB) *bench {
 	})
 	mux := http.NewServeMux()
 	mux.Handle(filesystempbconnect.NewFilesystemHandler(service))
-	client := serve(t, mux)
+	client := hosttest.ServeUnix(t, mux)
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return &bench{filesystempbconnect.NewFilesystemClient(client, "http://guest", connect.WithProtoJSON()), home}
-}
-
-func serve(t testing.TB, h http.Handler) *http.Client {
-	t.Helper()
-	socket := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: h}
-	go server.Serve(listener)
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.Close()
-	})
-	return &http.Client{Transport: transport}
 }
 
 // write makes a file below the home, with its directories.

@@ -3,7 +3,6 @@ package process_test
 import (
 	"context"
 	"encoding/base64"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/process"
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // bench is a service behind a Unix socket and a JSON client of it.
@@ -49,7 +49,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	// As in the guest: compression would also hide how much data is in flight.
 	mux.Handle(service.Handler(connect.WithCompressMinBytes(1 << 30)))
 	mux.HandleFunc("POST "+guestwire.StdinPath, service.Stdin)
-	client := serve(t, mux)
+	client := hosttest.ServeUnix(t, mux)
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
 			t.Error(err)
@@ -61,25 +61,6 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 		http:          client,
 		home:          home,
 	}
-}
-
-func serve(t testing.TB, h http.Handler) *http.Client {
-	t.Helper()
-	socket := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: h}
-	go server.Serve(listener)
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		server.Close()
-	})
-	return &http.Client{Transport: transport}
 }
 
 // shell is a request for a shell command.

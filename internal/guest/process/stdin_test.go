@@ -101,7 +101,7 @@ func TestF29InputThatIsRefused(t *testing.T) {
 func TestF29BodyThatNobodyReads(t *testing.T) {
 	b := newBench(t, nil)
 	returned := make(chan struct{}, 1)
-	b.http = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.http = hosttest.ServeUnix(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.service.Stdin(w, r)
 		returned <- struct{}{}
 	}))

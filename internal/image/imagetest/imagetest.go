@@ -63,27 +63,34 @@ func Layer(t testing.TB, files ...File) []byte {
 // Image returns an image of layers for this machine.
 func Image(t testing.TB, config v1.Config, layers ...[]byte) v1.Image {
 	t.Helper()
-	img := empty.Image
-	var err error
+	var made []v1.Layer
 	for _, data := range layers {
-		l, layerErr := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
-		if layerErr != nil {
-			t.Fatal(layerErr)
-		}
-		if img, err = mutate.AppendLayers(img, l); err != nil {
+		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+		if err != nil {
 			t.Fatal(err)
 		}
+		made = append(made, l)
 	}
-	c, err := img.ConfigFile()
+	img, err := Build(config, made...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return img
+}
+
+// Build is Image for layers that are not in memory, and for callers outside a test.
+func Build(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		return nil, err
+	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
 	c = c.DeepCopy()
 	c.OS, c.Architecture, c.Config = "linux", manifest.Host().Architecture, config
-	if img, err = mutate.ConfigFile(img, c); err != nil {
-		t.Fatal(err)
-	}
-	return img
+	return mutate.ConfigFile(img, c)
 }
 
 // Registry starts a registry in this process and returns its name.

@@ -1,10 +1,13 @@
 package hosttest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Descriptors lists the open files of a process, without those of databases: each database pool
@@ -29,4 +32,25 @@ func Descriptors(t testing.TB, pid int) (open []string) {
 		}
 	}
 	return open
+}
+
+// WithoutDescriptors calls a function while this process can open nothing.
+func WithoutDescriptors(t *testing.T, do func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	if _, err := os.ReadFile("/proc/self/stat"); !errors.Is(err, unix.EMFILE) {
+		t.Fatalf("control: %v", err)
+	}
+	do()
 }

@@ -10,13 +10,30 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
+	"github.com/crannog/crannog/internal/engine/jail/jailtest"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// owner is an engine that counts what it has on this host for a state directory.
+type owner interface {
+	// Processes lists the IDs of the processes that run for sandboxes.
+	Processes(t testing.TB, state string) []string
+	// Files lists the files that exist while a sandbox does.
+	Files(state string) []string
+	// Shared reports whether a line of mountinfo is of a mount that stays after the last sandbox.
+	Shared(mount string) bool
+}
+
+// engines are all on which a server's sandboxes may run.
+var engines = []owner{gvisortest.Owner{}, jailtest.Owner{}}
+
 // Processes counts the processes that run for sandboxes below a state directory.
-func Processes(t testing.TB, state string) int {
+func Processes(t testing.TB, state string) (n int) {
 	t.Helper()
-	return len(gvisortest.Processes(t, state))
+	for _, e := range engines {
+		n += len(e.Processes(t, state))
+	}
+	return n
 }
 
 // NothingLeft waits until the sandboxes of a state directory have no process, directory, socket or
@@ -32,16 +49,18 @@ func NothingLeft(t testing.TB, state string, ids ...string) {
 }
 
 // traces lists what is left of sandboxes, other than processes.
-func traces(t testing.TB, state string, ids []string) []string {
+func traces(t testing.TB, state string, ids []string) (left []string) {
 	t.Helper()
-	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
-	left = append(left, gvisortest.Sockets(state)...)
+	for _, e := range engines {
+		left = append(left, e.Files(state)...)
+	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, state) && !gvisortest.Shared(line) {
+		shared := slices.ContainsFunc(engines, func(e owner) bool { return e.Shared(line) })
+		if strings.Contains(line, state) && !shared {
 			left = append(left, strings.TrimSpace(line))
 		}
 	}

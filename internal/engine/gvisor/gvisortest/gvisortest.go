@@ -18,15 +18,25 @@ func Residue(t testing.TB, dir string) map[string]int {
 	return map[string]int{"processes": len(Processes(t, dir)), "groups": Groups(dir)}
 }
 
-// Sockets lists the control sockets of sandboxes below a state directory.
-func Sockets(dir string) []string {
-	found, _ := filepath.Glob(filepath.Join(dir, "run", ".runsc", "*.sock")) // which fails only for patterns that are none
-	return found
+// Owner is the engine for tests of a whole server.
+type Owner struct{}
+
+// Processes is the function Processes.
+func (Owner) Processes(t testing.TB, state string) []string {
+	t.Helper()
+	return Processes(t, state)
+}
+
+// Files lists the directories and control sockets of sandboxes.
+func (Owner) Files(state string) []string {
+	found, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*")) // which fails only for patterns that are none
+	sockets, _ := filepath.Glob(filepath.Join(state, "run", ".runsc", "*.sock"))
+	return append(found, sockets...)
 }
 
 // Shared reports whether a line of mountinfo is of a mount that all sandboxes use and that
 // stays: gVisor keeps one empty network namespace for all of them.
-func Shared(mount string) bool { return strings.Contains(mount, "null-netns") }
+func (Owner) Shared(mount string) bool { return strings.Contains(mount, "null-netns") }
 
 // Temporary is the pattern of files that gVisor makes outside a state directory.
 const Temporary = "/tmp/runsc*"

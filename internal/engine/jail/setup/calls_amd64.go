@@ -2,12 +2,6 @@ package setup
 
 import "golang.org/x/sys/unix"
 
-const (
-	architecture = unix.AUDIT_ARCH_X86_64
-	// foreign is the first number of another interface, such as x32.
-	foreign = 0x40000000
-)
-
 // machineCalls are the calls that this architecture has besides plainCalls.
 var machineCalls = []call{
 	{"access", unix.SYS_ACCESS}, {"open", unix.SYS_OPEN}, {"creat", unix.SYS_CREAT}, {"stat", unix.SYS_STAT},

@@ -2,35 +2,13 @@ package setup
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-)
 
-// Offsets into struct seccomp_data. The machines that this is built for are little
-// endian, so an argument's low half comes first.
-const (
-	offsetNumber       = 0
-	offsetArchitecture = 4
-	offsetArguments    = 16
-)
-
-// Answers of the filter.
-const (
-	allow = unix.SECCOMP_RET_ALLOW
-	// kill ends a process that uses another machine's numbers: no program does so by
-	// mistake, and the list means nothing for them.
-	kill = unix.SECCOMP_RET_KILL_PROCESS
-	// refuse answers as if the caller lacked the right.
-	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// unknown answers as a kernel without the call would, so that libraries fall back.
-	unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
 // lastKnown is the highest number that was reviewed. Later calls do not exist inside.
@@ -84,20 +62,13 @@ var netlinkProtocols = []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG}
 
 // assemble makes the filter.
 func assemble() ([]unix.SockFilter, error) {
-	code := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: architecture, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
-		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: foreign, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
-	}
+	var code []bpf.Instruction
 	// The most frequent calls have low numbers, and come first.
 	for _, r := range ranges(slices.Concat(plainCalls, machineCalls)) {
 		code = append(code,
 			bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: r[1], SkipTrue: 2},
 			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: r[0], SkipTrue: 1},
-			bpf.RetConstant{Val: allow})
+			bpf.RetConstant{Val: seccomp.Allow})
 	}
 	for _, c := range checkedCalls {
 		body := c.body()
@@ -105,24 +76,13 @@ func assemble() ([]unix.SockFilter, error) {
 		code = append(code, body...)
 	}
 	for _, c := range missingCalls {
-		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.number, SkipTrue: 1}, bpf.RetConstant{Val: unknown})
+		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.number, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Unknown})
 	}
 	code = append(code,
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastKnown, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse},
-		bpf.RetConstant{Val: unknown})
-	raw, err := bpf.Assemble(code)
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) > 4096 {
-		return nil, errors.New("the filter is longer than the kernel takes")
-	}
-	program := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return program, nil
+		bpf.RetConstant{Val: seccomp.Refuse},
+		bpf.RetConstant{Val: seccomp.Unknown})
+	return seccomp.Assemble(code)
 }
 
 // ranges joins numbers that follow each other.
@@ -141,12 +101,12 @@ func ranges(calls []call) (list [][2]uint32) {
 // body returns an answer on every path.
 func (c check) body() []bpf.Instruction {
 	out := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArguments + 8*uint32(c.argument), Size: 4},
+		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(c.argument), Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask},
 	}
-	found, other := uint32(allow), refuse
+	found, other := uint32(seccomp.Allow), seccomp.Refuse
 	if c.deny {
-		found, other = refuse, allow
+		found, other = seccomp.Refuse, seccomp.Allow
 	}
 	if c.number == unix.SYS_SOCKET {
 		return append(out, socketBody(c.values)...)
@@ -161,15 +121,15 @@ func (c check) body() []bpf.Instruction {
 func socketBody(families []uint32) (out []bpf.Instruction) {
 	for _, family := range families {
 		if family != unix.AF_NETLINK {
-			out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: family, SkipTrue: 1}, bpf.RetConstant{Val: allow})
+			out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: family, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Allow})
 		}
 	}
-	out = append(out, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipTrue: 1}, bpf.RetConstant{Val: refuse},
-		bpf.LoadAbsolute{Off: offsetArguments + 8*2, Size: 4})
+	out = append(out, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_NETLINK, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Refuse},
+		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(2), Size: 4})
 	for _, protocol := range netlinkProtocols {
-		out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protocol, SkipTrue: 1}, bpf.RetConstant{Val: allow})
+		out = append(out, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protocol, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Allow})
 	}
-	return append(out, bpf.RetConstant{Val: refuse})
+	return append(out, bpf.RetConstant{Val: seccomp.Refuse})
 }
 
 // filterCalls puts all threads of this process, and all that they start, under the
@@ -179,15 +139,5 @@ func filterCalls() error {
 	if err != nil {
 		return err
 	}
-	header := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// TSYNC puts every thread under the filter or none.
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&header)))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return errno
-	}
-	if thread != 0 {
-		return fmt.Errorf("thread %d has another filter", thread)
-	}
-	return nil
+	return seccomp.Install(program)
 }

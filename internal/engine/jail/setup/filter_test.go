@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"os"
@@ -11,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/seccomp"
+	"github.com/crannog/crannog/internal/host/seccomp/seccomptest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -52,28 +53,7 @@ func TestFilterAnswersByTheList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var code []bpf.Instruction
-	for _, f := range program {
-		code = append(code, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble())
-	}
-	vm, err := bpf.NewVM(code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := func(number, arch uint32, arguments ...uint32) uint32 {
-		// The virtual machine reads as from a network.
-		data := make([]byte, 64)
-		binary.BigEndian.PutUint32(data[offsetNumber:], number)
-		binary.BigEndian.PutUint32(data[offsetArchitecture:], arch)
-		for i, a := range arguments {
-			binary.BigEndian.PutUint32(data[offsetArguments+8*i:], a)
-		}
-		n, err := vm.Run(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return uint32(n)
-	}
+	answer := seccomptest.New(t, program).Answer
 	plain := map[uint32]bool{}
 	for _, c := range slices.Concat(plainCalls, machineCalls) {
 		plain[c.number] = true
@@ -84,41 +64,41 @@ func TestFilterAnswersByTheList(t *testing.T) {
 	}
 	for _, c := range missingCalls {
 		others[c.number] = true
-		if got := answer(c.number, architecture); got != unknown {
+		if got := answer(c.number, seccomp.Architecture); got != seccomp.Unknown {
 			t.Errorf("%s: %#x", c.name, got)
 		}
 	}
 	for n := range uint32(600) {
-		want := refuse
+		want := seccomp.Refuse
 		switch {
 		case others[n]:
 			continue
 		case plain[n]:
-			want = allow
+			want = seccomp.Allow
 		case n > lastKnown:
-			want = unknown
+			want = seccomp.Unknown
 		}
-		if got := answer(n, architecture); got != want {
+		if got := answer(n, seccomp.Architecture); got != want {
 			t.Errorf("call %d: %#x, want %#x", n, got, want)
 		}
 	}
 	for what, c := range map[string]struct{ got, want uint32 }{
-		"another machine":        {answer(0, architecture+1), kill},
-		"another interface":      {answer(foreign, architecture), kill},
-		"a thread":               {answer(unix.SYS_CLONE, architecture, unix.CLONE_VM|unix.CLONE_THREAD), allow},
-		"a user namespace":       {answer(unix.SYS_CLONE, architecture, unix.CLONE_NEWUSER), refuse},
-		"parting with files":     {answer(unix.SYS_UNSHARE, architecture, unix.CLONE_FS), allow},
-		"a mount namespace":      {answer(unix.SYS_UNSHARE, architecture, unix.CLONE_NEWNS|unix.CLONE_FS), refuse},
-		"the size of a terminal": {answer(unix.SYS_IOCTL, architecture, 0, unix.TIOCGWINSZ), allow},
-		"typing into a terminal": {answer(unix.SYS_IOCTL, architecture, 0, unix.TIOCSTI), refuse},
-		"a console":              {answer(unix.SYS_IOCTL, architecture, 0, unix.TIOCLINUX), refuse},
-		"TCP":                    {answer(unix.SYS_SOCKET, architecture, unix.AF_INET), allow},
-		"Unix":                   {answer(unix.SYS_SOCKET, architecture, unix.AF_UNIX), allow},
-		"packets":                {answer(unix.SYS_SOCKET, architecture, unix.AF_PACKET), refuse},
-		"routes":                 {answer(unix.SYS_SOCKET, architecture, unix.AF_NETLINK, 0, unix.NETLINK_ROUTE), allow},
-		"netfilter":              {answer(unix.SYS_SOCKET, architecture, unix.AF_NETLINK, 0, unix.NETLINK_NETFILTER), refuse},
-		"asking for personality": {answer(unix.SYS_PERSONALITY, architecture, 0xffffffff), allow},
-		"memory that executes":   {answer(unix.SYS_PERSONALITY, architecture, 0x0400000), refuse},
+		"another machine":        {answer(0, seccomp.Architecture+1), seccomp.Kill},
+		"another interface":      {answer(seccomp.Foreign, seccomp.Architecture), seccomp.Kill},
+		"a thread":               {answer(unix.SYS_CLONE, seccomp.Architecture, unix.CLONE_VM|unix.CLONE_THREAD), seccomp.Allow},
+		"a user namespace":       {answer(unix.SYS_CLONE, seccomp.Architecture, unix.CLONE_NEWUSER), seccomp.Refuse},
+		"parting with files":     {answer(unix.SYS_UNSHARE, seccomp.Architecture, unix.CLONE_FS), seccomp.Allow},
+		"a mount namespace":      {answer(unix.SYS_UNSHARE, seccomp.Architecture, unix.CLONE_NEWNS|unix.CLONE_FS), seccomp.Refuse},
+		"the size of a terminal": {answer(unix.SYS_IOCTL, seccomp.Architecture, 0, unix.TIOCGWINSZ), seccomp.Allow},
+		"typing into a terminal": {answer(unix.SYS_IOCTL, seccomp.Architecture, 0, unix.TIOCSTI), seccomp.Refuse},
+		"a console":              {answer(unix.SYS_IOCTL, seccomp.Architecture, 0, unix.TIOCLINUX), seccomp.Refuse},
+		"TCP":                    {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_INET), seccomp.Allow},
+		"Unix":                   {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_UNIX), seccomp.Allow},
+		"packets":                {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_PACKET), seccomp.Refuse},
+		"routes":                 {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_NETLINK, 0, unix.NETLINK_ROUTE), seccomp.Allow},
+		"netfilter":              {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_NETLINK, 0, unix.NETLINK_NETFILTER), seccomp.Refuse},
+		"asking for personality": {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0xffffffff), seccomp.Allow},
+		"memory that executes":   {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0x0400000), seccomp.Refuse},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %#x, want %#x", what, c.got, c.want)

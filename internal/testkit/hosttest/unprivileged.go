@@ -1,4 +1,4 @@
-package jail_test
+package hosttest
 
 import (
 	"io"
@@ -9,19 +9,18 @@ import (
 	"testing"
 )
 
-// unprivileged is a user number that owns nothing on the host.
-const unprivileged = 61234
+// Unprivileged is the ID of a user and of a group that own nothing on the host.
+const Unprivileged = 61234
 
-// rerunUnprivileged runs one test of this binary again as a user without any
-// privilege.
-func rerunUnprivileged(t *testing.T, name string) {
+// RerunUnprivileged runs one test of this test binary again as a user without any privilege.
+func RerunUnprivileged(t *testing.T, name string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-rootless-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, unprivileged, unprivileged); err != nil {
+	if err := os.Chown(dir, Unprivileged, Unprivileged); err != nil {
 		t.Fatal(err)
 	}
 	// The test binary is in a directory that only root may enter.
@@ -31,11 +30,11 @@ func rerunUnprivileged(t *testing.T, name string) {
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=" + os.Getenv("CRANNOG_TEST_HOST"),
 		"CRANNOG_TEST_FULL=" + os.Getenv("CRANNOG_TEST_FULL")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: Unprivileged, Gid: Unprivileged}}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Fatalf("as user %d: %v", unprivileged, err)
+		t.Fatalf("as user %d: %v", Unprivileged, err)
 	}
 }
 

@@ -1,0 +1,92 @@
+package sandboxdir_test
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+)
+
+type record struct{ Created time.Time }
+
+func describe(dir string) (time.Time, bool, error) {
+	var rec record
+	err := sandboxdir.Read(dir, &rec)
+	return rec.Created, err == nil, err
+}
+
+func TestList(t *testing.T) {
+	parent := t.TempDir()
+	const whole, cut = "iaaaaaaaaaaaaaaaaaaa", "ibbbbbbbbbbbbbbbbbbb"
+	for _, name := range []string{whole, cut, ".other", "not a sandbox"} {
+		if err := os.Mkdir(filepath.Join(parent, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := time.Unix(1, 0).UTC()
+	if err := sandboxdir.Write(filepath.Join(parent, whole), record{made}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := sandboxdir.List(t.Context(), parent, describe)
+	want := []engine.Status{{ID: whole, State: engine.Running, Created: made}, {ID: cut, State: engine.Stopped}}
+	if err != nil || len(list) != 2 || list[0] != want[0] || list[1] != want[1] {
+		t.Errorf("listed %+v, want %+v; %v", list, want, err)
+	}
+	// A record that cannot be read says nothing about its sandbox, which may run.
+	if err := os.Mkdir(filepath.Join(parent, cut, sandboxdir.RecordName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := sandboxdir.List(t.Context(), parent, describe); !sandboxdir.Unreadable(err) {
+		t.Errorf("listed %+v; %v", list, err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sandbox")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700), sandboxdir.Write(dir, record{})); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a second removal finds nothing to do
+		if err := sandboxdir.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it is still there: %v", err)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := net.Listen("unix", filepath.Join(dir, "socket")); err == nil {
+		l.Close()
+		t.Fatal("control: the whole path is short enough")
+	}
+	short, done, err := sandboxdir.Short(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	moved := filepath.Join(filepath.Dir(dir), "moved")
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(short, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := os.Lstat(filepath.Join(moved, "socket")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,49 @@
+// Package seccomptest runs system call filters in a virtual machine, so that tests see their answers.
+package seccomptest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/seccomp"
+)
+
+// Filter is an assembled filter.
+type Filter struct {
+	t  testing.TB
+	vm *bpf.VM
+}
+
+// New returns the filter of a program.
+func New(t testing.TB, program []unix.SockFilter) Filter {
+	t.Helper()
+	var code []bpf.Instruction
+	for _, f := range program {
+		code = append(code, bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble())
+	}
+	vm, err := bpf.NewVM(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Filter{t, vm}
+}
+
+// Answer returns what the filter answers to a call with these low halves of arguments.
+func (f Filter) Answer(number, architecture uint32, arguments ...uint32) uint32 {
+	f.t.Helper()
+	// The virtual machine reads big-endian numbers, as from a network.
+	data := make([]byte, 64)
+	binary.BigEndian.PutUint32(data[seccomp.OffsetNumber:], number)
+	binary.BigEndian.PutUint32(data[seccomp.OffsetArchitecture:], architecture)
+	for i, a := range arguments {
+		binary.BigEndian.PutUint32(data[seccomp.OffsetArgument(i):], a)
+	}
+	n, err := f.vm.Run(data)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return uint32(n)
+}

@@ -1,0 +1,25 @@
+package doctest_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/testkit/doctest"
+)
+
+func TestListItem(t *testing.T) {
+	if got, want := doctest.ListItem("one  two\nthree"), "- one two three\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	long := doctest.ListItem(strings.Repeat("wörter ", 40))
+	lines := strings.Split(strings.TrimSuffix(long, "\n"), "\n")
+	for i, line := range lines {
+		if n := utf8.RuneCountInString(line); n > 100 || i > 0 && !strings.HasPrefix(line, "  wörter") {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	if strings.Count(long, "wörter") != 40 || len(lines) != 3 {
+		t.Errorf("%d words in %d lines", strings.Count(long, "wörter"), len(lines))
+	}
+}
