@@ -36,7 +36,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		sec := table("exec", p.name+" in a live box", "ms", s, nameBare, nameLocal, nameServe, "POST /v1/…/exec")
+		sec := table("exec", p.name+" in a live sandbox", "ms", s, nameBare, nameLocal, nameServe, "POST /v1/…/exec")
 		sec.against(nameBare)
 		if base := sec.find(nameBare); base != nil && p.goal {
 			most := base.P50 + 10

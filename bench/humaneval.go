@@ -95,7 +95,7 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 			run  func(context.Context, string) (string, error)
 		}{
 			{nameBare, func(ctx context.Context, text string) (string, error) { return b.solveBare(ctx, text) }},
-			{"box of its own", func(ctx context.Context, text string) (string, error) { return solveInSandbox(ctx, client, text) }},
+			{"sandbox of its own", func(ctx context.Context, text string) (string, error) { return solveInSandbox(ctx, client, text) }},
 		} {
 			began := time.Now()
 			if err := solveAll(ctx, s, way.name, part, way.run); err != nil {
@@ -104,9 +104,9 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 			walls[way.name] += time.Since(began)
 		}
 	}
-	sec = table("humaneval", sec.Title, "ms", s, nameBare, "box of its own")
+	sec = table("humaneval", sec.Title, "ms", s, nameBare, "sandbox of its own")
 	sec.against(nameBare)
-	boxed, bare := walls["box of its own"], walls[nameBare]
+	boxed, bare := walls["sandbox of its own"], walls[nameBare]
 	sec.note("all %d: bare %.1f s, in sandboxes %.1f s: %.1f ms of wall time more per program", len(all), bare.Seconds(), boxed.Seconds(),
 		millis(boxed-bare)/float64(len(all)))
 	b.report.add(sec)

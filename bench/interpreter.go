@@ -76,7 +76,7 @@ func interpreterFigures(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		sec := table("interpreter", lang.name+" in a live box", "ms", s, "bare start", ready, answer, again)
+		sec := table("interpreter", lang.name+" in a live sandbox", "ms", s, "bare start", ready, answer, again)
 		sec.against("bare start", ready, answer)
 		sec.target(ready, "≤ 50 ms", func(r row) bool { return r.P50 <= 50 })
 		b.report.add(sec)

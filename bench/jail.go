@@ -200,11 +200,11 @@ func (b *bench) jailPrograms(ctx context.Context, srv *server) error {
 
 // jailMemory measures idle jails.
 func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
-	const boxes = 10
+	const sandboxes = 10
 	var alive []*crannog.Sandbox
 	defer func() { err = errors.Join(err, killAll(ctx, alive)) }()
 	s := newScores()
-	for range boxes {
+	for range sandboxes {
 		sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
 		if err != nil {
 			return err
@@ -231,7 +231,7 @@ func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 			s.add("charged", float64(n)/1e6)
 		}
 	}
-	sec := table("jail", fmt.Sprintf("of one idle jail, %d at once", boxes), "MB", s)
+	sec := table("jail", fmt.Sprintf("of one idle jail, %d at once", sandboxes), "MB", s)
 	sec.target("PSS", "≤ 3 MB", func(r row) bool { return r.P50 <= 3 })
 	b.report.add(sec)
 	return nil

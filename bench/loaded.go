@@ -37,7 +37,7 @@ func loadedFigures(ctx context.Context, b *bench) (err error) {
 		}
 	}()
 	for _, l := range []loader{
-		{name: "a box, cold"},
+		{name: "a sandbox, cold"},
 		{name: "from the pool, nothing loaded", waits: true},
 		{name: "from the pool, Python loaded", waits: true},
 		{name: "from the pool, Python and JavaScript loaded", waits: true},
@@ -204,7 +204,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			took.addTime(l.name, d)
 		}
 	}
-	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused boxes", sandboxes), "MB", memory))
+	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused sandboxes", sandboxes), "MB", memory))
 	b.report.add(table("loaded", "until one more is warm, except for the first", "ms", took))
 	return nil
 }

@@ -68,7 +68,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 			return err
 		}
 	}
-	sec = table("memory", "of one idle box, "+guest, "MB", s)
+	sec = table("memory", "of one idle sandbox, "+guest, "MB", s)
 	for _, size := range crowdSizes {
 		sec.target(atSize("PSS", size), "≤ 40 MB", func(r row) bool { return r.P50 <= 40 })
 	}

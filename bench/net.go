@@ -13,9 +13,9 @@ import (
 const (
 	wayDirect = "direct, on the host"
 	wayProxy  = "plain CONNECT proxy, on the host"
-	wayPass   = "box, link that passes all"
-	waySplice = "box, causeway, unopened"
-	wayOpen   = "box, causeway, opened"
+	wayPass   = "sandbox, link that passes all"
+	waySplice = "sandbox, egress gateway, unopened"
+	wayOpen   = "sandbox, egress gateway, opened"
 	waySecret = "sandbox, gateway, decrypted, secret set and redacted"
 )
 
@@ -115,7 +115,7 @@ func netFigures(ctx context.Context, b *bench) (err error) {
 	for _, t := range r.ways() {
 		all = append(all, r.score(t, netJob{Kind: jobNew, N: perRound / 4}, micros))
 	}
-	const lookup = "look-up of a name, in the box"
+	const lookup = "look-up of a name, in the sandbox"
 	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, sandbox: r.causeway}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
 	s, err := race(ctx, b.n, all...)
 	if err != nil {

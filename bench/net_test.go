@@ -40,14 +40,14 @@ func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 }
 
 func TestWithin(t *testing.T) {
-	s := section{Unit: "µs", Rows: []row{{Name: "direct", P50: 100, P99: new(200.0)}, {Name: "box", P50: 300, P99: new(500.0)}, {Name: "near", P50: 350, P99: new(1400.0)}, {Name: "far", P50: 351, P99: new(1401.0)}}}
-	s.within("direct", "box", 250, 1000, "near", "far")
+	s := section{Unit: "µs", Rows: []row{{Name: "direct", P50: 100, P99: new(200.0)}, {Name: "sandbox", P50: 300, P99: new(500.0)}, {Name: "near", P50: 350, P99: new(1400.0)}, {Name: "far", P50: 351, P99: new(1401.0)}}}
+	s.within("direct", "sandbox", 250, 1000, "near", "far")
 	if !s.find("near").Reached || s.find("far").Reached {
 		t.Errorf("%+v", s.Rows)
 	}
 	want := []string{
-		"near: p50 +250 µs against direct, +50 against box; p99 ≤ 2× + 1000, which is 1400: reached",
-		"far: p50 +251 µs against direct, +51 against box; p99 ≤ 2× + 1000, which is 1400: missed",
+		"near: p50 +250 µs against direct, +50 against sandbox; p99 ≤ 2× + 1000, which is 1400: reached",
+		"far: p50 +251 µs against direct, +51 against sandbox; p99 ≤ 2× + 1000, which is 1400: missed",
 	}
 	if len(s.Notes) != 2 || s.Notes[0] != want[0] || s.Notes[1] != want[1] {
 		t.Errorf("%q", s.Notes)

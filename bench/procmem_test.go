@@ -124,7 +124,7 @@ func TestProcessesOf(t *testing.T) {
 		t.Error("a record without processes is accepted")
 	}
 	if _, err := processesOf(state, "other"); err == nil {
-		t.Error("a box without a record is accepted")
+		t.Error("a sandbox without a record is accepted")
 	}
 }
 

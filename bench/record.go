@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	unwatched = "a box that is not watched"
+	unwatched = "a sandbox that is not watched"
 	recorded  = "all of it written down"
 	// sandboxTime is the sandbox's processor time, which other programs of a busy machine affect
 	// less.

@@ -12,11 +12,11 @@ func sample() section {
 	s := newScores()
 	for _, v := range []float64{10, 20, 30} {
 		s.add("bare", v)
-		s.add("box", 2*v)
+		s.add("sandbox", 2*v)
 	}
-	sec := table("g", "a title", "ms", s, "bare", "box", "not scored")
+	sec := table("g", "a title", "ms", s, "bare", "sandbox", "not scored")
 	sec.against("bare")
-	sec.target("box", "≤ 1.5× bare", func(r row) bool { return r.Ratio <= 1.5 })
+	sec.target("sandbox", "≤ 1.5× bare", func(r row) bool { return r.Ratio <= 1.5 })
 	return sec
 }
 
@@ -25,7 +25,7 @@ func TestTable(t *testing.T) {
 	if len(sec.Rows) != 2 {
 		t.Fatalf("%d rows: one without a score is shown", len(sec.Rows))
 	}
-	sb := sec.find("box")
+	sb := sec.find("sandbox")
 	if sb.N != 3 || sb.P50 != 40 || sb.Ratio != 2 || sb.Baseline != "bare" || sb.Reached {
 		t.Errorf("%+v", sb)
 	}
@@ -38,7 +38,7 @@ func TestMissingBaselineGivesNoRatio(t *testing.T) {
 	sec := sample()
 	sec.Rows[1].Ratio, sec.Rows[1].Baseline = 0, ""
 	sec.against("absent")
-	if sec.find("box").Ratio != 0 {
+	if sec.find("sandbox").Ratio != 0 {
 		t.Error("a ratio to nothing")
 	}
 }

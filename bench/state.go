@@ -74,7 +74,7 @@ func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 }
 
 const (
-	didSnapshot = "snapshot, the box keeps running"
+	didSnapshot = "snapshot, the sandbox keeps running"
 	didRollback = "rollback"
 	didPause    = "pause"
 	didResume   = "resume"
@@ -124,7 +124,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
 		return err
 	}
-	sec := table("state", "a box whose Python holds "+name, "ms", s)
+	sec := table("state", "a sandbox whose Python holds "+name, "ms", s)
 	sec.tails99(s)
 	if name == dirtySizes[0].name {
 		for what, most := range map[string]float64{didSnapshot: 30, didRollback: 70, didPause: 60, didResume: 50} {

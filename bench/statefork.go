@@ -104,7 +104,7 @@ const (
 // ways without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
-		sec := section{Group: "state", Title: "fork: a box that holds numpy", Unit: "ms"}
+		sec := section{Group: "state", Title: "fork: a sandbox that holds numpy", Unit: "ms"}
 		sec.note("not measured: %v", err)
 		b.report.add(sec)
 		return nil

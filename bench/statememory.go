@@ -70,7 +70,7 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 			}
 		}
 	}
-	sec := table("state", "PSS of each of ten boxes", "MB", s)
+	sec := table("state", "PSS of each of ten sandboxes", "MB", s)
 	sec.tails99(s)
 	sec.target("idle, without pages of program files", "≤ 20 MB", func(r row) bool { return r.P50 <= 20 })
 	sec.target("paused", "0", func(r row) bool { return r.P95 == 0 })

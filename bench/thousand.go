@@ -39,20 +39,20 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 		})
 		sandboxes = append(sandboxes, more...)
 		if err != nil {
-			return fmt.Errorf("with %d boxes: %w", len(sandboxes), err)
+			return fmt.Errorf("with %d sandboxes: %w", len(sandboxes), err)
 		}
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
 		if err := answers(ctx, s, srv.client, sandboxes); err != nil {
-			return fmt.Errorf("with %d boxes: %w", len(sandboxes), err)
+			return fmt.Errorf("with %d sandboxes: %w", len(sandboxes), err)
 		}
 		now := available()
-		s.add(fmt.Sprintf("memory that the machine lost, for each of boxes %d to %d, MB", len(sandboxes)-len(more)+1, len(sandboxes)), (last-now)/float64(len(more)))
+		s.add(fmt.Sprintf("memory that the machine lost, for each of sandboxes %d to %d, MB", len(sandboxes)-len(more)+1, len(sandboxes)), (last-now)/float64(len(more)))
 		last = now
 	}
 	made := time.Since(began)
-	sec := table("thousand", fmt.Sprintf("beside %d idle boxes", len(sandboxes)), "", s)
+	sec := table("thousand", fmt.Sprintf("beside %d idle sandboxes", len(sandboxes)), "", s)
 	sec.note("made %d at a time, with pauses to measure, in %.0f s; times in ms", bootsAtOnce, made.Seconds())
 	if err := sec.idleCost(ctx, srv, sandboxes, (free-last)/float64(len(sandboxes))); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 		return err
 	}
 	n := float64(len(sandboxes))
-	s.note("PSS of all boxes %.0f MB, of each %.1f MB: %.1f of the processes' own, %.1f of the box's memory, %.1f of program files; the machine lost %.1f MB for each, so the rest is the host kernel's",
+	s.note("PSS of all sandboxes %.0f MB, of each %.1f MB: %.1f of the processes' own, %.1f of the sandbox's memory, %.1f of program files; the machine lost %.1f MB for each, so the rest is the host kernel's",
 		float64(sum.all)/mb, float64(sum.all)/mb/n, float64(sum.anon)/mb/n, float64(sum.shmem)/mb/n, float64(sum.file)/mb/n, lost)
 	threads, before := threadsAndTime(pids)
 	const look = 20 * time.Second
@@ -108,12 +108,12 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 // answers times the requests that callers make most, on a server with many sandboxes.
 func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes []*crannog.Sandbox) error {
 	const rounds = 10
-	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(sandboxes)) }
+	at := func(what string) string { return fmt.Sprintf("%s, with %d sandboxes", what, len(sandboxes)) }
 	for round := range rounds {
 		if _, err := timed(s, at("list all"), func() (any, error) {
 			all, err := client.List(ctx, crannog.ListOptions{})
 			if err == nil && len(all) != len(sandboxes) {
-				err = fmt.Errorf("the list names %d boxes of %d", len(all), len(sandboxes))
+				err = fmt.Errorf("the list names %d sandboxes of %d", len(all), len(sandboxes))
 			}
 			return nil, err
 		}); err != nil {
@@ -121,7 +121,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes [
 		}
 		// These sandboxes have run nothing for a while, and are spread over the whole list.
 		sb := sandboxes[(round*len(sandboxes)/rounds+round)%len(sandboxes)]
-		for _, what := range []string{"exec of `true`, first in its box", "exec of `true`, second in its box"} {
+		for _, what := range []string{"exec of `true`, first in its sandbox", "exec of `true`, second in its sandbox"} {
 			took, err := execTimed(ctx, sb, "true")
 			if err != nil {
 				return err

@@ -16,8 +16,8 @@ import (
 const refill = 400 * time.Millisecond
 
 const (
-	nameWarm = "a box, from the pool"
-	nameCold = "a box, cold"
+	nameWarm = "a sandbox, from the pool"
+	nameCold = "a sandbox, cold"
 )
 
 // ttiFigures measures the time from a request for a sandbox to the result of a first command in it.
@@ -79,7 +79,7 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 			return errors.Join(err, sb.Kill(ctx), srv.rest(ctx))
 		}}
 	}
-	const exec = "`true` in a live box"
+	const exec = "`true` in a live sandbox"
 	all = append(all, sb(nameWarm, warm), sb(nameCold, cold), inSandbox(exec, live, "true"))
 	s, err := race(ctx, 2*b.n, all...)
 	if err != nil {

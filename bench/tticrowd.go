@@ -44,10 +44,10 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
 	sec.against(nameStock+allOfThem, nameWarm+allOfThem, nameCold+allOfThem, nameBwrap+allOfThem)
 	b.report.add(sec)
-	sec = table("tti", "boxes created, used once and removed for one second of processor time", "", w.costs)
+	sec = table("tti", "sandboxes created, used once and removed for one second of processor time", "", w.costs)
 	sec.tails99(w.costs)
 	sec.note("more is better, so the percentiles are of the better rounds; n rounds of %d at once. By the times of the server, of what it", b.crowd)
-	sec.note("started and waited for, and of each box's processes")
+	sec.note("started and waited for, and of each sandbox's processes")
 	b.report.add(sec)
 	return nil
 }

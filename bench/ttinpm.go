@@ -25,8 +25,8 @@ type npmServer struct {
 }
 
 const (
-	npmWarm    = "a box, from the pool"
-	npmCold    = "a box, cold"
+	npmWarm    = "a sandbox, from the pool"
+	npmCold    = "a sandbox, cold"
 	npmBwrap   = "bwrap for each command"
 	npmNothing = "a server that runs nothing"
 )

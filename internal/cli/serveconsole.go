@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/config"
@@ -32,7 +33,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 	}
 	c, err := web.New(web.Options{
 		Desk: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
-		Machine: machine{a.app}, Policies: d.Service, Rules: rules, History: d.Record,
+		Machine: machine{a.app, d, log}, Policies: d.Service, Rules: rules, History: d.Record,
 		About: web.About{
 			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
 		},
@@ -45,7 +46,11 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 }
 
 // machine implements what the console shows of this machine.
-type machine struct{ a *app }
+type machine struct {
+	a      *app
+	server *server.Server
+	log    *slog.Logger
+}
 
 // Doctor implements console.Machine.
 func (m machine) Doctor(ctx context.Context) any { return doctorVerbs{m.a}.examine(ctx) }
@@ -55,8 +60,12 @@ func (m machine) Settings() []config.Value { return m.a.config.Values() }
 
 // Templates implements console.Machine.
 func (m machine) Templates() []web.Template {
+	made, err := m.server.MadeTemplates()
+	if err != nil {
+		m.log.Warn("templates not listed", "err", err)
+	}
 	var list []web.Template
-	for _, t := range template.Known() {
+	for _, t := range slices.Concat(template.Known(), made) {
 		list = append(list, web.Template{ID: t[0], Name: t[1]})
 	}
 	return list

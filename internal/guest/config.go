@@ -32,6 +32,9 @@ type Config struct {
 	// NoRoot means that nothing is done as root: the policy lists what may be written, and root may
 	// write everything.
 	NoRoot bool `json:"no_root,omitempty"`
+	// OneUser means that everything is done as the default user, because the engine gives the guest no
+	// right to become another one.
+	OneUser bool `json:"one_user,omitempty"`
 
 	// CommandTimeout is the time limit of a command that requests none. Zero means that only the
 	// sandbox's end stops it.

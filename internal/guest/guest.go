@@ -128,7 +128,7 @@ type composition struct {
 }
 
 func parts(cfg Config, opts Options, g *Guest) composition {
-	accounts := identity.Accounts{Users: opts.Users, Default: cfg.DefaultUser, NoRoot: cfg.NoRoot}
+	accounts := identity.Accounts{Users: opts.Users, Default: cfg.DefaultUser, NoRoot: cfg.NoRoot, OneUser: cfg.OneUser}
 	actor := identity.Actor{Switch: opts.Switch}
 	return composition{
 		process: process.Config{
@@ -219,7 +219,7 @@ func (g *Guest) Environ() map[string]string {
 // defaultUser has the name of the default user also after an error.
 func (g *Guest) defaultUser() (identity.User, error) {
 	g.mu.Lock()
-	accounts := identity.Accounts{Users: g.opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot}
+	accounts := identity.Accounts{Users: g.opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot, OneUser: g.cfg.OneUser}
 	g.mu.Unlock()
 	user, err := accounts.ByName("")
 	if err != nil {

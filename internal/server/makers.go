@@ -63,4 +63,16 @@ func (m makers) resources() (b v1.Builds, c v1.Commits, t v1.Templates) {
 	return b, c, t
 }
 
+// MadeTemplates returns the IDs and names of the templates that callers have made.
+func (d *Server) MadeTemplates() (list [][2]string, err error) {
+	if d.makers.templates == nil {
+		return nil, nil
+	}
+	all, err := d.makers.templates.List(sandbox.Principal{Local: true})
+	for _, t := range all {
+		list = append(list, [2]string{t.ID, t.Name})
+	}
+	return list, err
+}
+
 var _ sandbox.ImageTemplates = (*build.Roots)(nil)

@@ -14,7 +14,7 @@ var kernelForms = []attachmenttest.Form{
 }
 
 // noInterface is why a test does not apply to a sandbox that has only a socket.
-const noInterface = "a box without an interface has no packets and no connections but the proxy's"
+const noInterface = "a sandbox without an interface has no packets and no connections but the proxy's"
 
 // kernelRows are the tests about the gateway and not about the engine around it. Each has its own
 // control: an honest request that succeeds.

@@ -146,7 +146,7 @@ func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.Cre
 	}
 	if a.kernels != nil {
 		if len(options) > 0 {
-			t.Fatal("a box without an engine has no options")
+			t.Fatal("a sandbox without an engine has no options")
 		}
 		return a.kernelPeer(t, document)
 	}

@@ -76,7 +76,7 @@ hosts = %s + ['10.199.0.1', '10.199.0.3', '10.199.0.0', '169.254.169.254', '172.
 all = [(h, p) for h in hosts for p in (%s, %s, 22, 53, 80, 443, 3128, 8000, 8080, 5355)]
 with ThreadPoolExecutor(70) as pool:
     for (h, p), r in zip(all, pool.map(lambda x: reach(x[0], x[1], 1), all)):
-        # What answers is ours, or this box itself.
+        # What answers is ours, or this sandbox itself.
         if r == 'open' and h != '0.0.0.0' and not h.startswith('127.'): print('open', h, p)
 print('named', reach('host.docker.internal', 80), reach('localhost.n19', 80), reach('gateway', 80))
 for path in ('\0%s', %q, '/run/docker.sock', '/var/run/docker.sock', '/run/dbus/system_bus_socket', '/run/containerd/containerd.sock'):

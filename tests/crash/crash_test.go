@@ -64,13 +64,13 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	for i, id := range ids {
 		sb, err := client.Get(t.Context(), id)
 		if err != nil {
-			t.Fatalf("box %d: %v", i, err)
+			t.Fatalf("sandbox %d: %v", i, err)
 		}
 		if sb.Info().AccessToken != tokens[i] {
-			t.Errorf("box %d has another token", i)
+			t.Errorf("sandbox %d has another token", i)
 		}
 		if got := output(t, sb, "cat /tmp/n; pgrep -c sleep"); got != fmt.Sprintf("%d\n1", i) {
-			t.Errorf("box %d: %q", i, got)
+			t.Errorf("sandbox %d: %q", i, got)
 		}
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Error(err)
@@ -95,10 +95,10 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	}
 	first.Kill()
 	if servetest.Processes(t, state) == 0 {
-		t.Fatal("control: the box ended before its server")
+		t.Fatal("control: the sandbox ended before its server")
 	}
 	// The guest ends the sandbox by its own clock, without any server.
-	hosttest.Eventually(t, "the box has ended", func() bool { return servetest.Processes(t, state) == 0 })
+	hosttest.Eventually(t, "the sandbox has ended", func() bool { return servetest.Processes(t, state) == 0 })
 	second := servetest.Start(t, program, state)
 	servetest.NothingLeft(t, state)
 	second.Stop(t)
@@ -156,7 +156,7 @@ func TestKilledRun(t *testing.T) {
 		t.Fatalf("%q %v", line, err)
 	}
 	if servetest.Processes(t, state) == 0 {
-		t.Fatal("control: no box was running")
+		t.Fatal("control: no sandbox was running")
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

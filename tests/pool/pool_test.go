@@ -144,10 +144,10 @@ for drawn in (random.random(), random.Random().random(), numpy.random.random(), 
     print(drawn)`
 
 // differ fails the test if two sandboxes drew the same value.
-func differ(t *testing.T, what string, boxes ...[]string) {
+func differ(t *testing.T, what string, sandboxes ...[]string) {
 	t.Helper()
 	seen := map[string]bool{}
-	for _, drawn := range boxes {
+	for _, drawn := range sandboxes {
 		if len(drawn) < 2 {
 			t.Errorf("%s: drew %q", what, drawn)
 		}

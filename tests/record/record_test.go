@@ -25,12 +25,12 @@ const life = 5 * time.Hour
 // and duplicates none.
 func TestKilledServerLosesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	const boxes, each, kills = 3, 400, 4
+	const sandboxes, each, kills = 3, 400, 4
 	state := t.TempDir()
 	s := servetest.Start(t, program, state)
 	client := s.Client(t)
 	var ids []string
-	for range boxes {
+	for range sandboxes {
 		sb, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	if k := got.kinds[""]; k[audit.ServerStarted] != kills+1 || k[audit.ServerStopped] != 1 {
 		t.Errorf("the server: %v", k)
 	}
-	if len(got.gaps) > 0 || got.actions["create"] != boxes || got.actions["remove"] != boxes {
+	if len(got.gaps) > 0 || got.actions["create"] != sandboxes || got.actions["remove"] != sandboxes {
 		t.Errorf("gaps %v, actions %v", got.gaps, got.actions)
 	}
 	tool(t, state, "audit", "verify")

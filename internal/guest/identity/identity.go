@@ -48,6 +48,8 @@ type Accounts struct {
 	Default string
 	// NoRoot means that no request acts as root.
 	NoRoot bool
+	// OneUser means that all requests act as the default user.
+	OneUser bool
 }
 
 // ByName looks a name up; "" is the default user.
@@ -58,6 +60,11 @@ func (a Accounts) ByName(name string) (User, error) {
 	user, err := a.Lookup(name)
 	if err == nil && a.NoRoot && user.UID == 0 {
 		return User{}, &UnknownError{Name: name, Why: "the policy or the engine does not allow root"}
+	}
+	if err == nil && a.OneUser && name != a.Default {
+		if own, err := a.Lookup(a.Default); err != nil || own.UID != user.UID {
+			return User{}, &UnknownError{Name: name, Why: "the engine runs all programs as " + a.Default}
+		}
 	}
 	return user, err
 }

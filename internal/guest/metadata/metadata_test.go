@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"os"
@@ -79,6 +80,32 @@ func TestReplaceWithoutSupport(t *testing.T) {
 	}
 	if err := metadata.Replace(int(f.Fd()), map[string]string{"a": "1"}); err == nil {
 		t.Error("kept where nothing is kept")
+	}
+}
+
+// A failed change is reported, and is not taken for a file system without metadata.
+func TestReplaceFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := metadata.Replace(int(f.Fd()), map[string]string{"a": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	long := map[string]string{"a": strings.Repeat("x", 64<<10+1)} // Linux's own limit is 64 KiB
+	if err := metadata.Replace(int(f.Fd()), long); !errors.Is(err, unix.E2BIG) {
+		t.Errorf("a value that is too long: %v", err)
+	}
+	if got := metadata.Read(path); !maps.Equal(got, map[string]string{"a": "1"}) {
+		t.Errorf("the failed change left %v", got)
+	}
+	fd := int(f.Fd())
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := metadata.Replace(fd, nil); !errors.Is(err, unix.EBADF) {
+		t.Errorf("a closed file: %v", err)
 	}
 }
 

@@ -155,17 +155,16 @@ func (t *Template) publish(ref sandbox.Reference, number int) (dropped []string)
 	if t.Tags[sandbox.DefaultTag] == 0 {
 		t.Tags[sandbox.DefaultTag] = number
 	}
-	untagged := 0
-	for i := len(t.Versions) - 1; i >= 0; i-- {
-		v := t.Versions[i]
+	untagged, old := 0, map[int]bool{}
+	for _, v := range slices.Backward(t.Versions) {
 		if v.Maker != nil || len(t.TagsOf(v.Number)) > 0 {
 			continue
 		}
 		if untagged++; untagged > keptUntagged {
-			dropped = append(dropped, v.Memory)
-			t.Versions = slices.Delete(t.Versions, i, i+1)
+			dropped, old[v.Number] = append(dropped, v.Memory), true
 		}
 	}
+	t.Versions = slices.DeleteFunc(t.Versions, func(v Version) bool { return old[v.Number] })
 	return dropped
 }
 

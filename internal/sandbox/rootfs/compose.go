@@ -62,9 +62,10 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
-	config.NoRoot = noRoot
-	if noRoot && superuser(config.DefaultUser) {
-		// Most images name no user, which means root. Each of them has the account "user".
+	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot
+	if info.NoRoot || noRoot && superuser(config.DefaultUser) {
+		// Most images name no user, which means root. Each of them has the account "user", which is
+		// also the only one on an engine without root.
 		config.DefaultUser = defaultUser
 	}
 	config.Absent = covered.absent

@@ -18,7 +18,7 @@ async function held(cdp: CDPSession): Promise<{ heap: number; nodes: number; lis
 test("a thousand sandboxes that move each second are one stream, few rows and no growth", async ({ page, browser }) => {
   test.setTimeout(seconds * 1000 + 360_000 * slowness);
   if (!program) throw new Error("CRANNOG_FLEET names no program; start the tests with tests/browser/run.sh");
-  const fleet = spawn(program, ["-boxes", "1000"], { stdio: ["ignore", "pipe", "inherit"] });
+  const fleet = spawn(program, ["-sandboxes", "1000"], { stdio: ["ignore", "pipe", "inherit"] });
   try {
     const link = await new Promise<string>((resolve, reject) => {
       let out = "";

@@ -33,14 +33,14 @@ import (
 
 func main() {
 	standard.Dispatch()
-	boxes := flag.Int("boxes", 1000, "how many sandboxes")
+	sandboxes := flag.Int("sandboxes", 1000, "how many sandboxes")
 	moving := flag.Int("moving", 1000, "in how many of them something happens each second")
 	state := flag.String("state", "", "state directory; a new one that is removed at the end if absent")
 	listen := flag.String("listen", "127.0.0.1:0", "address")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *boxes, min(*moving, *boxes), *state, *listen); err != nil {
+	if err := run(ctx, *sandboxes, min(*moving, *sandboxes), *state, *listen); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
@@ -65,7 +65,7 @@ func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
 	return engine.Usage{At: now, CPUTime: since*time.Duration(n)/200 + wave, MemoryBytes: (64 + n + int64(wave/time.Second)) << 20, PIDs: 3}, nil
 }
 
-func run(ctx context.Context, boxes, moving int, state, listen string) (err error) {
+func run(ctx context.Context, sandboxes, moving int, state, listen string) (err error) {
 	if !reexec.Dispatched() {
 		return errors.New("not dispatched")
 	}
@@ -90,7 +90,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
 		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
-		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
+		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: sandboxes + 1},
 		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
 	})
 	if err != nil {
@@ -98,13 +98,13 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	}
 	served := make(chan error, 1)
 	go func() { served <- d.Serve(ctx, l) }()
-	err = fill(ctx, d, boxes, moving, url)
+	err = fill(ctx, d, sandboxes, moving, url)
 	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
 }
 
 // fill creates the sandboxes, prints the console's address, and makes things happen.
-func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) error {
-	ids, err := create(ctx, d, boxes)
+func fill(ctx context.Context, d *server.Server, sandboxes, moving int, url string) error {
+	ids, err := create(ctx, d, sandboxes)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,74 @@
+package certs
+
+import (
+	"crypto/tls"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// A sandbox that requests ever more names does not fill this process's memory.
+func TestLeavesAreBounded(t *testing.T) {
+	a, err := New("sb", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mostLeaves {
+		a.leaves[fmt.Sprintf("n%d.test", i)] = nil // signing so many would take a second
+	}
+	for i := range 3 {
+		name := fmt.Sprintf("new%d.test", i)
+		leaf, err := a.Leaf(name)
+		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != mostLeaves {
+			t.Errorf("%s: %v, and %d leaves are kept", name, err, len(a.leaves))
+		}
+	}
+}
+
+// No leaf is valid longer than its authority, nor before it.
+func TestLeavesEndWithTheirAuthority(t *testing.T) {
+	now := time.Now()
+	a, err := New("sb", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := a.root.NotAfter
+	for at, fits := range map[time.Time]bool{
+		now: true, a.root.NotBefore: true, end.Add(-leafLife): true, end.Add(-leafLife + time.Second): false, end.Add(time.Hour): false,
+	} {
+		now = at
+		a.leaves = map[string]*tls.Certificate{}
+		leaf, err := a.Leaf("a.test")
+		if !fits {
+			if fault.CodeOf(err) != "authority_expired" {
+				t.Errorf("at %v: %v", at, err)
+			}
+			continue
+		}
+		if err != nil || leaf.Leaf.NotBefore.Before(a.root.NotBefore) || leaf.Leaf.NotAfter.After(end) {
+			t.Errorf("at %v: %v", at, err)
+		}
+	}
+}
+
+// Whatever takes a certificate refuses a file without one, with what to give instead.
+func TestFilesWithoutCertificate(t *testing.T) {
+	empty := []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
+	for name, err := range map[string]error{
+		"a bundle":                  second(ReadBundle(empty)),
+		"an addition":               second(Addition(empty)),
+		"a Java store":              second(JavaStore(&Bundle{}, empty)),
+		"an operator's extra roots": second(Roots(empty)),
+	} {
+		if fault.CodeOf(err) != "bundle_empty" || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := JavaAddition(nil, empty); fault.CodeOf(err) != "bundle_empty" {
+		t.Errorf("an addition to a Java store: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

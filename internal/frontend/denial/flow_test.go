@@ -1,0 +1,59 @@
+package denial
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// No field of a record is lost on its way to a client, nor swapped with another.
+func TestFlowKeepsEachField(t *testing.T) {
+	from := egress.Record{
+		Time: time.Unix(1, 0), Sandbox: "sandbox", Seq: 2, Kind: "kind", Method: "method", Host: "host", Port: 3, Path: "path",
+		Address: "address", Status: 4,
+		Decision: egress.Decision{Effect: "effect", Rule: "rule", Layer: "layer", Policy: "policy", Reason: "reason", Fix: "fix"},
+		Sent:     5, Received: 6, Took: 1500 * time.Microsecond, Approval: "approval", Secrets: []string{"secret"}, Error: "error", Probe: true,
+	}
+	got := reflect.ValueOf(Flow(from))
+	for i := range got.NumField() {
+		field := got.Type().Field(i)
+		value := got.Field(i).Interface()
+		if field.Name == "DurationMS" {
+			if value != 1.5 {
+				t.Errorf("1500 µs became %v ms", value)
+			}
+			continue
+		}
+		want := reflect.ValueOf(from).FieldByName(field.Name)
+		if want.IsZero() {
+			t.Errorf("the test leaves %s empty", field.Name)
+		}
+		if !reflect.DeepEqual(value, want.Convert(field.Type).Interface()) {
+			t.Errorf("%s is %v", field.Name, value)
+		}
+	}
+}
+
+func TestSubject(t *testing.T) {
+	for want, r := range map[string]api.FlowRecord{
+		"GET https://a.test/x": {Method: "GET", Host: "a.test", Port: 443, Path: "/x"},
+		"GET http://a.test/x":  {Method: "GET", Host: "a.test", Port: 80, Path: "/x"},
+		"GET a.test:8080/x":    {Method: "GET", Host: "a.test", Port: 8080, Path: "/x"},
+		"a.test:443":           {Host: "a.test", Port: 443},
+		"[::1]:22":             {Host: "::1", Port: 22},
+		"AAAA a.test":          {Method: "AAAA", Host: "a.test"},
+		"a\uFFFD[2J.test:1":    {Host: "a\x1b[2J.test", Port: 1},
+		"CONNECT a.test:443":   {Method: "CONNECT", Host: "a.test", Port: 443},
+	} {
+		if got := Subject(r); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := Subject(api.FlowRecord{Method: "GET", Host: "a.test", Port: 80, Path: "/" + strings.Repeat("x", 5000)}); len([]rune(got)) > 250 {
+		t.Errorf("a path of a sandbox fills the reader's screen: %d letters", len([]rune(got)))
+	}
+}
