@@ -52,7 +52,7 @@ func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 	if found("bwrap") {
 		all = append(all, lifeBare(nameBwrap, bubblewrap("/bin/echo", "ok"), nil))
 	}
-	pool := &claimer{server: warm}
+	pool := &claimer{warm}
 	all = append(all, lifeSandbox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
@@ -91,67 +91,56 @@ func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 const partClaim = "network and guest"
 
 // claimer creates sandboxes that are warm.
-type claimer struct {
-	*server
-	claimed int
-}
+type claimer struct{ *server }
 
-var (
-	jailWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?base`)
-	jailTaken = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
-)
+var jailTaken = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
+
+// maxMisses bounds how often a sandbox is not warm. The first requests tell the server which kind
+// it is to keep ready.
+const maxMisses = 50
 
 func (c *claimer) life(ctx context.Context, s *scores) error {
-	if err := c.ready(ctx); err != nil {
-		return err
+	for range maxMisses {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(refill):
+		}
+		if warm, err := c.try(ctx, s); warm || err != nil {
+			return err
+		}
 	}
+	return fmt.Errorf("none of %d sandboxes was warm", maxMisses)
+}
+
+// try scores one life, if the sandbox was warm.
+func (c *claimer) try(ctx context.Context, s *scores) (warm bool, err error) {
 	var out firstByte
 	began := time.Now()
 	sb, err := c.client.Create(ctx, crannog.Timeout(5*time.Minute))
 	if err != nil {
-		return err
+		return false, err
 	}
 	took := time.Since(began)
 	cmd := sb.CommandContext(ctx, "/bin/echo", "ok")
 	cmd.Stdout = &out
 	err = cmd.Run()
 	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
-		return err
+		return false, err
+	}
+	if warm, err = c.taken(sb.ID(), s); !warm || err != nil {
+		return false, err
 	}
 	s.addTime(nameJailWarm+first, out.at.Sub(began))
-	if err := c.taken(sb.ID(), s); err != nil {
-		if c.claimed == 0 {
-			// The first request tells the server which kind of sandbox to keep ready.
-			c.claimed = 1
-			return c.life(ctx, s)
-		}
-		return err
-	}
-	c.claimed++
 	s.addTime(nameClaim, took)
-	return out.check("ok")
+	return true, out.check("ok")
 }
 
-// ready waits until one more sandbox was warm than were used.
-func (c *claimer) ready(ctx context.Context) error {
-	for {
-		log, err := os.ReadFile(c.logs.Name())
-		if err != nil || len(jailWaits.FindAll(log, -1)) > c.claimed {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(refill / 4):
-		}
-	}
-}
-
-// taken scores what the server logged about a claim. An error means that the sandbox was not warm.
-func (c *claimer) taken(id string, s *scores) error {
+// taken scores what the server logged about a claim, and reports whether the sandbox was warm.
+func (c *claimer) taken(id string, s *scores) (bool, error) {
 	log, err := os.ReadFile(c.logs.Name())
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, m := range jailTaken.FindAllStringSubmatch(string(log), -1) {
 		if m[1] != id {
@@ -159,16 +148,16 @@ func (c *claimer) taken(id string, s *scores) error {
 		}
 		link, err := time.ParseDuration(m[2])
 		if err != nil {
-			return err
+			return false, err
 		}
 		guest, err := time.ParseDuration(m[3])
 		if err != nil {
-			return err
+			return false, err
 		}
 		s.addTime(partClaim, link+guest)
-		return nil
+		return true, nil
 	}
-	return fmt.Errorf("sandbox %s was not warm", id)
+	return false, nil
 }
 
 // jailPrograms measures programs in a live jail.

@@ -89,7 +89,8 @@ type SnapshotRows interface {
 	GetSnapshot(ctx context.Context, id string) (Stored, error)
 	// ListSnapshots returns rows newest first. A limit of zero means no limit.
 	ListSnapshots(ctx context.Context, q SnapshotQuery) ([]Stored, error)
-	// DeleteSnapshot removes the row. What came from it comes from its parent then. It succeeds for
+	// DeleteSnapshot removes the row. Sandboxes and snapshots that came from it
+	// then come from its parent. It succeeds for
 	// an unknown ID.
 	DeleteSnapshot(ctx context.Context, id string) error
 	// Holds reports whether anything but a sandbox needs the copy of a workspace that was made for

@@ -127,7 +127,7 @@ function Rotate({ secret, onClose, onDone }: { secret: Secret; onClose: () => vo
   return (
     <Ask
       title={`Rotate ${secret.name}`}
-      description="Approvals for the old value are void. It is masked in output for a while yet."
+      description="Approvals for the old value are void. It is still redacted in output for a while."
       action="Save"
       ready={longEnough(value)}
       onClose={onClose}

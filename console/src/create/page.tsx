@@ -26,7 +26,7 @@ export function NewPage() {
   );
   return (
     <Page title={search.sandbox ? "Run code" : "New sandbox"} actions={search.sandbox && again}>
-      <Can scope="operator" otherwise={<Empty title="This session can look only">An operator or an admin makes sandboxes.</Empty>}>
+      <Can scope="operator" otherwise={<Empty title="This session can look only">An operator or an admin creates sandboxes.</Empty>}>
         {search.sandbox === undefined ? (
           <Making
             template={search.template}

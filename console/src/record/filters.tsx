@@ -13,9 +13,9 @@ export function Filters({ search, wrong }: { search: RecordSearch; wrong: readon
   const change = (to: Parameters<typeof withChange>[1]) =>
     void navigate({ to: ".", search: withChange(search, to), replace: true });
   const text = useRef<HTMLInputElement>(null);
-  useShortcuts({ "/": { label: "Filter the record", run: () => text.current?.focus() } });
+  useShortcuts({ "/": { label: "Filter the audit log", run: () => text.current?.focus() } });
   return (
-    <form className="r-filters" role="search" aria-label="Filter the record" onSubmit={(e) => e.preventDefault()}>
+    <form className="r-filters" role="search" aria-label="Filter the audit log" onSubmit={(e) => e.preventDefault()}>
       <Typed name="text" label="Text" placeholder="Any text" wide search={search} change={change} input={text} />
       <Typed name="sandbox" label="Sandbox" placeholder="ID or name" search={search} change={change} />
       <Typed name="actor" label="Actor" placeholder="key:, local:, box" search={search} change={change} />

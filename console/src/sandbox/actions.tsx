@@ -129,7 +129,7 @@ export function TakeSnapshot({ open, onOpenChange }: Opened) {
   return (
     <Dialog
       open={open} onOpenChange={onOpenChange} title="Take a snapshot"
-      description="Its state as it is now is kept. The sandbox stands still for a moment and continues."
+      description="Saves its current state. The sandbox pauses for a moment and continues."
       footer={<DialogFooter cancel={() => onOpenChange(false)} action="Take snapshot" {...take} />}
     >
       <form className="sb-form" onSubmit={take.submit}>

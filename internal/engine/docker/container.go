@@ -15,8 +15,9 @@ import (
 )
 
 // seccompProfile allows the system calls of ordinary programs and no others. It is Docker Engine's
-// default profile without the calls that need a capability and the calls of 32-bit programs, and
-// with four socket families. It is sent to the daemon each time, because a daemon may be configured
+// default profile without the calls that need a capability and the calls of 32-bit programs. It has
+// four socket families, and of netlink only routes. The 32 rules for ioctl allow a request that
+// differs in any bit from TIOCSTI, by which a program types into a terminal that it shares. It is sent to the daemon each time, because a daemon may be configured
 // to use no profile.
 //
 //go:embed seccomp.json
@@ -30,8 +31,8 @@ const workspaceDir = "/workspace"
 // host.
 var (
 	maskedPaths = []string{
-		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore",
-		"/proc/keys", "/proc/latency_stats", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/devices", "/proc/diskstats", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore",
+		"/proc/keys", "/proc/latency_stats", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo", "/sys/block", "/sys/class/block", "/sys/dev/block", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )

@@ -97,7 +97,7 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 	for i, p := range peers {
 		for j := range boxes {
 			if n := len(p.seen(dialled(9000 + j))); (n == 1) != (i == j) || n > 1 {
-				t.Errorf("the peer of box %d saw %d connections of box %d", i, n, j)
+				t.Errorf("the peer of sandbox %d saw %d connections of sandbox %d", i, n, j)
 			}
 		}
 	}
@@ -106,20 +106,20 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 		b.sh(t, ": > say")
 		hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
 		if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
-			t.Errorf("the connection of box %d: %s", i, how)
+			t.Errorf("the connection of sandbox %d: %s", i, how)
 		}
 	}
 	hosttest.Eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
 	for i, p := range peers {
 		if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
-			t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
+			t.Errorf("the peer of sandbox %d heard %q", i, p.seen("said "))
 		}
 	}
 	// When a link ends, it ends for one sandbox only.
 	peers[1].link.Close()
 	for i, b := range boxes {
 		if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {
-			t.Errorf("box %d without the link of box 1: %+v", i, r)
+			t.Errorf("sandbox %d without the attachment of sandbox 1: %+v", i, r)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (e *Engine) Extract(_ context.Context, spec engine.Spec, _ string, _ io.Wri
 
 // archive writes the sandbox's changes.
 func (b *box) archive(ctx context.Context, w io.Writer) error {
-	view, err := os.OpenRoot(fmt.Sprintf("/proc/%d/fd/%d", b.rec.Init.PID, setup.LayersFD))
+	view, err := b.openView()
 	if err != nil {
 		return fmt.Errorf("view of the layers: %w", err)
 	}
@@ -77,6 +77,22 @@ func (b *box) archive(ctx context.Context, w io.Writer) error {
 		}
 	}()
 	return overlaytar.Write(ctx, w, layers, options)
+}
+
+// openView takes a copy of the descriptor of the guest. Its path below /proc could be opened by root
+// alone.
+func (b *box) openView() (*os.Root, error) {
+	guest, err := unix.PidfdOpen(b.rec.Init.PID, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(guest)
+	fd, err := unix.PidfdGetfd(guest, setup.LayersFD, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	defer unix.Close(fd)
+	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
 // checkView makes sure that what was opened is of this sandbox, and not of a process that got its

@@ -121,7 +121,7 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
 	}
 	if e.rootless {
-		info.Notes = append(info.Notes, "runs as one user: there is no root inside, and commands have the ID of the guest, which the kernel protects from them")
+		info.Notes = append(info.Notes, "runs as one user: there is no root inside, all files of an image belong to the sandbox's user, and commands have the ID of the guest, which the kernel protects from them")
 	}
 	if !e.tap {
 		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")

@@ -101,6 +101,7 @@ var oneUser = map[string]string{
 	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
 	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
+	"archive/kinds-owners-and-removals":            "there is no root inside, which removes files of the template",
 	"exec/writable-places":                         "the template's files are the user's as well",
 	"exec/root-on-request":                         "there is no root inside",
 	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],

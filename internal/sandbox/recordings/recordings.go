@@ -128,7 +128,7 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 		return sandbox.Unknown(id)
 	}
 	if _, ok := s.deps.Recordings.Kept(id); !ok {
-		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings were kept of %.64q", id)
+		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings are retained of %.64q", id)
 	}
 	return s.Discard(ctx, id)
 }
@@ -171,7 +171,7 @@ func (s *Service) Close(id string) {
 	}
 }
 
-// Sweep removes recordings of sandboxes that nothing else knows.
+// Sweep removes recordings of sandboxes without a row, unless they are retained.
 func (s *Service) Sweep(ctx context.Context) error {
 	if s.deps.Recordings == nil {
 		return nil
@@ -181,7 +181,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 		if !unknown(err) {
 			return true, err
 		}
-		// Asked last: who forgets a sandbox has said before that they stay.
+		// This is checked last: recordings are retained before the row of a sandbox is removed.
 		_, stays := s.deps.Recordings.Kept(id)
 		return stays, nil
 	})

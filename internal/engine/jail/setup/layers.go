@@ -12,7 +12,7 @@ import (
 )
 
 // LayersFD is the descriptor at which the guest keeps a read-only view of the file system that takes
-// what the sandbox writes. The engine reads it through /proc, also after a restart of the server.
+// what the sandbox writes. The engine takes a copy of it, also after a restart of the server.
 // Programs inside cannot: the guest is protected from them. The view has nothing of the host, so
 // an attacker who takes over the guest gains nothing by it.
 const LayersFD = 200

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// screen is one page that looks at a terminal.
+// screen is a page that shows a terminal.
 type screen struct {
 	t    *testing.T
 	conn *websocket.Conn
@@ -153,7 +153,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A page can look at and type into a terminal that was opened elsewhere, such as by an SDK. The
+// A page can show a terminal that was opened elsewhere, such as by an SDK, and type into it. The
 // program continues when the pages leave.
 func TestOthersTerminal(t *testing.T) {
 	s := newStack(t)

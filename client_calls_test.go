@@ -1,0 +1,281 @@
+package crannog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+// scripted is a server that answers each request with the next answer, and keeps what was asked.
+type scripted struct {
+	asked   []string // method, path with query, and body
+	headers []http.Header
+	answers []string
+	status  int // of the next answers; 0 is OK
+}
+
+func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(err)
+	}
+	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body)))
+	s.headers = append(s.headers, r.Header.Clone())
+	if s.status != 0 {
+		w.WriteHeader(s.status)
+	}
+	if len(s.answers) > 0 {
+		_, _ = io.WriteString(w, s.answers[0]) // a client that left is what the test looks at
+		s.answers = s.answers[1:]
+	}
+}
+
+// newScripted returns a client of a scripted server.
+func newScripted(t *testing.T, answers ...string) (*Client, *scripted) {
+	t.Helper()
+	s := &scripted{answers: answers}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	c, err := New(URL(server.URL), Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, s
+}
+
+func of(c *Client, id string) *Sandbox { return &Sandbox{client: c, info: api.Sandbox{ID: id}} }
+
+// discard lets calls with a result stand in a table.
+func discard[T any](_ T, err error) error { return err }
+
+// Each call is one request, whose path keeps names with slashes and dots apart from the API's own.
+func TestCallsAreRequests(t *testing.T) {
+	ctx := t.Context()
+	for want, call := range map[string]func(*Client) error{
+		"GET /v1/images": func(c *Client) error { return discard(c.Images(ctx)) },
+		"GET /v1/images/inspect?image=r.test%2Fa%3A1":       func(c *Client) error { return discard(c.InspectImage(ctx, "r.test/a:1")) },
+		"DELETE /v1/images?image=a%26b":                     func(c *Client) error { return discard(c.RemoveImage(ctx, "a&b")) },
+		"POST /v1/images/prune":                             func(c *Client) error { return discard(c.PruneImages(ctx)) },
+		"GET /v1/builds":                                    func(c *Client) error { return discard(c.Builds(ctx)) },
+		"DELETE /v1/builds/a%2Fb":                           func(c *Client) error { return c.CancelBuild(ctx, "a/b") },
+		"GET /v1/templates":                                 func(c *Client) error { return discard(c.Templates(ctx)) },
+		"GET /v1/templates/inspect?template=team%2Fweb%3A1": func(c *Client) error { return discard(c.InspectTemplate(ctx, "team/web:1")) },
+		`POST /v1/templates {"template":"web","image":"i"}`: func(c *Client) error {
+			return discard(c.CreateTemplate(ctx, api.CreateTemplate{Template: "web", Image: "i"}))
+		},
+		`POST /v1/templates/tags {"template":"web","tags":["a"]}`: func(c *Client) error {
+			return discard(c.TagTemplate(ctx, api.TagTemplate{Template: "web", Tags: []string{"a"}}))
+		},
+		"DELETE /v1/templates?template=web":             func(c *Client) error { return c.RemoveTemplate(ctx, "web") },
+		`POST /v1/sandboxes/s1/commit {"image":"mine"}`: func(c *Client) error { return discard(of(c, "s1").Commit(ctx, "mine")) },
+		"GET /v1/secrets":                               func(c *Client) error { return discard(c.Secrets(ctx)) },
+		"DELETE /v1/secrets/a%2F..%2Fb":                 func(c *Client) error { return c.RemoveSecret(ctx, "a/../b") },
+		"POST /v1/secrets/rotate-key":                   func(c *Client) error { return discard(c.RotateSecretsKey(ctx)) },
+		"GET /v1/approvals?":                            func(c *Client) error { return discard(c.Approvals(ctx, ApprovalOptions{})) },
+		"GET /v1/approvals?sandbox=web&state=pending%2Cdenied": func(c *Client) error {
+			return discard(c.Approvals(ctx, ApprovalOptions{States: []string{"pending", "denied"}, Sandbox: "web"}))
+		},
+		"GET /v1/approvals/q1": func(c *Client) error { return discard(c.Approval(ctx, "q1")) },
+		`POST /v1/approvals/q1/approve {"reason":"ok","remember":true}`:         func(c *Client) error { return discard(c.Approve(ctx, "q1", "ok", true)) },
+		`POST /v1/approvals/%20/deny {"reason":"no"}`:                           func(c *Client) error { return discard(c.Deny(ctx, "..", "no")) },
+		"GET /v1/sandboxes/s1/processes":                                        func(c *Client) error { return discard(of(c, "s1").AllProcesses(ctx)) },
+		"GET /v1/sandboxes/s1/policy":                                           func(c *Client) error { return discard(of(c, "s1").Policy(ctx)) },
+		"GET /v1/sandboxes/s1/network/log?asked_within_seconds=1.5&denied=true": func(c *Client) error { return discard(of(c, "s1").AskedWithin(ctx, 1500*time.Millisecond)) },
+		"GET /v1/sandboxes/s1/network/log?denied=true":                          func(c *Client) error { return discard(of(c, "s1").Asked(ctx)) },
+		`POST /v1/sandboxes/s1/access/ask {"host":"a.test"}`:                    func(c *Client) error { return discard(of(c, "s1").AskAccess(ctx, api.AskAccess{Host: "a.test"})) },
+		`POST /console/api/tokens {"name":"me","scope":"viewer","session_seconds":60}`:  func(c *Client) error { return discard(c.ConsoleLink(ctx, "me", "viewer", time.Minute)) },
+		"GET /console/api/sessions":                                             func(c *Client) error { return discard(c.ConsoleSessions(ctx)) },
+		"DELETE /console/api/sessions/x%2Fy":                                    func(c *Client) error { return c.EndConsoleSession(ctx, "x/y") },
+		"GET /v1/engines":                                                       func(c *Client) error { return discard(c.Engines(ctx)) },
+		"GET /v1/queue":                                                         func(c *Client) error { return discard(c.Queue(ctx)) },
+		"GET /v1/keys":                                                          func(c *Client) error { return discard(c.Keys(ctx)) },
+		"DELETE /v1/keys/k1":                                                    func(c *Client) error { return c.RevokeKey(ctx, "k1") },
+	} {
+		c, s := newScripted(t, "{}")
+		if err := call(c); err != nil || !slices.Equal(s.asked, []string{want}) {
+			t.Errorf("%s: asked %q, %v", want, s.asked, err)
+			continue
+		}
+		if s.headers[0].Get("X-Api-Key") != "k" {
+			t.Errorf("%s: without the key", want)
+		}
+		// The server's refusal reaches the caller, with its code and hint.
+		c, s = newScripted(t, `{"kind":"denied","code":"local_only","detail":"no","hint":"ask","status":403}`)
+		s.status = http.StatusForbidden
+		err := call(c)
+		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, fs.ErrPermission) || Code(err) != "local_only" || e.Hint != "ask" || e.Message != "no" {
+			t.Errorf("%s: the refusal is %v", want, err)
+		}
+		// So does an answer that is cut off, where there should be one.
+		c, _ = newScripted(t, `{"name":`)
+		if err := call(c); err == nil && !strings.HasPrefix(want, "DELETE") || err != nil && !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: a broken answer is %v", want, err)
+		}
+	}
+}
+
+func TestImageWork(t *testing.T) {
+	const progress = `{"stage":"pull","digest":"x","done_bytes":1,"total_bytes":2}` + "\n"
+	ctx := t.Context()
+	c, s := newScripted(t, progress+`{"finished":true,"images":[{"name":"a:1"}]}`)
+	var seen []api.ImageEvent
+	img, err := c.PullImage(ctx, api.PullImage{Image: "a"}, func(e api.ImageEvent) { seen = append(seen, e) })
+	if err != nil || img.Name != "a:1" || len(seen) != 1 || seen[0].Total != 2 || s.asked[0] != `POST /v1/images/pull {"image":"a"}` {
+		t.Errorf("%+v %+v %q %v", img, seen, s.asked, err)
+	}
+	c, _ = newScripted(t, progress+`{"finished":true,"images":[{"name":"a:1"},{"name":"b:1"}]}`)
+	if list, err := c.ImportImage(ctx, api.ImportImage{Path: "/f"}, nil); err != nil || len(list) != 2 {
+		t.Errorf("%+v %v", list, err)
+	}
+	c, _ = newScripted(t, progress+`{"finished":true,"problem":{"kind":"denied","code":"registry_denied","detail":"no","hint":"log in"}}`)
+	if err := c.PushImage(ctx, api.PushImage{Image: "a"}, nil); !errors.Is(err, ErrDenied) || Code(err) != "registry_denied" {
+		t.Errorf("a failed push: %v", err)
+	}
+	for name, answer := range map[string]string{"nothing": "", "only progress": progress, "half a line": progress + `{"fini`} {
+		c, _ := newScripted(t, answer)
+		if err := c.PushImage(ctx, api.PushImage{Image: "a"}, nil); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: taken as success or another error: %v", name, err)
+		}
+	}
+	c, s = newScripted(t, "tar")
+	var out bytes.Buffer
+	if err := c.ExportImage(ctx, "a:1", "docker", &out); err != nil || out.String() != "tar" || s.asked[0] != "GET /v1/images/archive?format=docker&image=a%3A1" {
+		t.Errorf("%q %q %v", out.String(), s.asked, err)
+	}
+}
+
+// A context goes in pieces whose offsets add up, then the build runs.
+func TestBuildSendsItsContext(t *testing.T) {
+	c, s := newScripted(t, `{"id":"b1"}`, "", "", `{"kind":"done","step":1}`+"\n"+`{"finished":true,"image":{"name":"t"}}`)
+	var made api.Build
+	var seen []api.BuildEvent
+	img, err := c.Build(t.Context(), api.CreateBuild{Tag: "t", Dockerfile: "FROM x"}, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, buildPiece+10))
+		return err
+	}, func(b api.Build) { made = b }, func(e api.BuildEvent) { seen = append(seen, e) })
+	if err != nil || img.Name != "t" || made.ID != "b1" || len(seen) != 1 || seen[0].Step != 1 || len(s.asked) != 4 {
+		t.Fatalf("%+v %+v %+v, %d requests, %v", img, made, seen, len(s.asked), err)
+	}
+	for at, want := range map[int]string{1: `PUT /v1/builds/b1/context {"offset":0,`, 2: fmt.Sprintf(`PUT /v1/builds/b1/context {"offset":%d,`, buildPiece), 3: "POST /v1/builds/b1/run"} {
+		if !strings.HasPrefix(s.asked[at], want) {
+			t.Errorf("request %d is %.80s", at, s.asked[at])
+		}
+	}
+}
+
+func TestBuildFails(t *testing.T) {
+	ctx, broken := t.Context(), errors.New("the source fails")
+	c, s := newScripted(t, `{"id":"b1"}`)
+	_, err := c.Build(ctx, api.CreateBuild{}, func(io.Writer) error { return broken }, nil, nil)
+	if !errors.Is(err, broken) || s.asked[len(s.asked)-1] != "DELETE /v1/builds/b1" {
+		t.Errorf("a broken context: %v, %q", err, s.asked)
+	}
+	for answer, want := range map[string]error{
+		`{"finished":true,"problem":{"kind":"invalid","code":"build_step_failed","detail":"RUN failed"}}`: ErrInvalid,
+		`{"kind":"done","step":1}`: ErrUnavailable, "": ErrUnavailable,
+	} {
+		c, _ := newScripted(t, `{"id":"b1"}`, answer)
+		if _, err := c.Build(ctx, api.CreateBuild{}, nil, nil, nil); !errors.Is(err, want) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// A stream that breaks off is resumed after the last event that the caller has handled.
+func TestWatchApprovals(t *testing.T) {
+	const events = "id: 1\ndata: {\"type\":\"pending\",\"approval\":{\"id\":\"q1\"}}\n\nid: 2\ndata: {\"type\":\"denied\",\"approval\":{\"id\":\"q1\"}}\n\nid: 3\n"
+	c, s := newScripted(t, events)
+	var types []string
+	last, err := c.WatchApprovals(t.Context(), "web", "0", func(e api.ApprovalEvent) error { types = append(types, e.Type); return nil })
+	if last != "2" || !errors.Is(err, ErrUnavailable) || !slices.Equal(types, []string{"pending", "denied"}) {
+		t.Errorf("%q %v %q", last, err, types)
+	}
+	if s.asked[0] != "GET /v1/approvals/events?sandbox=web" || s.headers[0].Get("Last-Event-ID") != "0" || s.headers[0].Get("Accept") != "text/event-stream" {
+		t.Errorf("%q %v", s.asked, s.headers)
+	}
+	c, _ = newScripted(t, events)
+	stop := errors.New("stop")
+	if last, err := c.WatchApprovals(t.Context(), "", "", func(e api.ApprovalEvent) error {
+		if e.Type == "denied" {
+			return stop
+		}
+		return nil
+	}); last != "1" || !errors.Is(err, stop) {
+		t.Errorf("%q %v", last, err)
+	}
+	c, _ = newScripted(t, "id: 1\ndata: {\n")
+	if last, err := c.WatchApprovals(t.Context(), "", "", func(api.ApprovalEvent) error { return nil }); last != "" || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a broken event: %q %v", last, err)
+	}
+}
+
+// The server bounds one answer, so flows are requested until there are no more.
+func TestFlowsArePaged(t *testing.T) {
+	c, s := newScripted(t, `{"records":[{"seq":1},{"seq":4}]}`, `{"records":[{"seq":6}]}`, `{"records":[]}`)
+	var seen []uint64
+	note := func(r api.FlowRecord) error { seen = append(seen, r.Seq); return nil }
+	if err := of(c, "s1").Flows(t.Context(), FlowOptions{Denied: true}, note); err != nil || !slices.Equal(seen, []uint64{1, 4, 6}) {
+		t.Errorf("%v %v", seen, err)
+	}
+	const path = "GET /v1/sandboxes/s1/network/log?"
+	if want := []string{path + "denied=true", path + "after=4&denied=true", path + "after=6&denied=true"}; !slices.Equal(s.asked, want) {
+		t.Errorf("%q", s.asked)
+	}
+	c, s = newScripted(t, `{"records":[{"seq":9}]}`)
+	if err := of(c, "s1").Flows(t.Context(), FlowOptions{Newest: true}, note); err != nil || !slices.Equal(s.asked, []string{path + "newest=true"}) {
+		t.Errorf("%q %v", s.asked, err)
+	}
+	stop := errors.New("stop")
+	c, s = newScripted(t, `{"records":[{"seq":1}]}`)
+	if err := of(c, "s1").Flows(t.Context(), FlowOptions{}, func(api.FlowRecord) error { return stop }); !errors.Is(err, stop) || len(s.asked) != 1 {
+		t.Errorf("%q %v", s.asked, err)
+	}
+	for answer, want := range map[string]error{"{\"seq\":1}\n{\"seq\":2}\n": nil, "{\"seq\":1}\n{\"se": ErrUnavailable} {
+		c, s = newScripted(t, answer)
+		seen = nil
+		if err := of(c, "s1").Flows(t.Context(), FlowOptions{Follow: true}, note); !errors.Is(err, want) || seen[0] != 1 || s.asked[0] != path+"follow=true" {
+			t.Errorf("%q: %v %v", answer, seen, err)
+		}
+	}
+}
+
+// An error of another program, such as a proxy before the server, has the kind of its status.
+func TestErrorsOfOtherPrograms(t *testing.T) {
+	for status, want := range map[int]error{
+		400: ErrInvalid, 405: ErrInvalid, 401: ErrUnauthenticated, 403: ErrDenied, 404: ErrNotFound, 409: ErrConflict, 413: ErrExhausted, 429: ErrExhausted, 507: ErrExhausted,
+		501: ErrUnsupported, 502: ErrUnavailable, 503: ErrUnavailable, 504: ErrTimeout, 408: ErrTimeout, 500: ErrInternal, 302: ErrInternal,
+	} {
+		for body, text := range map[string]string{"<html>": http.StatusText(status), `{"message":"from inside","code":1}`: "from inside", `{"kind":"x"}`: http.StatusText(status)} {
+			c, s := newScripted(t, body)
+			s.status = status
+			if _, err := c.Version(t.Context()); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%d %s: %v", status, body, err)
+			}
+		}
+	}
+}
+
+func TestCreateOptions(t *testing.T) {
+	c, s := newScripted(t, `{"id":"s1","state":"running"}`)
+	sb, err := c.Create(t.Context(), RequestID("r"), Image("debian:13"), Forever(), Ephemeral(), Workspace("/w"), Mount(api.Mount{Source: "/a"}), Mount(api.Mount{Source: "/b"}),
+		Programs("/p"), Tools("all"), Engine("gvisor"), PrivatePorts(), Level("strict"), Net("dev"), Allow("a.test"), Allow("b.test:80"), Policy("x: 1"))
+	want := `POST /v1/sandboxes {"image":"debian:13","forever":true,"ephemeral":true,"workspace":"/w","mounts":[{"source":"/a"},{"source":"/b"}],"programs":["/p"],"tools":["all"],` +
+		`"engine":"gvisor","private_ports":true,"access":{"level":"strict","net":"dev","allow":["a.test","b.test:80"],"policy":"x: 1"},"request_id":"r"}`
+	if err != nil || sb.ID() != "s1" || !slices.Equal(s.asked, []string{want}) {
+		t.Errorf("%q %v", s.asked, err)
+	}
+	if err := sb.SetAccess(t.Context(), api.Access{Net: "none"}); !errors.Is(err, ErrUnavailable) || sb.ID() != "s1" {
+		t.Errorf("an empty answer replaced what is known of the sandbox: %v, %+v", err, sb.Info())
+	}
+}
