@@ -92,7 +92,7 @@ func TestKeptThatIsDamaged(t *testing.T) {
 	}
 }
 
-// A followed recording goes on until its command ends, whether it has a file of its own or is short
+// A followed recording continues until its command ends, whether it has a file of its own or is short
 // and was in memory at first.
 func TestFollow(t *testing.T) {
 	dir := t.TempDir()
