@@ -82,8 +82,8 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 }
 
 // host describes where this machine's programs are.
-func (a *app) host() agents.Host {
-	h := agents.Host{Home: a.Config.Home, Path: filepath.SplitList(a.variable("PATH")), Prefix: a.variable("NPM_CONFIG_PREFIX")}
+func (c *caller) host() agents.Host {
+	h := agents.Host{Home: c.home.Home, Path: filepath.SplitList(c.variable("PATH")), Prefix: c.variable("NPM_CONFIG_PREFIX")}
 	if h.Prefix == "" && h.Home != "" {
 		// Without such a file npm installs where node is, which is on the PATH.
 		text, err := os.ReadFile(filepath.Join(h.Home, ".npmrc"))

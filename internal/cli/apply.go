@@ -23,7 +23,7 @@ type applyFlags struct {
 	provenance                     string
 }
 
-func (a *app) applyCommand() *cobra.Command {
+func (a changeVerbs) applyCommand() *cobra.Command {
 	var f applyFlags
 	cmd := &cobra.Command{
 		Use: "apply [SANDBOX] [PATH...]", Short: "Apply a sandbox's changes to its workspace on the host",
@@ -48,7 +48,7 @@ func (a *app) applyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
+func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
 	ctx := cmd.Context()
 	if f.provenance != "" {
 		// Check this first: after the changes were applied, it would be too late to refuse.
@@ -102,7 +102,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 
 // grant approves the request for exactly the changes that the person at the terminal has just
 // agreed to.
-func (a *app) grant(ctx context.Context, c *connection, id, digest string) error {
+func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string) error {
 	// Do not filter by sandbox: it may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 	if err != nil {
@@ -119,13 +119,13 @@ func (a *app) grant(ctx context.Context, c *connection, id, digest string) error
 		if err != nil {
 			return fail("approve the changes", err)
 		}
-		a.reportMissing(r)
+		approvalVerbs{a.app}.reportMissing(r)
 	}
 	return nil
 }
 
 // showPlan shows the changes to apply, flagged files first.
-func (a *app) showPlan(plan api.Applied) {
+func (a changeVerbs) showPlan(plan api.Applied) {
 	listChanges(a.Stderr, flaggedFirst(plan.Applied))
 	if len(plan.Skipped) > 0 {
 		fmt.Fprintln(a.Stderr, "stays inside:")
@@ -143,7 +143,7 @@ func flaggedFirst(list []api.Change) []api.Change {
 
 // applied prints which changes were applied and which not. A conflict has an exit code of its own,
 // because part of the request was not done.
-func (a *app) applied(done api.Applied) error {
+func (a changeVerbs) applied(done api.Applied) error {
 	conflicts := 0
 	for _, ch := range done.Skipped {
 		if ch.Conflict != "" {
@@ -163,7 +163,7 @@ func (a *app) applied(done api.Applied) error {
 	return nil
 }
 
-func (a *app) reportApplied(done api.Applied) {
+func (a changeVerbs) reportApplied(done api.Applied) {
 	if a.quiet {
 		for _, ch := range done.Applied {
 			fmt.Fprintln(a.Stdout, inert(ch.Path))
@@ -199,7 +199,7 @@ func (a *app) reportApplied(done api.Applied) {
 
 // reportMasked tells that some files differ from those inside, because secrets in them were
 // redacted.
-func (a *app) reportMasked(files int) {
+func (a changeVerbs) reportMasked(files int) {
 	switch {
 	case files == 1:
 		a.note("1 file contains a secret: it was replaced with asterisks")

@@ -17,7 +17,10 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-func (a *app) approvalsCommand() *cobra.Command {
+// approvalVerbs are the commands about approval requests, and the prompt for them at the terminal of a command.
+type approvalVerbs struct{ *app }
+
+func (a approvalVerbs) approvalsCommand() *cobra.Command {
 	var f listFlags
 	var watch, all bool
 	var sandbox string
@@ -56,7 +59,7 @@ func (a *app) approvalsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listApprovals(ctx context.Context, c *connection, f *listFlags, all bool, sandbox string) error {
+func (a approvalVerbs) listApprovals(ctx context.Context, c *connection, f *listFlags, all bool, sandbox string) error {
 	o := crannog.ApprovalOptions{Sandbox: sandbox}
 	if all {
 		o.States = []string{"all"}
@@ -67,7 +70,7 @@ func (a *app) listApprovals(ctx context.Context, c *connection, f *listFlags, al
 	}
 	now := time.Now()
 	head := []string{"ID", "SANDBOX", "KIND", "STATE", "ASKED", "ENDS", "SUMMARY"}
-	return list(a, f, rows, func(r api.Approval) string { return r.ID }, head, func(r api.Approval) []string {
+	return list(&a.terminal, f, rows, func(r api.Approval) string { return r.ID }, head, func(r api.Approval) []string {
 		ends := "-"
 		if approval.State(r.State).Open() {
 			ends = ago(r.ExpiresAt, now)
@@ -96,7 +99,7 @@ func granted(r api.Approval) int {
 
 // reportMissing tells that an approval was counted but is not enough, and who else can approve.
 // Otherwise the person would wait without knowing that others have to act.
-func (a *app) reportMissing(r api.Approval) {
+func (a approvalVerbs) reportMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
 		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
 	}
@@ -154,13 +157,13 @@ func describe(r api.Approval, now time.Time) []string {
 }
 
 // watchApprovals prints events until a signal.
-func (a *app) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
+func (a approvalVerbs) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
 	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return follow(ctx, c, sandbox, a.printEvent)
 }
 
-func (a *app) printEvent(e api.ApprovalEvent) error {
+func (a approvalVerbs) printEvent(e api.ApprovalEvent) error {
 	r := e.Approval
 	switch {
 	case a.json:
@@ -178,7 +181,7 @@ func (a *app) printEvent(e api.ApprovalEvent) error {
 	return err
 }
 
-func (a *app) approveCommand() *cobra.Command {
+func (a approvalVerbs) approveCommand() *cobra.Command {
 	var once, always bool
 	var reason string
 	cmd := &cobra.Command{
@@ -206,7 +209,7 @@ func (a *app) approveCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) denyCommand() *cobra.Command {
+func (a approvalVerbs) denyCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: "deny ID --reason WHY", Short: "Deny a request of a sandbox", Args: cobra.ExactArgs(1),
@@ -231,7 +234,7 @@ func (a *app) denyCommand() *cobra.Command {
 }
 
 // answered prints the result of a decision.
-func (a *app) answered(r api.Approval) error {
+func (a approvalVerbs) answered(r api.Approval) error {
 	if a.json {
 		return a.object(r)
 	}
@@ -240,7 +243,7 @@ func (a *app) answered(r api.Approval) error {
 }
 
 // completeApprovals completes the IDs of requests that wait for a decision.
-func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a approvalVerbs) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -250,7 +253,7 @@ func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	conf, err := config.Load(a.Env.Config, a.configFile)
+	conf, err := config.Load(a.home, a.configFile)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

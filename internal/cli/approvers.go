@@ -20,7 +20,7 @@ func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 		// several people, so the other levels skip reading the policies.
 		return
 	}
-	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
+	p, err := policyVerbs{b.app}.policyFor(ctx, "", &b.flags.accessFlags)
 	if err != nil {
 		return // the sandbox has this policy already, so an error is not the user's mistake
 	}
@@ -29,7 +29,7 @@ func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 		return
 	}
 	if b.shows && !b.flags.noChanges && exportAsks(p) || access.Linked() {
-		b.app.notePeople(p)
+		policyVerbs{b.app}.notePeople(p)
 	}
 }
 
@@ -40,7 +40,7 @@ func exportAsks(p *policy.Policy) bool {
 
 // noteQuorum prints the note of notePeople for a checked document. The note is not a
 // finding, because a document may require several people on purpose.
-func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
+func (a policyVerbs) noteQuorum(text []byte, layer string, above []policy.Layer) {
 	d, err := policy.Parse(text)
 	if err != nil {
 		return // the check reports it
@@ -52,7 +52,7 @@ func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
 }
 
 // notePeople prints how many people must approve, if more than one.
-func (a *app) notePeople(p *policy.Policy) {
+func (a policyVerbs) notePeople(p *policy.Policy) {
 	if n := p.Document().Approvals.Quorum; n > 1 {
 		a.note("requests of this policy need the approval of %d people: you, and %s", n, approval.SecondPerson)
 	}

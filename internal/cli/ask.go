@@ -31,7 +31,7 @@ type watcher interface {
 // decideHere shows the approval requests of one sandbox to the person at the terminal until ctx
 // ends. Without a terminal it denies them at once: no person can decide, and the program need not
 // wait.
-func (a *app) decideHere(ctx context.Context, service approver, sandbox string, c *console) error {
+func (a approvalVerbs) decideHere(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := &promptQueue{wake: make(chan struct{}, 1)}
@@ -54,7 +54,7 @@ func (a *app) decideHere(ctx context.Context, service approver, sandbox string, 
 
 // asking starts to show the approval requests of a sandbox at the terminal, which the command then
 // shares. The returned function stops it.
-func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
+func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
 	at := a.openConsole()
 	if at.tty == nil {
 		a.note("no terminal: each request that needs an approval is denied")
@@ -83,7 +83,7 @@ const decisionTime = 10 * time.Second
 var errDecidedElsewhere = errors.New("it was decided elsewhere")
 
 // answer shows one approval request and sends the person's decision.
-func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
+func (a approvalVerbs) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
 	// The news of our own decision ends the prompt's context, and must not cancel sending it.
 	pass := func(say func(context.Context) (api.Approval, error)) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)

@@ -113,8 +113,8 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	a := &app{Env: Env{Stderr: d.tty}}
-	go func() { ended <- a.decideHere(ctx, client, d.box, d.console) }()
+	a := newApp(Env{Stderr: d.tty})
+	go func() { ended <- (approvalVerbs{a}).decideHere(ctx, client, d.box, d.console) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

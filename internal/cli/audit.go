@@ -16,7 +16,10 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 )
 
-func (a *app) auditCommand() *cobra.Command {
+// auditVerbs are the commands about the audit log: crannog audit.
+type auditVerbs struct{ *app }
+
+func (a auditVerbs) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read and verify the audit log",
 		Long: "Read and verify the audit log. Every action of people, keys and sandboxes is an\n" +
@@ -88,7 +91,7 @@ func pointInTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usagef("%q is not a time", text).hint("a duration such as 90m counts back from now; 2026-05-01T10:00:00Z is a time")
 }
 
-func (a *app) auditTailCommand() *cobra.Command {
+func (a auditVerbs) auditTailCommand() *cobra.Command {
 	var f entryFlags
 	var follow, jsonl bool
 	var count int
@@ -109,7 +112,7 @@ func (a *app) auditTailCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(a, cmd)
+	f.add(a.app, cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new entries until Ctrl-C")
 	cmd.Flags().IntVarP(&count, "lines", "n", 20, "`number` of entries to begin with")
 	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
@@ -119,7 +122,7 @@ func (a *app) auditTailCommand() *cobra.Command {
 // mostTail is the maximum of entries in one answer.
 const mostTail = 1000
 
-func (a *app) auditShowCommand() *cobra.Command {
+func (a auditVerbs) auditShowCommand() *cobra.Command {
 	var f entryFlags
 	var jsonl bool
 	cmd := &cobra.Command{
@@ -150,7 +153,7 @@ func (a *app) auditShowCommand() *cobra.Command {
 			return a.with(ctx, func(c *connection) error { return a.showEntry(ctx, c, seq, jsonl) })
 		},
 	}
-	f.add(a, cmd)
+	f.add(a.app, cmd)
 	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
 	return cmd
 }
@@ -163,7 +166,7 @@ func sequence(text string) (int64, error) {
 	return seq, nil
 }
 
-func (a *app) printRecord(ctx context.Context, c *connection, o crannog.RecordOptions, jsonl bool) error {
+func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.RecordOptions, jsonl bool) error {
 	for e, err := range c.Record(ctx, o) {
 		if o.Follow && errors.Is(err, context.Canceled) {
 			return nil
@@ -183,7 +186,7 @@ func (a *app) printRecord(ctx context.Context, c *connection, o crannog.RecordOp
 const storyWindow = 2048
 
 // printStory prints entries in the order in which they happened.
-func (a *app) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
+func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
 	var window []api.Entry
 	flush := func(keep int) error {
 		slices.SortStableFunc(window, func(x, y api.Entry) int { return x.Time.Compare(y.Time) })
@@ -211,7 +214,7 @@ func (a *app) printStory(ctx context.Context, c *connection, o crannog.RecordOpt
 	return flush(0)
 }
 
-func (a *app) printEntry(e api.Entry, jsonl bool) error {
+func (a auditVerbs) printEntry(e api.Entry, jsonl bool) error {
 	switch {
 	case jsonl:
 		return json.NewEncoder(a.Stdout).Encode(e)
@@ -225,7 +228,7 @@ func (a *app) printEntry(e api.Entry, jsonl bool) error {
 	return err
 }
 
-func (a *app) showEntry(ctx context.Context, c *connection, seq int64, jsonl bool) error {
+func (a auditVerbs) showEntry(ctx context.Context, c *connection, seq int64, jsonl bool) error {
 	for e, err := range c.Record(ctx, crannog.RecordOptions{From: seq}) {
 		if err != nil {
 			return fail("read the audit log", err)

@@ -23,7 +23,7 @@ type artifactFlags struct {
 	provenance, key, recordKey, as, policy string
 }
 
-func (a *app) auditArtifactCommand() *cobra.Command {
+func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 	var f artifactFlags
 	cmd := &cobra.Command{
 		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Verify the provenance of a file that came out of a sandbox", Args: cobra.ExactArgs(1),
@@ -58,7 +58,7 @@ func (a *app) auditArtifactCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) verifyArtifact(name string, f *artifactFlags) error {
+func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	op := "verify " + name
 	envelope, err := readAll(f.provenance)
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *app) verifyArtifact(name string, f *artifactFlags) error {
 
 // artifactKeys returns the keys to verify with, and describes whose they are. With --key, the audit
 // log's key must be named too: this machine's would belong to another server.
-func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
+func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
 	c.RecordKey = f.recordKey
 	if f.key != "" {
 		text, err := readAll(f.key)
@@ -134,7 +134,7 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 }
 
 // reportArtifact prints the statement.
-func (a *app) reportArtifact(name string, v api.ProvenanceCheck, whose string) error {
+func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose string) error {
 	var st provenance.Statement
 	if err := json.Unmarshal(v.Statement, &st); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (a *app) reportArtifact(name string, v api.ProvenanceCheck, whose string) e
 	return nil
 }
 
-func (a *app) auditKeyCommand() *cobra.Command {
+func (a auditVerbs) auditKeyCommand() *cobra.Command {
 	var ofRecord bool
 	cmd := &cobra.Command{
 		Use: "key", Short: "Print the public key of exports or of the audit log", Args: cobra.NoArgs,

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func (a *app) auditVerifyCommand() *cobra.Command {
+func (a auditVerbs) auditVerifyCommand() *cobra.Command {
 	var against []string
 	var key string
 	cmd := &cobra.Command{
@@ -89,7 +89,7 @@ func readAll(name string) ([]byte, error) {
 	return data, err
 }
 
-func (a *app) verifyFile(name, key string, notes []string) error {
+func (a auditVerbs) verifyFile(name, key string, notes []string) error {
 	if key == "" {
 		return usagef("verifying a file needs the key of its audit log").
 			hint("crannog audit export prints it; get it from the server's administrator, not with the file")
@@ -106,7 +106,7 @@ func (a *app) verifyFile(name, key string, notes []string) error {
 	return a.verdict(v)
 }
 
-func (a *app) verdict(v api.Verification) error {
+func (a auditVerbs) verdict(v api.Verification) error {
 	switch {
 	case a.json:
 		if err := a.object(v); err != nil {
@@ -126,7 +126,7 @@ func (a *app) verdict(v api.Verification) error {
 	return nil
 }
 
-func (a *app) auditCheckpointCommand() *cobra.Command {
+func (a auditVerbs) auditCheckpointCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "checkpoint", Short: "Print the newest signed tree head of the audit log", Args: cobra.NoArgs,
 		Long: "Print the newest signed tree head: a signed statement of the audit log's size and\n" +
@@ -149,7 +149,7 @@ func (a *app) auditCheckpointCommand() *cobra.Command {
 	}
 }
 
-func (a *app) auditExportCommand() *cobra.Command {
+func (a auditVerbs) auditExportCommand() *cobra.Command {
 	var f entryFlags
 	var out string
 	cmd := &cobra.Command{
@@ -171,13 +171,13 @@ func (a *app) auditExportCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(a, cmd)
+	f.add(a.app, cmd)
 	cmd.Flags().StringVarP(&out, "output", "o", "", "new `file` to write (default: standard output)")
 	return cmd
 }
 
 // reportKey prints the public key, which a recipient of the file needs to verify it.
-func (a *app) reportKey(ctx context.Context, c *connection) error {
+func (a auditVerbs) reportKey(ctx context.Context, c *connection) error {
 	key, err := c.RecordKey(ctx)
 	if err != nil {
 		return fail("read the key of the audit log", err)
@@ -189,7 +189,7 @@ func (a *app) reportKey(ctx context.Context, c *connection) error {
 }
 
 // writeTo writes a new file, or standard output. After an error no partial file is left.
-func (a *app) writeTo(name string, work func(io.Writer) error) error {
+func (a auditVerbs) writeTo(name string, work func(io.Writer) error) error {
 	if name == "" {
 		return work(a.Stdout)
 	}
@@ -203,7 +203,7 @@ func (a *app) writeTo(name string, work func(io.Writer) error) error {
 	return nil
 }
 
-func (a *app) auditProveCommand() *cobra.Command {
+func (a auditVerbs) auditProveCommand() *cobra.Command {
 	var out, check, key string
 	cmd := &cobra.Command{
 		Use: "prove SEQ | prove --check FILE", Short: "Prove that an entry is in the audit log, or check such a proof", Args: cobra.MaximumNArgs(1),
@@ -248,7 +248,7 @@ func proofJSON(p api.Proof) func(io.Writer) error {
 	return func(w io.Writer) error { return json.NewEncoder(w).Encode(p) }
 }
 
-func (a *app) checkProof(name, key string) error {
+func (a auditVerbs) checkProof(name, key string) error {
 	data, err := readAll(name)
 	if err != nil {
 		return fail("check "+name, err)

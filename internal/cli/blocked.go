@@ -27,8 +27,8 @@ type blocked struct {
 
 // watchBlocked notes where the command's denials begin. Without a network there are no flows to
 // follow; the names that programs tried to resolve are read at the end.
-func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
-	b := &blocked{app: a, sb: sb, began: time.Now(), stop: func() {}}
+func (a runVerbs) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
+	b := &blocked{app: a.app, sb: sb, began: time.Now(), stop: func() {}}
 	if !sb.Info().Network.Attached {
 		return b
 	}
@@ -45,7 +45,7 @@ func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 
 // reportBlocked starts to print denials, or, if live is false, prints them at the end: messages
 // would disturb a program that uses the whole screen.
-func (a *app) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
+func (a runVerbs) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	b := a.watchBlocked(ctx, sb)
 	b.loud = true
 	if !live || !sb.Info().Network.Attached {

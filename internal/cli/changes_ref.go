@@ -13,6 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// changeVerbs are the commands about what a sandbox changed: diff, apply, export and discard.
+type changeVerbs struct{ *app }
+
 // changesRef is the subject of a command about changes: a sandbox, or the retained changes of
 // one that has ended.
 type changesRef struct {
@@ -41,7 +44,7 @@ func (s *selection) options(t changesRef, text bool) crannog.ChangesOptions {
 
 // changesOf parses [SANDBOX] [PATH...]. A first word that does not name a sandbox is a path. With
 // --, words after it are paths.
-func (a *app) changesOf(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (changesRef, error) {
+func (a changeVerbs) changesOf(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (changesRef, error) {
 	var words, paths []string
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
 		if n > 1 {
@@ -103,7 +106,7 @@ func ofSandbox(r api.Sandbox) changesRef {
 }
 
 // named finds the sandbox of a name or ID.
-func (a *app) named(ctx context.Context, c *connection, all []changesRef, ref string) (changesRef, error) {
+func (a changeVerbs) named(ctx context.Context, c *connection, all []changesRef, ref string) (changesRef, error) {
 	of, err := c.subject(ctx, ref)
 	for _, t := range all {
 		if t.kept && (t.id == ref || t.id == of.id) {
@@ -121,7 +124,7 @@ func (a *app) named(ctx context.Context, c *connection, all []changesRef, ref st
 }
 
 // usual returns the default sandbox: the newest that showed this directory.
-func (a *app) usual(all []changesRef) (changesRef, error) {
+func (a changeVerbs) usual(all []changesRef) (changesRef, error) {
 	here, err := resolved(".")
 	if err != nil {
 		return changesRef{}, fail("find the current directory", err)

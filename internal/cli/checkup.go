@@ -88,7 +88,7 @@ func checkPort(ctx context.Context, c config.Config) finding {
 
 // checkProxies warns about an HTTP proxy in the environment. A user with a proxy often has no other
 // way out, and sandboxes do not use it. Its address is not printed, because it may hold a password.
-func (a *app) checkProxies() finding {
+func (a doctorVerbs) checkProxies() finding {
 	const name = "proxy"
 	var set []string
 	for _, v := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {

@@ -6,12 +6,12 @@ import (
 )
 
 func TestDoctorTellsOfProxies(t *testing.T) {
-	a := &app{Env: Env{Vars: []string{"HTTPS_PROXY=http://user:hunter2@proxy.corp:3128", "no_proxy=x", "all_proxy=socks5://p", "HTTP_PROXY="}}}
-	f := a.checkProxies()
+	a := newApp(Env{Vars: []string{"HTTPS_PROXY=http://user:hunter2@proxy.corp:3128", "no_proxy=x", "all_proxy=socks5://p", "HTTP_PROXY="}})
+	f := (doctorVerbs{a}).checkProxies()
 	if f.Result != resultWarn || !strings.HasPrefix(f.Detail, "HTTPS_PROXY, all_proxy set") || f.Fix == "" || strings.Contains(f.Detail, "hunter2") {
 		t.Errorf("%+v", f)
 	}
-	if f := (&app{}).checkProxies(); f.Result != resultOK {
+	if f := (doctorVerbs{&app{}}).checkProxies(); f.Result != resultOK {
 		t.Errorf("%+v", f)
 	}
 }

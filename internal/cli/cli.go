@@ -29,17 +29,17 @@ type Env struct {
 	Version string
 }
 
-// app is one invocation.
+// app is one invocation: what its commands share. The commands themselves are methods of a type for
+// each group of them, such as runVerbs.
 type app struct {
-	Env
-	args []string
+	terminal
+	caller
+	version string
+	args    []string
 	// holder is set in the process that stays for a detached command.
 	holder     *holder
 	config     config.Config
 	configFile string
-	json       bool
-	quiet      bool
-	verbose    bool
 	// screen is the terminal of the running command, if it has one.
 	screen *fullScreen
 	// running is true for commands whose exit code is another program's, so that an error of
@@ -49,11 +49,20 @@ type app struct {
 	checking bool
 }
 
+// newApp returns an invocation in an environment.
+func newApp(env Env, args ...string) *app {
+	return &app{
+		terminal: terminal{Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr},
+		caller:   caller{vars: env.Vars, home: env.Config, etc: env.Etc},
+		version:  env.Version, args: args,
+	}
+}
+
 // Run executes a command line and returns the exit code. args do not contain the program's name.
 func Run(ctx context.Context, args []string, env Env) int {
-	a := &app{Env: env, args: args}
+	a := newApp(env, args...)
 	if len(args) == 1 && args[0] == holdVerb {
-		if err := a.runHolder(); err != nil {
+		if err := (runVerbs{a}).runHolder(); err != nil {
 			a.report(err)
 			return a.codeOf(err)
 		}
@@ -112,17 +121,17 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print only IDs, and no progress")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print each step")
 	root.SetFlagErrorFunc(flagMistake)
-	root.Version = a.Version
+	root.Version = a.version
 	root.SetVersionTemplate(a.versionLine())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
-	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
-	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
-		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
-		a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.forkCommand(), imageVerbs{a}.commitCommand(), a.rollbackCommand(), a.resetCommand(), a.treeCommand(),
-		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
-		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
-	a.add(root, "manage", a.auditCommand())
-	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.enginesCommand(), imageVerbs{a}.command(), templateVerbs{a}.command(), a.keyCommand(), a.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
+	a.add(root, "run", runVerbs{a}.runCommand(), runVerbs{a}.execCommand(), runVerbs{a}.shellCommand())
+	a.add(root, "manage", listVerbs{a}.lsCommand(), listVerbs{a}.psCommand(), listVerbs{a}.inspectCommand(), logVerbs{a}.logsCommand(), netVerbs{a}.netCommand(), policyVerbs{a}.policyCommand(), copyVerbs{a}.cpCommand(),
+		endVerbs{a}.stopCommand(), endVerbs{a}.rmCommand(), endVerbs{a}.pruneCommand(), listVerbs{a}.statsCommand(),
+		stateVerbs{a}.pauseCommand(), stateVerbs{a}.resumeCommand(), stateVerbs{a}.snapshotCommand(), stateVerbs{a}.forkCommand(), imageVerbs{a}.commitCommand(), stateVerbs{a}.rollbackCommand(), stateVerbs{a}.resetCommand(), stateVerbs{a}.treeCommand(),
+		approvalVerbs{a}.approvalsCommand(), approvalVerbs{a}.approveCommand(), approvalVerbs{a}.denyCommand(),
+		changeVerbs{a}.diffCommand(), changeVerbs{a}.applyCommand(), changeVerbs{a}.exportCommand(), changeVerbs{a}.discardCommand())
+	a.add(root, "manage", auditVerbs{a}.auditCommand())
+	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), imageVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
 	groups(root)
 	strictArgs(root)
@@ -154,7 +163,7 @@ func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command)
 // load reads the settings before any command runs.
 func (a *app) load(cmd *cobra.Command, _ []string) error {
 	a.sort(cmd)
-	c, err := config.Load(a.Env.Config, a.configFile)
+	c, err := config.Load(a.home, a.configFile)
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))
 	}

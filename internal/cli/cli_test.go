@@ -112,7 +112,7 @@ func TestInsidePath(t *testing.T) {
 }
 
 func TestOnlyNamedEnvironmentGoesIn(t *testing.T) {
-	a := &app{Env: Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}}}
+	a := newApp(Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}})
 	for _, tty := range []bool{true, false} {
 		env := strings.Join(a.environment("", api.Sandbox{}, tty), " ")
 		if strings.Contains(env, "SECRET") || strings.Contains(env, "SSH") || strings.Contains(env, "TERM") != tty {

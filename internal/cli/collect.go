@@ -22,7 +22,7 @@ type runResult struct {
 }
 
 // collect runs a command and prints one object with the result.
-func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
+func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
 	limit := a.config.OutputBytes
 	if maxOutput != "" {
 		n, err := config.ParseSize(maxOutput)
@@ -38,7 +38,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 	}
 	refused := a.watchBlocked(ctx, sb)
 	began := time.Now()
-	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
+	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
 	code, timedOut, err := r.outcome(ctx)
 	hit := ""
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // output prints what one command printed, and with follow continues until the command
 // ends. It does not reproduce pauses; a replay does.
-func (a *app) output(ctx context.Context, of subject, n string, follow bool) error {
+func (a logVerbs) output(ctx context.Context, of subject, n string, follow bool) error {
 	list, err := of.recordings(ctx)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (a *app) output(ctx context.Context, of subject, n string, follow bool) err
 	return nil
 }
 
-func (a *app) recordingOf(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
+func (a logVerbs) recordingOf(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		return of.client.FollowRecording(ctx, of.id, n)
 	}
@@ -124,7 +124,7 @@ func (o *outputs) shown(c api.Recording) bool {
 }
 
 func (o *outputs) copy(ctx context.Context, c api.Recording) error {
-	recording, err := o.app.recordingOf(ctx, o.of, c.ID, true)
+	recording, err := logVerbs{o.app}.recordingOf(ctx, o.of, c.ID, true)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
 		return nil
 	}
 	if o.f.jsonl || o.f.format != "" || o.app.json {
-		return o.app.printLog(o.f, []api.LogEntry{{At: at, Level: "output", Message: string(text), Fields: map[string]string{"command": c.ID}}})
+		return logVerbs{o.app}.printLog(o.f, []api.LogEntry{{At: at, Level: "output", Message: string(text), Fields: map[string]string{"command": c.ID}}})
 	}
 	o.inLine = text[len(text)-1] != '\n'
 	_, err := o.app.Stdout.Write(text)
@@ -180,5 +180,5 @@ func (o *outputs) log(entries []api.LogEntry) error {
 			return err
 		}
 	}
-	return o.app.printLog(o.f, entries)
+	return logVerbs{o.app}.printLog(o.f, entries)
 }

@@ -118,7 +118,7 @@ func (a *app) ask(ctx context.Context, work func(context.Context, *connection) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	c, err := config.Load(a.Env.Config, a.configFile)
+	c, err := config.Load(a.home, a.configFile)
 	if err != nil {
 		return false
 	}

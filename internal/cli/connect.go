@@ -51,7 +51,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec),
 		func(o *standard.Options) error {
 			o.HostEtc = a.config.HostEtcPaths()
-			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.Version
+			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.version
 			o.DefaultEngine, o.Docker, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.ImagesOf(a.config)
 			return nil
 		})

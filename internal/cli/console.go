@@ -28,7 +28,7 @@ type console struct {
 
 // openConsole finds the terminal: standard input, or the process's controlling terminal. There may
 // be none.
-func (a *app) openConsole() *console {
+func (a approvalVerbs) openConsole() *console {
 	if a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) {
 		return newConsole(a.Stdin, a.Stderr, true, a.Stdin)
 	}

@@ -14,7 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func (a *app) cpCommand() *cobra.Command {
+// copyVerbs is the command that copies files into and out of sandboxes.
+type copyVerbs struct{ *app }
+
+func (a copyVerbs) cpCommand() *cobra.Command {
 	var o copyFlags
 	cmd := &cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "Copy files into, out of and between sandboxes", Args: cobra.ExactArgs(2),
@@ -83,7 +86,7 @@ func inside(p string) string {
 	return "/workspace/" + p
 }
 
-func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) error {
+func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFlags) error {
 	from, to := parsePlace(source), parsePlace(destination)
 	if from.path == "" || to.path == "" && to.ref == "" {
 		return usagef("a path is missing in %q or %q", source, destination)
@@ -109,7 +112,7 @@ func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) e
 	})
 }
 
-func (a *app) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
+func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
 	var files [2]*crannog.FS
 	var id string
 	for i, p := range []place{from, to} {
@@ -169,7 +172,7 @@ func hostPath(p string) (string, error) {
 }
 
 // sandboxFS returns the files of a named sandbox, and the sandbox's ID.
-func (a *app) sandboxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
+func (a copyVerbs) sandboxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
 	sb, err := c.find(ctx, ref)
 	if err != nil {
 		return nil, "", err
@@ -180,7 +183,7 @@ func (a *app) sandboxFS(ctx context.Context, c *connection, ref, user string) (f
 	return sb.FS().As(user).WithContext(ctx), sb.ID(), nil
 }
 
-func (a *app) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a copyVerbs) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(word, "/") || filepath.IsAbs(word) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

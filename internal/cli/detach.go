@@ -30,7 +30,7 @@ const holderReport = 3
 type holder struct{ says *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
-func (a *app) detach() error {
+func (a runVerbs) detach() error {
 	input, err := json.Marshal(bytesOf(a.args))
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a *app) detach() error {
 	// Pass the command line by standard input: other users could read arguments in /proc for as
 	// long as it runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
-	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.Vars, a.Stdout, a.Stderr
+	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.vars, a.Stdout, a.Stderr
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -74,7 +74,7 @@ func (a *app) detach() error {
 }
 
 // runHolder reads the command line from standard input.
-func (a *app) runHolder() error {
+func (a runVerbs) runHolder() error {
 	syscall.CloseOnExec(holderReport)
 	a.holder = &holder{os.NewFile(holderReport, "holder")}
 	var args [][]byte

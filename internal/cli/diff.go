@@ -17,7 +17,7 @@ type diffFlags struct {
 	exitCode             bool
 }
 
-func (a *app) diffCommand() *cobra.Command {
+func (a changeVerbs) diffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
 		Use: "diff [SANDBOX] [PATH...]", Short: "Show what a sandbox has changed",
@@ -40,7 +40,7 @@ func (a *app) diffCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []string) error {
+func (a changeVerbs) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []string) error {
 	ctx := cmd.Context()
 	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a *app) diff(cmd *cobra.Command, c *connection, f *diffFlags, args []strin
 	return nil
 }
 
-func (a *app) showDiff(f *diffFlags, set api.Changes) error {
+func (a changeVerbs) showDiff(f *diffFlags, set api.Changes) error {
 	switch {
 	case a.json:
 		return a.object(set)
@@ -179,7 +179,7 @@ func reasons(ch api.Change) string {
 
 // showText prints one change as a unified diff. On a terminal, the sandbox's text is made inert;
 // elsewhere it is unchanged, for git apply.
-func (a *app) showText(ch api.Change) {
+func (a changeVerbs) showText(ch api.Change) {
 	text := ch.Text
 	if text == "" {
 		fmt.Fprintf(a.Stdout, "# %s %s (%s)\n", ch.Op, inert(ch.Path), amount(ch))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-func (a *app) discardCommand() *cobra.Command {
+func (a changeVerbs) discardCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "discard [SANDBOX]", Short: "Discard a sandbox's changes, and end it", Args: cobra.MaximumNArgs(1),
@@ -28,7 +28,7 @@ func (a *app) discardCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string) error {
+func (a changeVerbs) discard(cmd *cobra.Command, c *connection, yes bool, args []string) error {
 	ctx := cmd.Context()
 	if done, err := a.discardRecorded(ctx, c, args); done || err != nil {
 		return err
@@ -72,7 +72,7 @@ func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string
 }
 
 // discardRecorded discards the recordings of a run without retained changes.
-func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
+func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
 	if len(args) != 1 || !c.local || !ids.ValidSandbox(args[0]) {
 		return false, nil
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
+// doctorVerbs is the command that examines this machine.
+type doctorVerbs struct{ *app }
+
 // finding is one line of doctor.
 type finding struct {
 	Check  string `json:"check"`
@@ -30,7 +33,7 @@ const (
 	resultFail = string(engine.ResultFail)
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+func (a doctorVerbs) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check whether sandboxes can run on this machine", Args: cobra.NoArgs,
 		Long: "Check whether sandboxes can run on this machine, and which limits it can enforce.\n" +
@@ -56,7 +59,7 @@ func verdict(findings []finding) error {
 	return nil
 }
 
-func (a *app) examine(ctx context.Context) []finding {
+func (a doctorVerbs) examine(ctx context.Context) []finding {
 	findings := append(a.checkEngines(ctx),
 		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), a.checkProxies(), checkClock(), checkConsole())
 	findings = append(findings, checkPrograms()...)
@@ -65,7 +68,7 @@ func (a *app) examine(ctx context.Context) []finding {
 
 // checkCauseway starts the egress gateway, or finds the one that runs, and reports how
 // it is confined. A gateway that it started ends by itself.
-func (a *app) checkCauseway(ctx context.Context) []finding {
+func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	const name = "causeway"
 	if store.CheckPrivate(a.config.State) != nil {
 		return nil // do not create files in another user's directory; checkState reports it
@@ -106,7 +109,7 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 
 // checkEngines returns the findings of each engine. Only the default engine is required: if another
 // one cannot run, that is a warning.
-func (a *app) checkEngines(ctx context.Context) []finding {
+func (a doctorVerbs) checkEngines(ctx context.Context) []finding {
 	engines, err := standard.Engines(standard.Options{
 		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config),
 	})
@@ -155,7 +158,7 @@ func checkConsole() finding {
 	return finding{"console", resultOK, web.NotBuilt, ""}
 }
 
-func (a *app) printFindings(findings []finding) error {
+func (a doctorVerbs) printFindings(findings []finding) error {
 	if a.json {
 		return a.object(findings)
 	}

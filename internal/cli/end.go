@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,10 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) stopCommand() *cobra.Command {
+// endVerbs are the commands that end sandboxes and remove what they left.
+type endVerbs struct{ *app }
+
+func (a endVerbs) stopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "stop SANDBOX...", Short: "End sandboxes, and keep them in the list", Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeMany,
@@ -32,7 +33,7 @@ func (a *app) stopCommand() *cobra.Command {
 	}
 }
 
-func (a *app) rmCommand() *cobra.Command {
+func (a endVerbs) rmCommand() *cobra.Command {
 	var all, yes, dry bool
 	cmd := &cobra.Command{
 		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes, or remove ended ones from the list",
@@ -61,7 +62,7 @@ func (a *app) rmCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
+func (a endVerbs) rmAll(ctx context.Context, yes, dry bool) error {
 	return a.with(ctx, func(c *connection) error {
 		rows, err := c.List(ctx, crannog.ListOptions{States: alive})
 		if err != nil {
@@ -90,7 +91,7 @@ func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 	})
 }
 
-func (a *app) pruneCommand() *cobra.Command {
+func (a endVerbs) pruneCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove ended sandboxes and data that nothing uses", Args: cobra.NoArgs,
@@ -130,7 +131,7 @@ func (a *app) pruneCommand() *cobra.Command {
 
 // prunes describes what a prune would remove, and reports whether that is nothing. It counts
 // retained changes separately, because a person may still want to apply them.
-func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
+func (a endVerbs) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
 	what = fmt.Sprintf("remove %d ended sandboxes", len(rows))
 	if !c.local {
 		return what, len(rows) == 0, nil
@@ -146,7 +147,7 @@ func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (wh
 }
 
 // pruned prints what was removed, and its size.
-func (a *app) pruned(p api.Pruned) error {
+func (a endVerbs) pruned(p api.Pruned) error {
 	if a.json {
 		return a.object(p)
 	}
@@ -206,45 +207,12 @@ func (a *app) every(ctx context.Context, names []string, do func(string) error) 
 	return last
 }
 
-// done prints the IDs for which the action succeeded.
-func (a *app) done(ids []string) error {
-	if a.json {
-		if ids == nil {
-			ids = []string{}
-		}
-		return a.object(ids)
-	}
-	for _, id := range ids {
-		fmt.Fprintln(a.Stdout, id)
-	}
-	return nil
-}
-
 func sandboxIDs(rows []api.Sandbox) []string {
 	var list []string
 	for _, row := range rows {
 		list = append(list, row.ID)
 	}
 	return list
-}
-
-// confirm asks a person. Without a terminal, --yes is required.
-func (a *app) confirm(yes, nothing bool, what string) error {
-	if yes || nothing {
-		return nil
-	}
-	if !a.interactive() {
-		return usagef("this would %s", what).hint("add --yes to do it, --dry-run to see it")
-	}
-	fmt.Fprintf(a.Stderr, "%s? [y/N] ", what)
-	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')
-	if err != nil {
-		return fail("read the answer", err)
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return exitCode(codeFailed)
-	}
-	return nil
 }
 
 // notify returns a context that ends with a signal. It does not change ctx.

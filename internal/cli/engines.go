@@ -9,7 +9,10 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) enginesCommand() *cobra.Command {
+// engineVerbs is the command that lists engines.
+type engineVerbs struct{ *app }
+
+func (a engineVerbs) enginesCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "engines", Short: "List the engines that isolate sandboxes", Args: cobra.NoArgs,
@@ -28,7 +31,7 @@ func (a *app) enginesCommand() *cobra.Command {
 				if err != nil {
 					return fail("list the engines", err)
 				}
-				return list(a, &f, engines, func(e api.Engine) string { return e.Name },
+				return list(&a.terminal, &f, engines, func(e api.Engine) string { return e.Name },
 					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "IMAGES", "ENFORCES", "CAPABILITIES"}, engineRow)
 			})
 		},

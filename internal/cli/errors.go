@@ -81,23 +81,23 @@ func first(texts ...string) string {
 }
 
 // report prints the three-part block, or its JSON form.
-func (a *app) report(err error) {
+func (t *terminal) report(err error) {
 	v := viewOf(err)
-	if a.json {
+	if t.json {
 		// a struct of strings always marshals
 		b, _ := json.Marshal(map[string]view{"error": v})
-		fmt.Fprintln(a.Stderr, string(b))
+		fmt.Fprintln(t.Stderr, string(b))
 		return
 	}
 	if v.Op == "" {
-		fmt.Fprintf(a.Stderr, "error: %s\n", printable(v.Cause))
+		fmt.Fprintf(t.Stderr, "error: %s\n", printable(v.Cause))
 	} else {
-		fmt.Fprintf(a.Stderr, "error: cannot %s\n  cause: %s\n", printable(v.Op), indent(printable(v.Cause)))
+		fmt.Fprintf(t.Stderr, "error: cannot %s\n  cause: %s\n", printable(v.Op), indent(printable(v.Cause)))
 	}
 	if v.Hint != "" {
-		fmt.Fprintf(a.Stderr, "  hint:  %s\n", indent(printable(v.Hint)))
+		fmt.Fprintf(t.Stderr, "  hint:  %s\n", indent(printable(v.Hint)))
 	}
-	fmt.Fprintf(a.Stderr, "  code=%s\n", v.Code)
+	fmt.Fprintf(t.Stderr, "  code=%s\n", v.Code)
 }
 
 func indent(text string) string {

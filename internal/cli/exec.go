@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-func (a *app) execCommand() *cobra.Command {
+func (a runVerbs) execCommand() *cobra.Command {
 	var f commandFlags
 	var env, files []string
 	cmd := &cobra.Command{
@@ -46,7 +46,7 @@ func (a *app) execCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
+func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
 	signals, release := caught()
 	defer release()
 	var code int
@@ -87,8 +87,8 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 }
 
 // attached runs a command in a sandbox that is not removed afterwards.
-func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
-	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() {
+func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
+	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() {
 		// The command may have ended just now; Wait returns its result.
 		_ = cmd.Signal(syscall.SIGKILL)
 	}}
@@ -99,7 +99,7 @@ func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cm
 	return code, nil
 }
 
-func (a *app) shellCommand() *cobra.Command {
+func (a runVerbs) shellCommand() *cobra.Command {
 	var f runFlags
 	var making []string
 	cmd := &cobra.Command{

@@ -21,7 +21,7 @@ type exportFlags struct {
 	protected  bool
 }
 
-func (a *app) exportCommand() *cobra.Command {
+func (a changeVerbs) exportCommand() *cobra.Command {
 	var f exportFlags
 	cmd := &cobra.Command{
 		Use: "export [SANDBOX] [PATH...] --tar FILE | --patch FILE", Short: "Write a sandbox's changes to a file",
@@ -49,7 +49,7 @@ func (a *app) exportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []string) (err error) {
+func (a changeVerbs) export(cmd *cobra.Command, c *connection, f *exportFlags, args []string) (err error) {
 	ctx := cmd.Context()
 	t, err := a.changesOf(ctx, c, cmd, args)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) forkCommand() *cobra.Command {
+func (a stateVerbs) forkCommand() *cobra.Command {
 	var count int
 	var ttl string
 	var filesOnly bool
@@ -42,7 +42,7 @@ func (a *app) forkCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration, filesOnly bool) error {
+func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Duration, filesOnly bool) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {

@@ -26,9 +26,9 @@ func TestF28NoticesWaitForTheScreen(t *testing.T) {
 		"reset":     {[]string{"\x1b[?1049h"}, []string{"\x1bc"}},
 	} {
 		var out, err bytes.Buffer
-		a := &app{Env: Env{Stdin: null, Stdout: &out, Stderr: &err}}
+		a := newApp(Env{Stdin: null, Stdout: &out, Stderr: &err})
 		cmd := &crannog.Cmd{}
-		a.streams(cmd, true)
+		(runVerbs{a}).streams(cmd, true)
 		b := &blocked{app: a, loud: true}
 		say := func(host string) {
 			b.say(api.FlowRecord{Host: host, Port: 443, Effect: "deny", Rule: "r", Kind: "connect"})

@@ -7,7 +7,7 @@ import (
 )
 
 // reportHostFiles prints which files of the host a saved memory needs to be resumed.
-func (a *app) reportHostFiles(what string, h *api.HostFiles) {
+func (a stateVerbs) reportHostFiles(what string, h *api.HostFiles) {
 	if h == nil || h.Count == 0 {
 		return
 	}

@@ -215,7 +215,7 @@ func (a imageVerbs) listCommand() *cobra.Command {
 					return fail("list images", err)
 				}
 				now := time.Now()
-				return list(a.app, &f, images, func(i api.Image) string { return i.Name },
+				return list(&a.terminal, &f, images, func(i api.Image) string { return i.Name },
 					[]string{"NAME", "DIGEST", "PLATFORM", "ADDED", "SIZE", "UNPACKED"}, func(i api.Image) []string {
 						return []string{i.Name, shortDigest(i.Digest), i.Platform, ago(i.AddedAt, now), bytesText(i.Bytes), bytesText(i.Unpacked)}
 					})

@@ -9,7 +9,10 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) keyCommand() *cobra.Command {
+// keyVerbs are the commands about API keys.
+type keyVerbs struct{ *app }
+
+func (a keyVerbs) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key", Short: "Create, list and revoke API keys", Args: cobra.ArbitraryArgs,
 		Long: "Create, list and revoke the API keys that authenticate programs to the server. A key\n" +
@@ -25,7 +28,7 @@ func (a *app) keyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) keyNewCommand() *cobra.Command {
+func (a keyVerbs) keyNewCommand() *cobra.Command {
 	var mcp bool
 	cmd := &cobra.Command{
 		Use: "new [NAME]", Short: "Create a key and print it", Args: cobra.MaximumNArgs(1),
@@ -57,7 +60,7 @@ func (a *app) keyNewCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) keyListCommand() *cobra.Command {
+func (a keyVerbs) keyListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List keys", Args: cobra.NoArgs,
@@ -68,7 +71,7 @@ func (a *app) keyListCommand() *cobra.Command {
 					return fail("list keys", err)
 				}
 				now := time.Now()
-				return list(a, &f, keys, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "OPENS", "MADE", "USED"}, func(k api.Key) []string {
+				return list(&a.terminal, &f, keys, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "OPENS", "MADE", "USED"}, func(k api.Key) []string {
 					used := "never"
 					if k.LastUsedAt != nil {
 						used = ago(*k.LastUsedAt, now)
@@ -82,7 +85,7 @@ func (a *app) keyListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) keyRevokeCommand() *cobra.Command {
+func (a keyVerbs) keyRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke KEY...", Aliases: []string{"rm"}, Short: "Revoke keys, by ID or name", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -16,7 +16,7 @@ const (
 )
 
 // hold extends the time to live until the returned function is called.
-func (a *app) hold(ctx context.Context, sb *crannog.Sandbox) func() {
+func (a runVerbs) hold(ctx context.Context, sb *crannog.Sandbox) func() {
 	return ticker.Every(ctx, leaseEvery, func(ctx context.Context) {
 		if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
 			a.note("the sandbox's time to live was not extended: %v", err)

@@ -17,7 +17,10 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-func (a *app) logsCommand() *cobra.Command {
+// logVerbs are the commands about what sandboxes printed.
+type logVerbs struct{ *app }
+
+func (a logVerbs) logsCommand() *cobra.Command {
 	var follow, replay bool
 	var f listFlags
 	var p player
@@ -76,14 +79,14 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 // follow prints the log. With more it then waits for new lines and prints them.
-func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) error {
+func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more bool) error {
 	if more && a.json {
 		// A JSON array would never be closed.
 		f.jsonl = true
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	out := &outputs{app: a, of: of, f: f, known: map[string]chan struct{}{}, reported: map[string]bool{}}
+	out := &outputs{app: a.app, of: of, f: f, known: map[string]chan struct{}{}, reported: map[string]bool{}}
 	defer out.all.Wait()
 	defer stop()
 	for shown := -1; ; {
@@ -168,9 +171,9 @@ func words(argv []string) string {
 	return text.Strict(strings.Join(quoted, " "), 200)
 }
 
-func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {
+func (a logVerbs) printLog(f *listFlags, entries []api.LogEntry) error {
 	if f.jsonl || f.format != "" || a.json {
-		return list(a, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
+		return list(&a.terminal, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
 	}
 	for _, e := range entries {
 		var line strings.Builder

@@ -10,10 +10,13 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
+// listVerbs are the commands that show sandboxes, their processes and their use of resources.
+type listVerbs struct{ *app }
+
 // alive are the states of sandboxes that have not ended.
 var alive = []string{"running", "pausing", "paused", "resuming"}
 
-func (a *app) lsCommand() *cobra.Command {
+func (a listVerbs) lsCommand() *cobra.Command {
 	var f listFlags
 	var all bool
 	var labels []string
@@ -43,10 +46,10 @@ func (a *app) lsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printSandboxes(f *listFlags, rows []api.Sandbox) error {
+func (a listVerbs) printSandboxes(f *listFlags, rows []api.Sandbox) error {
 	now := time.Now()
 	head := []string{"ID", "NAME", "TEMPLATE", "STATE", "STARTED", "ENDS", "ENGINE"}
-	return list(a, f, rows, func(s api.Sandbox) string { return s.ID }, head, func(s api.Sandbox) []string {
+	return list(&a.terminal, f, rows, func(s api.Sandbox) string { return s.ID }, head, func(s api.Sandbox) []string {
 		state, ends := s.State, "never"
 		if s.Reason != "" {
 			state += " (" + s.Reason + ")"
@@ -79,7 +82,7 @@ func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection
 	})
 }
 
-func (a *app) inspectCommand() *cobra.Command {
+func (a listVerbs) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect SANDBOX...", Short: "Show everything known about sandboxes, as JSON", Args: cobra.MinimumNArgs(1),
 		Long: "Show everything known about sandboxes, as JSON: an object for one, an array for\n" +

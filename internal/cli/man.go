@@ -19,7 +19,7 @@ func manCommand(a *app) *cobra.Command {
 		// installation.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			written, err := manual.Write(args[0], manual.Pages(cmd.Root(), a.Version))
+			written, err := manual.Write(args[0], manual.Pages(cmd.Root(), a.version))
 			if err != nil {
 				return fail("write the man pages", err).hint("name a directory in which you may write, such as ~/.local/share/man")
 			}

@@ -26,7 +26,7 @@ func TestReferencePage(t *testing.T) {
 	if !found {
 		t.Fatalf("%s has no line %s", file, manual.Begin)
 	}
-	root := (&app{Env: Env{Version: "v9"}}).root()
+	root := newApp(Env{Version: "v9"}).root()
 	root.InitDefaultHelpCmd()
 	want := written + manual.Begin + "\n" + manual.Markdown(root)
 	if *update {

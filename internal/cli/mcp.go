@@ -18,6 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// mcpVerbs are the commands about the MCP server and its registration with clients.
+type mcpVerbs struct{ *app }
+
 type mcpFlags struct {
 	sandboxFlags
 	sandbox  string
@@ -26,7 +29,7 @@ type mcpFlags struct {
 	approver string
 }
 
-func (a *app) mcpCommand() *cobra.Command {
+func (a mcpVerbs) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use: "mcp [flags]", Short: "Run the MCP server over standard input and output", Args: cobra.NoArgs,
@@ -68,7 +71,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 	return v, f.checkStart()
 }
 
-func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
+func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
 	v, err := f.view()
 	if err != nil {
 		return err
@@ -105,9 +108,9 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 }
 
 // tenant returns the MCP tools' access to sandboxes.
-func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
+func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
-		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
+		Client: c.Client, Log: a.logger(), Version: a.version, Name: f.name, Approver: mcpserver.Approver(f.approver),
 		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
 		// must reach only the one that it was given.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
@@ -115,7 +118,7 @@ func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserve
 	if f.sandbox != "" {
 		return mcpserver.NewTenant(o)
 	}
-	opts, _, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
+	opts, _, err := runVerbs{a.app}.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +151,7 @@ func (a *app) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserve
 	} else {
 		// A sandbox of this process ends soon after it, even if it is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
-		o.Hold = func(sb *crannog.Sandbox) func() { return a.hold(context.WithoutCancel(ctx), sb) }
+		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs{a.app}.hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())

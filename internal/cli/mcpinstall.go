@@ -28,7 +28,7 @@ func (f *installFlags) add(cmd *cobra.Command) {
 	offerValues(cmd, "scope", []cobra.Completion{string(registration.User), string(registration.Project)})
 }
 
-func (a *app) mcpInstallCommand() *cobra.Command {
+func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use: "install " + strings.Join(registration.Clients(), "|") + " [-- FLAG...]", Short: "Register the MCP server with an agent's program",
@@ -62,7 +62,7 @@ func (a *app) mcpInstallCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) mcpUninstallCommand() *cobra.Command {
+func (a mcpVerbs) mcpUninstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use: "uninstall " + strings.Join(registration.Clients(), "|"), Short: "Remove the MCP server from an agent's program", Args: cobra.ExactArgs(1),
@@ -89,7 +89,7 @@ func completeClients(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 
 // registered returns the content of the entry. Desktop programs may have another PATH, so it names
 // our program by its full path.
-func (a *app) registered(f *installFlags, flags []string) (registration.Server, error) {
+func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Server, error) {
 	if f.http != "" {
 		u, err := url.Parse(f.http)
 		switch {
@@ -125,12 +125,12 @@ func (a *app) registered(f *installFlags, flags []string) (registration.Server, 
 	return s, nil
 }
 
-func (a *app) place() (registration.Place, error) {
+func (a mcpVerbs) place() (registration.Place, error) {
 	dir, err := filepath.Abs(".")
 	if err != nil {
 		return registration.Place{}, fail("find the current directory", err)
 	}
-	return registration.Place{Home: a.Config.Home, Directory: dir, Variable: a.variable}, nil
+	return registration.Place{Home: a.home.Home, Directory: dir, Variable: a.variable}, nil
 }
 
 // edited is what --json prints.
@@ -142,7 +142,7 @@ type edited struct {
 }
 
 // edit shows a change, asks, and writes it.
-func (a *app) edit(change *registration.Change, err error, f *installFlags, what string) error {
+func (a mcpVerbs) edit(change *registration.Change, err error, f *installFlags, what string) error {
 	if err != nil {
 		return fail(what, err)
 	}

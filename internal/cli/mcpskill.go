@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/integration/registration"
 )
 
-func (a *app) mcpSkillCommand() *cobra.Command {
+func (a mcpVerbs) mcpSkillCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use: "skill", Short: "Print a description of the MCP tools for agents, as SKILL.md", Args: cobra.NoArgs,

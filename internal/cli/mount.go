@@ -53,7 +53,7 @@ func splitMounts(list []string) ([]api.Mount, error) {
 
 // mountsOf returns the mounts that flags request. Like the workspace, they need a server on this
 // machine.
-func (a *app) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) {
+func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) {
 	list, err := splitMounts(b.mounts)
 	if err != nil || len(list) == 0 {
 		return nil, err

@@ -17,13 +17,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (a *app) netCommand() *cobra.Command {
+// netVerbs are the commands about the requests of sandboxes to the network.
+type netVerbs struct{ *app }
+
+func (a netVerbs) netCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "net", Short: "Show the network activity of sandboxes"}
 	cmd.AddCommand(a.netLogCommand())
 	return cmd
 }
 
-func (a *app) netLogCommand() *cobra.Command {
+func (a netVerbs) netLogCommand() *cobra.Command {
 	var o crannog.FlowOptions
 	cmd := &cobra.Command{
 		Use: "log SANDBOX", Short: "Show a sandbox's names, connections and requests", Args: cobra.ExactArgs(1),
@@ -57,7 +60,7 @@ func (a *app) netLogCommand() *cobra.Command {
 }
 
 // flows prints a sandbox's flows. Ctrl-C ends following without an error.
-func (a *app) flows(ctx context.Context, of subject, o crannog.FlowOptions) error {
+func (a netVerbs) flows(ctx context.Context, of subject, o crannog.FlowOptions) error {
 	if o.Follow {
 		var stop context.CancelFunc
 		ctx, stop = notify(ctx, os.Interrupt, syscall.SIGTERM)
@@ -70,7 +73,7 @@ func (a *app) flows(ctx context.Context, of subject, o crannog.FlowOptions) erro
 }
 
 // asked prints the names that programs tried to resolve in a sandbox without a network.
-func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
+func (a netVerbs) asked(ctx context.Context, sb *crannog.Sandbox) error {
 	if sb == nil {
 		return nil
 	}
@@ -89,7 +92,7 @@ func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 	return nil
 }
 
-func (a *app) printFlow(r api.FlowRecord) error {
+func (a netVerbs) printFlow(r api.FlowRecord) error {
 	if a.json {
 		return a.object(r)
 	}

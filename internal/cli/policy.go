@@ -14,7 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (a *app) policyCommand() *cobra.Command {
+// policyVerbs are the commands about network policies: crannog policy.
+type policyVerbs struct{ *app }
+
+func (a policyVerbs) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "Show, check, test and change policies", Args: cobra.ArbitraryArgs,
 		Long: "Show, check, test, explain and change policies: what sandboxes may reach and do.\n" +
@@ -31,7 +34,7 @@ func (a *app) policyCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) policyShowCommand() *cobra.Command {
+func (a policyVerbs) policyShowCommand() *cobra.Command {
 	var f accessFlags
 	var layers bool
 	cmd := &cobra.Command{
@@ -86,7 +89,7 @@ func (b *accessFlags) shipped(ref string) (string, bool, error) {
 }
 
 // policyFor returns the policy of a sandbox, or the result of flags and settings.
-func (a *app) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
+func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
 	given := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
 	if ref == "" {
 		access, err := f.asked()
@@ -169,7 +172,7 @@ func compiled(text api.Policy) (*policy.Policy, error) {
 	return p, nil
 }
 
-func (a *app) printPolicy(p *policy.Policy, layers bool) error {
+func (a policyVerbs) printPolicy(p *policy.Policy, layers bool) error {
 	out := api.Policy{Digest: p.Digest(), Level: p.Level()}
 	var err error
 	if out.Document, err = p.Document().YAML(); err != nil {

@@ -21,7 +21,7 @@ type policyFinding struct {
 	Text   string `json:"text"`
 }
 
-func (a *app) policyCheckCommand() *cobra.Command {
+func (a policyVerbs) policyCheckCommand() *cobra.Command {
 	layer := policy.LayerTask
 	cmd := &cobra.Command{
 		Use: "check FILE...", Short: "Check policy documents without applying them", Args: cobra.MinimumNArgs(1),
@@ -47,7 +47,7 @@ func (a *app) policyCheckCommand() *cobra.Command {
 }
 
 // text reads a file, or standard input for "-".
-func (a *app) text(name string) ([]byte, error) {
+func (a policyVerbs) text(name string) ([]byte, error) {
 	var text []byte
 	var err error
 	if name == "-" {
@@ -61,7 +61,7 @@ func (a *app) text(name string) ([]byte, error) {
 	return text, nil
 }
 
-func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
+func (a policyVerbs) checkPolicy(file, layer string) ([]policyFinding, error) {
 	text, err := a.text(file)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
 	return found, nil
 }
 
-func (a *app) printPolicyFindings(files []string, found []policyFinding) error {
+func (a policyVerbs) printPolicyFindings(files []string, found []policyFinding) error {
 	if a.json {
 		if err := a.object(found); err != nil {
 			return err
@@ -138,7 +138,7 @@ func lineOf(file string, line int) string {
 	return file + ":" + strconv.Itoa(line)
 }
 
-func (a *app) policyTestCommand() *cobra.Command {
+func (a policyVerbs) policyTestCommand() *cobra.Command {
 	var cases string
 	var f accessFlags
 	cmd := &cobra.Command{
@@ -185,7 +185,7 @@ func (a *app) policyTestCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printCases(file string, results []policy.Result) error {
+func (a policyVerbs) printCases(file string, results []policy.Result) error {
 	failed := 0
 	for _, r := range results {
 		if !r.OK {

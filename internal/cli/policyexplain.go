@@ -19,7 +19,7 @@ type explanation struct {
 	Steps []policy.Step `json:"steps"`
 }
 
-func (a *app) policyExplainCommand() *cobra.Command {
+func (a policyVerbs) policyExplainCommand() *cobra.Command {
 	var f accessFlags
 	cmd := &cobra.Command{
 		Use: "explain [SANDBOX] METHOD URL", Short: "Show which rule decides a request, and why", Args: cobra.RangeArgs(2, 3),
@@ -82,7 +82,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 
 // networkAnyway evaluates the level's network rules if the flags give no network: a user who names
 // only a level wants to see them.
-func (a *app) networkAnyway(f *accessFlags) error {
+func (a policyVerbs) networkAnyway(f *accessFlags) error {
 	access, err := f.asked()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func requestOf(method, target string) (policy.Request, error) {
 	return r, nil
 }
 
-func (a *app) printExplanation(e explanation) error {
+func (a policyVerbs) printExplanation(e explanation) error {
 	if a.json {
 		return a.object(e)
 	}

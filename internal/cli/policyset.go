@@ -21,7 +21,7 @@ type policyChange struct {
 	Wider []string `json:"wider"`
 }
 
-func (a *app) policySetCommand() *cobra.Command {
+func (a policyVerbs) policySetCommand() *cobra.Command {
 	var f accessFlags
 	var dry bool
 	cmd := &cobra.Command{
@@ -51,7 +51,7 @@ func (a *app) policySetCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
+func (a policyVerbs) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
 	kept, err := f.keeping(sb.Info().Network)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (b *accessFlags) after(before *policy.Policy) (*policy.Policy, error) {
 	return p, err
 }
 
-func (a *app) printChange(c policyChange, dry bool) error {
+func (a policyVerbs) printChange(c policyChange, dry bool) error {
 	if c.Wider == nil {
 		c.Wider = []string{}
 	}

@@ -10,13 +10,6 @@ import (
 // patience is how long a wait is silent.
 const patience = 300 * time.Millisecond
 
-// note prints a message on standard error, unless --quiet is set.
-func (a *app) note(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintf(a.Stderr, "crannog: "+format+"\n", args...)
-	}
-}
-
 // progress shows text on a terminal if the wait is long. The returned function removes it.
 func (a *app) progress(text string) func() {
 	p := a.newProgress()

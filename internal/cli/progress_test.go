@@ -20,16 +20,16 @@ func TestProgress(t *testing.T) {
 			stop()
 			time.Sleep(time.Second) // the wait ended before its text was due
 		}
-		a := &app{Env: Env{Stderr: s.tty}}
+		a := newApp(Env{Stderr: s.tty})
 		wait(a, patience-1, "short;")
 		wait(a, patience, "long;")
-		for _, silent := range []*app{
-			{Env: a.Env, quiet: true}, {Env: a.Env, json: true}, {Env: Env{Stderr: s.tty, Vars: []string{"TERM=dumb"}}},
-		} {
+		quiet, json := newApp(Env{Stderr: s.tty}), newApp(Env{Stderr: s.tty})
+		quiet.quiet, json.json = true, true
+		for _, silent := range []*app{quiet, json, newApp(Env{Stderr: s.tty, Vars: []string{"TERM=dumb"}})} {
 			wait(silent, time.Minute, "silent;")
 		}
 		var pipe bytes.Buffer
-		wait(&app{Env: Env{Stderr: &pipe}}, time.Minute, "end")
+		wait(newApp(Env{Stderr: &pipe}), time.Minute, "end")
 		if pipe.Len() > 0 {
 			t.Errorf("without a terminal it prints %q", pipe.String())
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) psCommand() *cobra.Command {
+func (a listVerbs) psCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ps SANDBOX", Short: "List the processes of a sandbox, with the command that started each", Args: cobra.ExactArgs(1),
@@ -31,7 +31,7 @@ func (a *app) psCommand() *cobra.Command {
 					a.note("not all processes are listed")
 				}
 				head := []string{"PID", "PARENT", "USER", "CPU", "MEMORY", "FROM", "COMMAND"}
-				return list(a, &f, all.Processes, func(p api.Process) string { return strconv.Itoa(p.PID) }, head, psRow)
+				return list(&a.terminal, &f, all.Processes, func(p api.Process) string { return strconv.Itoa(p.PID) }, head, psRow)
 			})
 		},
 	}

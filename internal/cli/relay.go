@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -124,27 +123,8 @@ func (r *relay) followSize(done <-chan struct{}) {
 	}
 }
 
-// size returns the size of our terminal.
-func (a *app) size() (crannog.Size, bool) {
-	cols, rows, err := term.GetSize(int(a.Stdin.Fd()))
-	if err != nil || cols <= 0 || rows <= 0 || cols > 1<<15 || rows > 1<<15 {
-		return crannog.Size{Cols: 80, Rows: 24}, false
-	}
-	return crannog.Size{Cols: uint16(cols), Rows: uint16(rows)}, true
-}
-
-// interactive reports whether standard input and standard output are both terminals.
-func (a *app) interactive() bool {
-	return a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) && isTerminal(a.Stdout)
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
 // streams connects the command: to a terminal if both ends are one, else to pipes.
-func (a *app) streams(cmd *crannog.Cmd, tty bool) {
+func (a runVerbs) streams(cmd *crannog.Cmd, tty bool) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
 	if tty {
 		size, _ := a.size()
@@ -166,7 +146,7 @@ func caught() (<-chan os.Signal, func()) {
 }
 
 // fate explains a broken stream: what ended the sandbox decides the exit code.
-func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
+func (a runVerbs) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
 	if crannog.Code(err) != client.CodeLost {
 		return 0, err
 	}

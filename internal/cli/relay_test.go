@@ -48,7 +48,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = (&app{}).attached(t.Context(), sb, sb.Command("true"), nil)
+			_, err = runVerbs{&app{}}.attached(t.Context(), sb, sb.Command("true"), nil)
 			v := viewOf(fail("run true", err))
 			if v.Code != want.Code || !strings.HasSuffix(v.Cause, "and is "+state+" now") || !strings.Contains(v.Hint, want.Hint) || calls.Load() != 1 {
 				t.Errorf("%s, begun %v: %d calls, %+v", state, begun, calls.Load(), v)

@@ -28,10 +28,10 @@ func (l *listFlags) add(cmd *cobra.Command) {
 }
 
 // object prints one value as JSON.
-func (a *app) object(v any) error {
-	enc := json.NewEncoder(a.Stdout)
+func (t *terminal) object(v any) error {
+	enc := json.NewEncoder(t.Stdout)
 	enc.SetEscapeHTML(false)
-	if isTerminal(a.Stdout) {
+	if isTerminal(t.Stdout) {
 		enc.SetIndent("", "  ")
 	}
 	return enc.Encode(v)
@@ -39,11 +39,11 @@ func (a *app) object(v any) error {
 
 // indented prints indented JSON, also to a pipe. With --json it prints one line, as all commands
 // do.
-func (a *app) indented(v any) error {
-	if a.json {
-		return a.object(v)
+func (t *terminal) indented(v any) error {
+	if t.json {
+		return t.object(v)
 	}
-	enc := json.NewEncoder(a.Stdout)
+	enc := json.NewEncoder(t.Stdout)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
@@ -51,26 +51,26 @@ func (a *app) indented(v any) error {
 
 // list prints rows in the requested format. The table is for people; the other formats have the
 // API's field names.
-func list[T any](a *app, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {
+func list[T any](t *terminal, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {
 	switch {
 	case f.format != "":
-		return formatted(a.Stdout, f.format, rows)
+		return formatted(t.Stdout, f.format, rows)
 	case f.jsonl:
-		enc := json.NewEncoder(a.Stdout)
+		enc := json.NewEncoder(t.Stdout)
 		for _, row := range rows {
 			if err := enc.Encode(row); err != nil {
 				return err
 			}
 		}
 		return nil
-	case a.json:
+	case t.json:
 		if rows == nil {
 			rows = []T{}
 		}
-		return a.object(rows)
-	case a.quiet:
+		return t.object(rows)
+	case t.quiet:
 		for _, row := range rows {
-			fmt.Fprintln(a.Stdout, printable(id(row)))
+			fmt.Fprintln(t.Stdout, printable(id(row)))
 		}
 		return nil
 	}
@@ -78,7 +78,7 @@ func list[T any](a *app, f *listFlags, rows []T, id func(T) string, head []strin
 	for _, row := range rows {
 		cells = append(cells, columns(row))
 	}
-	return table(a.Stdout, head, cells)
+	return table(t.Stdout, head, cells)
 }
 
 func table(w io.Writer, head []string, rows [][]string) error {

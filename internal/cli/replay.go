@@ -26,7 +26,7 @@ type player struct {
 }
 
 // replay replays a command, or the last one that has a recording.
-func (a *app) replay(ctx context.Context, of subject, n string, p *player) error {
+func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) error {
 	list, err := of.recordings(ctx)
 	if err != nil {
 		return err

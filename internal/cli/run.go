@@ -21,6 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/integration/agents"
 )
 
+// runVerbs are the commands that run a program in a sandbox: run, exec and shell.
+type runVerbs struct{ *app }
+
 type runFlags struct {
 	sandboxFlags
 	commandFlags
@@ -58,7 +61,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.SetInterspersed(false)
 }
 
-func (a *app) runCommand() *cobra.Command {
+func (a runVerbs) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
@@ -134,7 +137,7 @@ func (f *runFlags) check() error {
 	return nil
 }
 
-func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
 		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
 	}
@@ -162,13 +165,13 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	err := a.with(ctx, func(c *connection) error {
 		if f.agent != nil {
 			f.agentTools = f.agent.Tools
-			if err := f.agent.prepare(ctx, a, c, f); err != nil {
+			if err := f.agent.prepare(ctx, a.app, c, f); err != nil {
 				return err
 			}
 			args = append(f.agent.found.Args, args...)
 		}
 		if f.image != "" {
-			img, err := imageVerbs{a}.fetchImage(ctx, c, &f.imageFlags, f.engine)
+			img, err := imageVerbs{a.app}.fetchImage(ctx, c, &f.imageFlags, f.engine)
 			if err != nil {
 				return err
 			}
@@ -256,13 +259,13 @@ type runSandbox struct {
 	left    *crannog.Cmd // the detached command, once it has started
 }
 
-func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
+func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
 	opts, workspace, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
 	if f.agent != nil {
-		more, err := f.agent.options(a, f)
+		more, err := f.agent.options(a.app, f)
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +275,7 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	if err != nil {
 		return nil, err
 	}
-	b := &runSandbox{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
+	b := &runSandbox{app: a.app, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -357,7 +360,7 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	if b.flags.detach {
 		return 0, b.leave(cmd)
 	}
-	a.streams(cmd, tty)
+	runVerbs{a}.streams(cmd, tty)
 	leave := func() bool { return false }
 	if b.flags.mcp {
 		leave = serveStdio(cmd)
@@ -365,12 +368,12 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 		cmd.Env = append(cmd.Env, b.withoutRegistry()...)
 	}
 	if b.flags.ask {
-		defer a.asking(ctx, c, b.sb, cmd)()
+		defer approvalVerbs{a}.asking(ctx, c, b.sb, cmd)()
 	}
 	if a.json {
-		return a.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
+		return runVerbs{a}.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
 	}
-	tell := a.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
+	tell := runVerbs{a}.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
@@ -380,7 +383,7 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 		code = 0 // a server that ends looks like a lost connection
 	}
 	if err != nil {
-		code, err = a.fate(ctx, b.sb, err)
+		code, err = runVerbs{a}.fate(ctx, b.sb, err)
 	}
 	if b.keep && err == nil && b.flags.name == "" {
 		a.note("kept as %s", b.sb.ID())

@@ -69,7 +69,7 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 
 // options turns flags and settings into arguments of Create. Only a local server can show a
 // directory: the path means nothing elsewhere.
-func (a *app) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
+func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
 		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes, ShmBytes: a.config.ShmBytes,
@@ -89,7 +89,7 @@ func (a *app) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection
 		return nil, false, err
 	}
 	b.variables = environment
-	start, err := imageVerbs{a}.startOption(ctx, b, c)
+	start, err := imageVerbs{a.app}.startOption(ctx, b, c)
 	if err != nil {
 		return nil, false, err
 	}
@@ -162,7 +162,7 @@ func (b *sandboxFlags) checkStart() error {
 }
 
 // startOf returns what the sandbox starts from.
-func (a *app) startOf(ctx context.Context, b *sandboxFlags, c *connection) (string, error) {
+func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (string, error) {
 	if b.deterministic {
 		return "wasm-deterministic", nil
 	}
@@ -232,7 +232,7 @@ func pairsOf(flag string, pairs []string) (map[string]string, error) {
 }
 
 // workspaceOf returns the directory that the sandbox sees.
-func (a *app) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
+func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
 		return "", usagef("--workspace and --no-workspace exclude each other")
@@ -260,7 +260,7 @@ func (a *app) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	case a.holdsState(dir):
 		a.note("%s is not visible inside, because it contains crannog's state", dir)
 		return "", nil
-	case holds(dir, a.Config.Home):
+	case holds(dir, a.home.Home):
 		// A home directory is full of keys and tokens, so it is shown only on request.
 		a.note("%s is not visible inside, because it contains your home directory (--workspace . shows it)", dir)
 		return "", nil
@@ -279,7 +279,7 @@ func resolved(path string) (string, error) {
 
 // holdsState reports whether dir contains the state directory or lies in it. A sandbox that sees
 // dir would then see the tokens of other sandboxes.
-func (a *app) holdsState(dir string) bool {
+func (a runVerbs) holdsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {
 		state = r

@@ -17,7 +17,10 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) secretCommand() *cobra.Command {
+// secretVerbs are the commands about secrets.
+type secretVerbs struct{ *app }
+
+func (a secretVerbs) secretCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Short: "Store, list, rotate and remove secrets", Args: cobra.ArbitraryArgs,
 		Long: "Store, list, rotate and remove secrets. A value is read from a terminal, from standard\n" +
@@ -35,14 +38,14 @@ func (a *app) secretCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) secretSetCommand() *cobra.Command {
+func (a secretVerbs) secretSetCommand() *cobra.Command {
 	return a.valueCommand("set NAME", "Store a new secret", "store the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.NewSecret(ctx, api.CreateSecret{Name: name, Value: value})
 		})
 }
 
-func (a *app) secretRotateCommand() *cobra.Command {
+func (a secretVerbs) secretRotateCommand() *cobra.Command {
 	return a.valueCommand("rotate NAME", "Give a secret a new value", "rotate the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.RotateSecret(ctx, name, api.RotateSecret{Value: value})
@@ -50,7 +53,7 @@ func (a *app) secretRotateCommand() *cobra.Command {
 }
 
 // valueCommand returns a command that reads a value.
-func (a *app) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
+func (a secretVerbs) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -87,7 +90,7 @@ func (a *app) valueCommand(use, short, what string, send func(context.Context, *
 const maxValue = 1 << 20
 
 // readValue reads a value and removes one line end, which editors and echo add.
-func (a *app) readValue(name, file string) (string, error) {
+func (a secretVerbs) readValue(name, file string) (string, error) {
 	var data []byte
 	var err error
 	switch {
@@ -118,14 +121,14 @@ func (a *app) readValue(name, file string) (string, error) {
 }
 
 // askValue asks on the terminal without echo.
-func (a *app) askValue(name string) ([]byte, error) {
+func (a secretVerbs) askValue(name string) ([]byte, error) {
 	fmt.Fprintf(a.Stderr, "value of %s (not shown): ", printable(name))
 	value, err := term.ReadPassword(int(a.Stdin.Fd()))
 	fmt.Fprintln(a.Stderr)
 	return value, err
 }
 
-func (a *app) secretListCommand() *cobra.Command {
+func (a secretVerbs) secretListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values", Args: cobra.NoArgs,
@@ -136,7 +139,7 @@ func (a *app) secretListCommand() *cobra.Command {
 					return fail("list secrets", err)
 				}
 				now := time.Now()
-				return list(a, &f, secrets, func(s api.Secret) string { return s.Name }, []string{"NAME", "VERSION", "MADE", "CHANGED"}, func(s api.Secret) []string {
+				return list(&a.terminal, &f, secrets, func(s api.Secret) string { return s.Name }, []string{"NAME", "VERSION", "MADE", "CHANGED"}, func(s api.Secret) []string {
 					return []string{s.Name, strconv.FormatInt(s.Version, 10), ago(s.CreatedAt, now), ago(s.UpdatedAt, now)}
 				})
 			})
@@ -146,7 +149,7 @@ func (a *app) secretListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) secretRemoveCommand() *cobra.Command {
+func (a secretVerbs) secretRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"remove"}, Short: "Remove secrets with all their values", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,7 +165,7 @@ func (a *app) secretRemoveCommand() *cobra.Command {
 	}
 }
 
-func (a *app) secretKeyCommand() *cobra.Command {
+func (a secretVerbs) secretKeyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Encrypt all secrets with a new key", Args: cobra.NoArgs,
 		Long: "Create a new key and encrypt the secrets of all owners with it. The old key is\n" +

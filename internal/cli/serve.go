@@ -23,6 +23,9 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
+// serverVerbs is the command that serves the API, with all its frontends.
+type serverVerbs struct{ *app }
+
 type serveFlags struct {
 	key     string
 	keyFile string
@@ -30,7 +33,7 @@ type serveFlags struct {
 	dryRun  bool
 }
 
-func (a *app) serveCommand() *cobra.Command {
+func (a serverVerbs) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
@@ -72,7 +75,7 @@ func (a *app) serveCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, f *serveFlags) error {
+func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	log, err := a.serverLog()
 	if err != nil {
 		return err
@@ -99,7 +102,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Frontends: a.frontends(base, domain, settings, log),
+		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
@@ -128,7 +131,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 }
 
 // pool returns the configuration of the warm pool, or nil.
-func (a *app) pool() *server.Pool {
+func (a serverVerbs) pool() *server.Pool {
 	if !a.config.Pool.On {
 		return nil
 	}
@@ -136,14 +139,14 @@ func (a *app) pool() *server.Pool {
 }
 
 // webhook returns the configuration of the approval webhook, or nil.
-func (a *app) webhook(log *slog.Logger) *approval.Webhook {
+func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
 	if a.config.ApprovalWebhook == "" {
 		return nil
 	}
 	return &approval.Webhook{URL: a.config.ApprovalWebhook, Secret: a.config.ApprovalWebhookSecret.Reveal(), Log: log}
 }
 
-func (a *app) serverLog() (*slog.Logger, error) {
+func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
 		return nil, fail("use log_level", invalid(codeSettings, err))
@@ -155,7 +158,7 @@ func (a *app) serverLog() (*slog.Logger, error) {
 }
 
 // tryServe checks all that can be checked without starting.
-func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
+func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
 	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config)})
 	if err != nil {
 		return fail("make the engines", err)
@@ -171,7 +174,7 @@ func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
 const maxKey = 4 << 10
 
 // givenKey returns the secret that the user chose, or "".
-func (a *app) givenKey(f *serveFlags) (string, error) {
+func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 	switch {
 	case f.key != "" && f.keyFile != "":
 		return "", usagef("--key and --key-file exclude each other")
@@ -199,7 +202,7 @@ func (a *app) givenKey(f *serveFlags) (string, error) {
 }
 
 // serverKey returns the secret for clients of this process.
-func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
+func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
 		_, err := d.Keys.Adopt(ctx, "given", given)
 		return given, err
@@ -209,10 +212,10 @@ func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (st
 }
 
 // printStart prints information for a person, as comments, and variables for a shell.
-func (a *app) printStart(d *server.Server, addr, secret, console string) {
+func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engines.Default().Info()
-	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, oneLine(a.config.State))
+	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.version, info.Name, info.Boundary, oneLine(a.config.State))
 	for _, note := range info.Notes {
 		fmt.Fprintf(a.Stdout, "# note: %s\n", strings.ReplaceAll(note, "\n", " "))
 	}

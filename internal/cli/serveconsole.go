@@ -15,7 +15,7 @@ import (
 )
 
 // consoleFrontend serves the web console in front of a server.
-func (a *app) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
+func (a serverVerbs) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
 	return func(in server.Backend) server.Frontend {
 		f, err := a.front(in, base, domain, rules, log)
 		if err != nil {
@@ -25,17 +25,17 @@ func (a *app) consoleFrontend(base, domain string, rules sandbox.Settings, log *
 	}
 }
 
-func (a *app) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
+func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
 	d, info := in.Server, in.Server.Engines.Default().Info()
-	live, inside, err := servePages(in, a.Version, domain, log)
+	live, inside, err := servePages(in, a.version, domain, log)
 	if err != nil {
 		return nil, err
 	}
 	c, err := web.New(web.Options{
 		Desk: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
-		Machine: machine{a, d, log}, Policies: d.Service, Rules: rules, History: d.Record,
+		Machine: machine{a.app, d, log}, Policies: d.Service, Rules: rules, History: d.Record,
 		About: web.About{
-			Version: a.Version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
+			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
 		},
 		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.Listen)), Log: log,
 	})
@@ -53,7 +53,7 @@ type machine struct {
 }
 
 // Doctor implements console.Machine.
-func (m machine) Doctor(ctx context.Context) any { return m.a.examine(ctx) }
+func (m machine) Doctor(ctx context.Context) any { return doctorVerbs{m.a}.examine(ctx) }
 
 // Settings implements console.Machine.
 func (m machine) Settings() []config.Value { return m.a.config.Values() }
@@ -73,7 +73,7 @@ func (m machine) Templates() []web.Template {
 
 // firstLink returns the line of the start block with a link that signs in to the console. That adds
 // no risk, since the block also shows a key.
-func (a *app) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
+func (a serverVerbs) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // frontends returns the handlers of a server beside the API and the E2B API.
-func (a *app) frontends(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.FrontendMount {
+func (a serverVerbs) frontends(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.FrontendMount {
 	return []server.FrontendMount{
 		{Path: "/mcp", Open: a.mcpFrontend(domain, log)},
 		{Path: web.Path, Open: a.consoleFrontend(base, domain, rules, log), Home: true},
@@ -21,14 +21,14 @@ func (a *app) frontends(base, domain string, rules sandbox.Settings, log *slog.L
 }
 
 // mcpFrontend serves the tools of agents in front of a server.
-func (a *app) mcpFrontend(domain string, log *slog.Logger) func(server.Backend) server.Frontend {
+func (a serverVerbs) mcpFrontend(domain string, log *slog.Logger) func(server.Backend) server.Frontend {
 	return func(in server.Backend) server.Frontend {
 		h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
 			Authenticate: in.Server.AgentKey,
 			Dial: func(ctx context.Context, key string) (net.Conn, error) {
 				return in.DialAs(ctx, sandbox.Principal{KeyID: key})
 			},
-			Refused: in.Server.Service.Refused, Log: log, Version: a.Version, Hosts: append(a.config.MCPHostNames(), domain),
+			Refused: in.Server.Service.Refused, Log: log, Version: a.version, Hosts: append(a.config.MCPHostNames(), domain),
 			Approver: mcpserver.Approver(a.config.MCP.Approver), Idle: min(time.Hour, a.config.MaxTimeout),
 		})
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func (a *app) snapshotCommand() *cobra.Command {
+func (a stateVerbs) snapshotCommand() *cobra.Command {
 	var req api.CreateSnapshot
 	cmd := &cobra.Command{
 		Use: "snapshot SANDBOX...", Short: "Take a snapshot; ls and rm manage snapshots",
@@ -39,7 +39,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapshot) error {
+func (a stateVerbs) snapshot(ctx context.Context, refs []string, req api.CreateSnapshot) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		var taken []api.Snapshot
 		err := a.every(ctx, refs, func(ref string) error {
@@ -64,7 +64,7 @@ func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapsho
 }
 
 // printTaken prints one object for one snapshot, as inspect does, and an array for several.
-func (a *app) printTaken(taken []api.Snapshot) error {
+func (a stateVerbs) printTaken(taken []api.Snapshot) error {
 	switch {
 	case a.json && len(taken) == 1:
 		return a.object(taken[0])
@@ -77,7 +77,7 @@ func (a *app) printTaken(taken []api.Snapshot) error {
 	return nil
 }
 
-func (a *app) snapshotListCommand() *cobra.Command {
+func (a stateVerbs) snapshotListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls [SANDBOX]", Aliases: []string{"list"}, Short: "List snapshots, or those of one sandbox", Args: cobra.MaximumNArgs(1),
@@ -106,10 +106,10 @@ func (a *app) snapshotListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printSnapshots(f *listFlags, rows []api.Snapshot) error {
+func (a stateVerbs) printSnapshots(f *listFlags, rows []api.Snapshot) error {
 	now := time.Now()
 	head := []string{"ID", "NAME", "SANDBOX", "KIND", "MADE", "SIZE", "OWN"}
-	return list(a, f, rows, func(s api.Snapshot) string { return s.ID }, head, func(s api.Snapshot) []string {
+	return list(&a.terminal, f, rows, func(s api.Snapshot) string { return s.ID }, head, func(s api.Snapshot) []string {
 		return []string{s.ID, s.Name, s.Sandbox, kindOf(s), ago(s.CreatedAt, now), bytesText(s.Bytes), bytesText(s.OwnBytes)}
 	})
 }
@@ -122,7 +122,7 @@ func kindOf(s api.Snapshot) string {
 	return "full"
 }
 
-func (a *app) snapshotRemoveCommand() *cobra.Command {
+func (a stateVerbs) snapshotRemoveCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Remove snapshots", Args: cobra.MinimumNArgs(1),

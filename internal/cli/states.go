@@ -15,7 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-func (a *app) pauseCommand() *cobra.Command {
+// stateVerbs are the commands that move a sandbox between states and snapshots.
+type stateVerbs struct{ *app }
+
+func (a stateVerbs) pauseCommand() *cobra.Command {
 	var filesOnly bool
 	cmd := &cobra.Command{
 		Use: "pause SANDBOX...", Short: "Pause sandboxes: save memory, processes and files", Args: cobra.MinimumNArgs(1),
@@ -50,7 +53,7 @@ func (a *app) pauseCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) resumeCommand() *cobra.Command {
+func (a stateVerbs) resumeCommand() *cobra.Command {
 	var (
 		ttl                 string
 		filesOnly, yes, dry bool
@@ -91,7 +94,7 @@ func (a *app) resumeCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) resetCommand() *cobra.Command {
+func (a stateVerbs) resetCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
 		Use: "reset SANDBOX...", Short: "Reset sandboxes to their start", Args: cobra.MinimumNArgs(1),
@@ -118,7 +121,7 @@ func (a *app) resetCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) rollbackCommand() *cobra.Command {
+func (a stateVerbs) rollbackCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
 		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Roll a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
@@ -136,7 +139,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error {
+func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) error {
 	return a.with(ctx, func(c *connection) error {
 		sb, err := c.find(ctx, args[0])
 		if err != nil {

@@ -85,9 +85,9 @@ func TestTreeIsDrawn(t *testing.T) {
 		{ID: "i3", Name: "x\x1b[2J", Template: "another", State: "running", StartedAt: at(1)},
 	}
 	var out bytes.Buffer
-	a := &app{Env: Env{Stdout: &out}}
+	a := newApp(Env{Stdout: &out})
 	for _, root := range grow(snaps, boxes, now) {
-		a.printNode(root, "", "")
+		stateVerbs{a}.printNode(root, "", "")
 	}
 	want := `another
 └── x` + "\uFFFD" + `[2J  i3  (sandbox, running)

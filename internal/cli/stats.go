@@ -22,7 +22,7 @@ type stat struct {
 	api.Metric
 }
 
-func (a *app) statsCommand() *cobra.Command {
+func (a listVerbs) statsCommand() *cobra.Command {
 	var f listFlags
 	var once bool
 	cmd := &cobra.Command{
@@ -50,7 +50,7 @@ func (a *app) statsCommand() *cobra.Command {
 // sample measures the named sandboxes, or all. A sandbox that is not found but was measured or
 // listed before has ended just now; otherwise the name is wrong, and the others are measured all
 // the same.
-func (a *app) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
+func (a listVerbs) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
 	gone := again && len(refs) > 1
 	if len(refs) == 0 {
 		gone = true
@@ -87,9 +87,9 @@ func (a *app) sample(ctx context.Context, c *connection, refs []string, again bo
 	return stats, err
 }
 
-func (a *app) printStats(f *listFlags, rows []stat) error {
+func (a listVerbs) printStats(f *listFlags, rows []stat) error {
 	head := []string{"ID", "NAME", "CPU %", "MEMORY", "DISK", "PIDS"}
-	return list(a, f, rows, func(s stat) string { return s.ID }, head, func(s stat) []string {
+	return list(&a.terminal, f, rows, func(s stat) string { return s.ID }, head, func(s stat) []string {
 		return []string{
 			s.ID, s.Name, fmt.Sprintf("%.1f", s.CPUPercent),
 			bytesText(s.MemUsed) + " / " + bytesText(s.MemTotal),
@@ -100,7 +100,7 @@ func (a *app) printStats(f *listFlags, rows []stat) error {
 }
 
 // watchStats redraws the table until it is interrupted.
-func (a *app) watchStats(ctx context.Context, c *connection, f *listFlags, refs []string) error {
+func (a listVerbs) watchStats(ctx context.Context, c *connection, f *listFlags, refs []string) error {
 	stop, release := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
 	out := a.Stdout

@@ -18,7 +18,7 @@ const (
 
 // checkMCP rejects flags that exclude --mcp: standard output belongs to the MCP server
 // in the sandbox, and no person sits at a terminal.
-func (a *app) checkMCP(f *runFlags) error {
+func (a runVerbs) checkMCP(f *runFlags) error {
 	if !f.mcp {
 		return nil
 	}

@@ -104,7 +104,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	if err := a.version(ctx, c, &f.programFlags, req.Tag, img); err != nil {
 		return err
 	}
-	return imageVerbs(a).printImage(img, nil)
+	return imageVerbs{a.app}.printImage(img, nil)
 }
 
 // buildRequest reads what to build, and returns what writes its context.
@@ -248,7 +248,7 @@ func (a templateVerbs) buildsCommand() *cobra.Command {
 				if err != nil {
 					return fail("list builds", err)
 				}
-				return list(a.app, &f, builds, func(b api.Build) string { return b.ID },
+				return list(&a.terminal, &f, builds, func(b api.Build) string { return b.ID },
 					[]string{"ID", "IMAGE", "STATE", "DIGEST", "ERROR"}, func(b api.Build) []string {
 						return []string{b.ID, b.Tag, b.State, shortDigest(b.Digest), inert(b.Error)}
 					})

@@ -192,7 +192,7 @@ func (a templateVerbs) listCommand() *cobra.Command {
 						rows = append(rows, templateRow{t.Name, t.ID, v})
 					}
 				}
-				return list(a.app, &f, rows, func(r templateRow) string { return r.Name + ":version-" + strconv.Itoa(r.Version) },
+				return list(&a.terminal, &f, rows, func(r templateRow) string { return r.Name + ":version-" + strconv.Itoa(r.Version) },
 					[]string{"NAME", "VERSION", "TAGS", "IMAGE", "DIGEST", "READY", "CREATED"}, func(r templateRow) []string {
 						return []string{r.Name, strconv.Itoa(r.Version), strings.Join(r.Tags, ","), r.Image, shortDigest(r.ImageDigest), readiness(r.TemplateVersion), ago(r.CreatedAt, now)}
 					})

@@ -13,8 +13,8 @@ var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_
 
 // timeZone returns the name of the host's time zone, or "" if it is unknown. The name is the target
 // of /etc/localtime; if that is a copy, Debian's /etc/timezone has the name.
-func (a *app) timeZone() string {
-	etc := first(a.Etc, "/etc")
+func (c *caller) timeZone() string {
+	etc := first(c.etc, "/etc")
 	var name string
 	if to, err := os.Readlink(filepath.Join(etc, "localtime")); err == nil {
 		_, name, _ = strings.Cut(to, "/zoneinfo/")

@@ -15,7 +15,7 @@ import (
 
 // hostTools describes where this machine's version managers are.
 func (a *app) hostTools() hosttools.Host {
-	return hosttools.Host{Home: a.Config.Home, Variable: a.variable, Private: []string{a.config.State}}
+	return hosttools.Host{Home: a.home.Home, Variable: a.variable, Private: []string{a.config.State}}
 }
 
 // addTools is separate from the other flags, since --tools of crannog mcp selects the agent's
@@ -32,7 +32,7 @@ const noTools = "none"
 
 // toolsOf returns the version managers whose programs the sandbox is shown. The flag wins over the
 // setting, and the setting over an agent's need for all.
-func (a *app) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
+func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
 	said := first(b.tools, a.config.Tools)
 	switch {
 	case said == "" && b.agentTools:

@@ -27,7 +27,7 @@ type node struct {
 	about string
 }
 
-func (a *app) treeCommand() *cobra.Command {
+func (a stateVerbs) treeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show the tree of sandboxes and snapshots", Args: cobra.NoArgs,
 		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the one that its sandbox\n" +
@@ -125,7 +125,7 @@ func (n *node) sort() {
 }
 
 // printIDs prints the ID of a node and of its descendants, in the order of the tree.
-func (a *app) printIDs(n *node) {
+func (a stateVerbs) printIDs(n *node) {
 	fmt.Fprintln(a.Stdout, oneLine(n.ID))
 	for _, c := range n.Children {
 		a.printIDs(c)
@@ -133,7 +133,7 @@ func (a *app) printIDs(n *node) {
 }
 
 // printNode draws a node after lead, and its children after rest.
-func (a *app) printNode(n *node, lead, rest string) {
+func (a stateVerbs) printNode(n *node, lead, rest string) {
 	text := n.ID
 	if n.Name != "" {
 		text = n.Name + "  " + n.ID

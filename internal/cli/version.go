@@ -14,7 +14,7 @@ func (a *app) versionCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			if a.json {
 				return a.object(map[string]string{
-					"version": a.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+					"version": a.version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
 			_, err := io.WriteString(a.Stdout, a.versionLine())
@@ -24,5 +24,5 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 func (a *app) versionLine() string {
-	return fmt.Sprintf("crannog %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("crannog %s %s %s/%s\n", a.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

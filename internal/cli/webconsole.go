@@ -19,12 +19,15 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
+// consoleVerbs are the commands about the web console.
+type consoleVerbs struct{ *app }
+
 type linkFlags struct {
 	scope, name, life string
 	stay              bool
 }
 
-func (a *app) webConsoleCommand() *cobra.Command {
+func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 	var f linkFlags
 	cmd := &cobra.Command{
 		Use: "console", Short: "Sign in to the server's web console", Args: cobra.NoArgs,
@@ -47,14 +50,14 @@ func (a *app) webConsoleCommand() *cobra.Command {
 }
 
 // atServer returns an error if no server runs: an engine in this process has no console.
-func (a *app) atServer(ctx context.Context) error {
+func (a consoleVerbs) atServer(ctx context.Context) error {
 	if a.config.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
 	}
 	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve runs one")
 }
 
-func (a *app) signIn(ctx context.Context, f *linkFlags) error {
+func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 	life, err := config.ParseDuration(f.life)
 	if err != nil {
 		return usagef("--for: %s", err.Error())
@@ -88,7 +91,7 @@ func (a *app) signIn(ctx context.Context, f *linkFlags) error {
 
 // openBrowser opens a link by a file that only this user can read: as an argument, every user who
 // lists this machine's processes would see the token.
-func (a *app) openBrowser(ctx context.Context, url string) error {
+func (a consoleVerbs) openBrowser(ctx context.Context, url string) error {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil {
 		return nil // the link was printed
@@ -120,7 +123,7 @@ func (a *app) openBrowser(ctx context.Context, url string) error {
 	return nil
 }
 
-func (a *app) consoleListCommand() *cobra.Command {
+func (a consoleVerbs) consoleListCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List console sessions", Args: cobra.NoArgs,
@@ -134,7 +137,7 @@ func (a *app) consoleListCommand() *cobra.Command {
 					return fail("list sessions", err)
 				}
 				now := time.Now()
-				return list(a, &f, sessions, func(s api.ConsoleSession) string { return s.ID }, []string{"ID", "NAME", "SCOPE", "SINCE", "UNTIL"}, func(s api.ConsoleSession) []string {
+				return list(&a.terminal, &f, sessions, func(s api.ConsoleSession) string { return s.ID }, []string{"ID", "NAME", "SCOPE", "SINCE", "UNTIL"}, func(s api.ConsoleSession) []string {
 					return []string{s.ID, s.Name, s.Scope, ago(s.CreatedAt, now), s.ExpiresAt.Local().Format("2006-01-02 15:04")}
 				})
 			})
@@ -144,7 +147,7 @@ func (a *app) consoleListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) consoleRevokeCommand() *cobra.Command {
+func (a consoleVerbs) consoleRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke SESSION...", Aliases: []string{"rm"}, Short: "End console sessions", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,7 @@ func TestTheLastAssignmentWins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := &app{Env: Env{Vars: []string{"E=ours", "EMPTY="}}}
+	a := newApp(Env{Vars: []string{"E=ours", "EMPTY="}})
 	got, err := a.assignments([]string{"B=flag", "D", "EMPTY", "NOWHERE"}, []string{one, two})
 	want := []string{"C=1", "A=2", "E=ours", "B=flag", "EMPTY="}
 	if err != nil || !slices.Equal(got, want) {
@@ -57,9 +57,9 @@ func TestF12TimeZoneOfTheHost(t *testing.T) {
 		"out of the tree":    {link("/usr/share/zoneinfo/../../etc/shadow"), "", ""},
 		"nothing":            {t.TempDir(), "", ""},
 	} {
-		a := &app{Env: Env{Etc: c.etc}}
+		a := newApp(Env{Etc: c.etc})
 		if c.vars != "" {
-			a.Vars = []string{c.vars}
+			a.vars = []string{c.vars}
 		}
 		got := slices.DeleteFunc(a.environment("", api.Sandbox{}, false), func(pair string) bool { return pair[:3] != "TZ=" })
 		if len(got) > 1 || len(got) == 0 != (c.want == "") || len(got) == 1 && got[0] != c.want {

@@ -9,18 +9,26 @@ import (
 	"unicode/utf8"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
+// caller is the environment in which crannog was called.
+type caller struct {
+	vars []string // "name=value"
+	home config.Env
+	etc  string // where the host's time zone is set; "" is /etc
+}
+
 // variable returns one of the caller's environment variables, or "".
-func (a *app) variable(name string) string {
-	value, _ := a.lookUp(name)
+func (c *caller) variable(name string) string {
+	value, _ := c.lookUp(name)
 	return value
 }
 
-func (a *app) lookUp(name string) (string, bool) {
-	for _, pair := range slices.Backward(a.Vars) {
+func (c *caller) lookUp(name string) (string, bool) {
+	for _, pair := range slices.Backward(c.vars) {
 		if n, v, ok := strings.Cut(pair, "="); ok && n == name {
 			return v, true
 		}
@@ -31,13 +39,13 @@ func (a *app) lookUp(name string) (string, bool) {
 // environment returns the variables that a command inside gets by default: locale, time zone,
 // terminal and PATH. Nothing else of the caller's environment goes in, because it is full of keys
 // and tokens.
-func (a *app) environment(user string, box api.Sandbox, tty bool) []string {
+func (c *caller) environment(user string, box api.Sandbox, tty bool) []string {
 	var env []string
 	if box.ImageDigest == "" {
 		// An image sets its own PATH.
-		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(a.variable("PATH"), box.Tools)))
+		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(c.variable("PATH"), box.Tools)))
 	}
-	for _, pair := range a.Vars {
+	for _, pair := range c.vars {
 		name, _, ok := strings.Cut(pair, "=")
 		switch {
 		case !ok:
@@ -45,8 +53,8 @@ func (a *app) environment(user string, box api.Sandbox, tty bool) []string {
 			env = append(env, pair)
 		}
 	}
-	if _, set := a.lookUp("TZ"); !set {
-		if zone := a.timeZone(); zone != "" {
+	if _, set := c.lookUp("TZ"); !set {
+		if zone := c.timeZone(); zone != "" {
 			env = append(env, "TZ="+zone)
 		}
 	}
@@ -103,7 +111,7 @@ func splitEnv(env []string) (text, bytes []string) {
 // assignments parses -e and --env-file as docker does: later values win, and -e wins over files. A
 // name without a value is copied from the caller's environment if it is set there: the user asked
 // for it by name.
-func (a *app) assignments(pairs, files []string) ([]string, error) {
+func (c *caller) assignments(pairs, files []string) ([]string, error) {
 	var all, env []string
 	for _, file := range files {
 		lines, err := readEnvFile(file)
@@ -119,7 +127,7 @@ func (a *app) assignments(pairs, files []string) ([]string, error) {
 		}
 		env = slices.DeleteFunc(env, func(earlier string) bool { return strings.HasPrefix(earlier, name+"=") })
 		if !assigned {
-			value, set := a.lookUp(name)
+			value, set := c.lookUp(name)
 			if !set {
 				continue
 			}
