@@ -38,7 +38,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 		Git: &sandbox.Shared{Source: "/r", Target: "/r", Worktree: "w"}, Notes: []string{"note"},
 		Needs: &sandbox.Needs{Files: []hostfiles.File{{Path: "/f", Inside: "/i", Size: 1, Sum: "s", Mode: 0o755, Kept: true}, {Path: "/d", Dir: true}}},
 	}
-	want.Base.Image.HostView.Owners = "/owners"
+	want.Base.Image.HostView.Owners, want.Base.Image.HostView.Runner = "/owners", &engine.Runner{Path: "/r"}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Image.View()} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {

@@ -51,7 +51,7 @@ function Fact({ name, minor, children }: { name: string; minor?: boolean; childr
 
 function boundaryTone(boundary: string) {
   if (boundary === "own-kernel" || boundary === "userspace-kernel") return "ok";
-  return boundary === "shared-kernel" ? "warn" : "bad";
+  return boundary === "shared-kernel" || boundary === "wasm-runtime" ? "warn" : "bad";
 }
 
 const steps = [

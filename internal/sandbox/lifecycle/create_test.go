@@ -35,7 +35,6 @@ func TestCreateRefuses(t *testing.T) {
 		text string
 	}{
 		"no caller":        {sandbox.Principal{}, req{}, fault.Unauthenticated, "unauthenticated", ""},
-		"no template":      {alice, req{Template: ""}, fault.Invalid, "template_reference_invalid", ""},
 		"bad template":     {alice, req{Template: "../etc"}, fault.Invalid, "template_reference_invalid", ""},
 		"unknown":          {alice, req{Template: "nope"}, fault.NotFound, "template_not_found", "template 'nope' not found"},
 		"unknown in ns":    {alice, req{Template: "team/base"}, fault.NotFound, "template_not_found", "template 'team/base' not found"},
@@ -72,7 +71,7 @@ func TestCreateRefuses(t *testing.T) {
 		"mask unicode":     {alice, req{MaskRequestHost: "exämple"}, fault.Invalid, "mask_request_host_invalid", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tc.req.Template == "" && name != "no template" {
+			if tc.req.Template == "" {
 				tc.req.Template = "base"
 			}
 			_, err := r.Create(t.Context(), tc.who, tc.req)
@@ -83,6 +82,15 @@ func TestCreateRefuses(t *testing.T) {
 		})
 	}
 	r.nothing()
+}
+
+// A request that names neither template nor image gets the template of its engine.
+func TestTemplateOfTheEngine(t *testing.T) {
+	r := newRig(t)
+	sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{})
+	if err != nil || sb.TemplateID == "" || sb.Template != sandbox.BaseTemplate {
+		t.Errorf("%+v, %v", sb, err)
+	}
 }
 
 func TestLimits(t *testing.T) {

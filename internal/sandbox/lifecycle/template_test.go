@@ -262,6 +262,10 @@ func (d digested) ResolveDigest(ctx context.Context, digest string) (sandbox.Tem
 	return t, err
 }
 
+func (digested) EngineImage(engine.FoundImage) sandbox.Template { return sandbox.Template{} }
+
+var _ sandbox.ImageTemplates = digested{}
+
 const imageDigest = "sha256:4a1b"
 
 // P56: a snapshot starts from the image of its sandbox, or says which one is missing.
