@@ -102,9 +102,9 @@ func (s Spec) Bare() Spec {
 	return s
 }
 
-// Spare is how many kernels are to be ready for sandboxes like Spec. Only the fields of Spec that
+// Prestarted is how many kernels are to be ready for sandboxes like Spec. Only the fields of Spec that
 // Bare keeps matter.
-type Spare struct {
+type Prestarted struct {
 	Spec  Spec
 	Count int
 }
@@ -118,5 +118,5 @@ type Warmer interface {
 	Pace(turn func() (done func(), ok bool))
 	// Warm keeps these kernels ready and no others; an empty list drops all of them. It returns at
 	// once: kernels are made one by one in the background, those of the first kind first.
-	Warm(wanted []Spare)
+	Warm(wanted []Prestarted)
 }

@@ -50,7 +50,7 @@ var benchmarks = []benchmark{
 	{"fork", func(t testing.TB, c *Config) (step, after func()) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
-		var other *box
+		var other *testSandbox
 		return func() {
 				other = c.copyOf(t, b.e, saved)
 				other.want(t, "echo x", "x")

@@ -89,7 +89,7 @@ func wantNoMessages(t testing.TB, inside string) {
 }
 
 // wantNoAddresses looks for the host's hardware addresses.
-func wantNoAddresses(t testing.TB, b *box) {
+func wantNoAddresses(t testing.TB, b *testSandbox) {
 	t.Helper()
 	r := b.shAs(t, "root", `cat /sys/class/net/*/address /proc/net/dev 2>/dev/null; python3 -c '
 import fcntl, socket, struct

@@ -17,7 +17,7 @@ import (
 )
 
 // probe runs the probe program in a sandbox.
-func (b *box) probe(t testing.TB, c *Config, as persona, args ...string) []answer {
+func (b *testSandbox) probe(t testing.TB, c *Config, as persona, args ...string) []answer {
 	t.Helper()
 	user := string(as)
 	if as == asOwner {

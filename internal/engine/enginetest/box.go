@@ -34,8 +34,8 @@ var sequence atomic.Int64
 // newID returns an ID that no other test of this process uses.
 func newID() string { return fmt.Sprintf("t%dx%d", time.Now().UnixNano()%1e9, sequence.Add(1)) }
 
-// box is a sandbox under test.
-type box struct {
+// testSandbox is a sandbox under test.
+type testSandbox struct {
 	e      engine.Engine
 	id     string
 	client *http.Client
@@ -67,7 +67,7 @@ func guestConfig(id string, absent ...string) []byte {
 }
 
 // start makes a sandbox and removes it when the test ends.
-func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) *box {
+func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) *testSandbox {
 	t.Helper()
 	spec := c.spec(newID())
 	for _, f := range change {
@@ -85,19 +85,19 @@ func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spe
 }
 
 // attach makes a handle for a sandbox that exists.
-func attach(t testing.TB, e engine.Engine, id string) *box {
+func attach(t testing.TB, e engine.Engine, id string) *testSandbox {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return e.Dial(ctx, id, guestboot.Port)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &box{e: e, id: id, client: &http.Client{Transport: transport}}
+	return &testSandbox{e: e, id: id, client: &http.Client{Transport: transport}}
 }
 
 // exec runs a command as a user and collects what it prints.
 //
 // Where no program can be root, the sandbox's user does what root would do: it has all the
 // rights that a program inside can have.
-func (b *box) exec(ctx context.Context, user string, argv ...string) (result, error) {
+func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (result, error) {
 	if user == "root" && b.e.Info().NoRoot {
 		user = "user"
 	}
@@ -128,12 +128,12 @@ func (b *box) exec(ctx context.Context, user string, argv ...string) (result, er
 
 // sh runs a shell line as the sandbox's user and fails the test if it cannot be run. The caller
 // judges the result.
-func (b *box) sh(t testing.TB, line string) result {
+func (b *testSandbox) sh(t testing.TB, line string) result {
 	t.Helper()
 	return b.shAs(t, "user", line)
 }
 
-func (b *box) shAs(t testing.TB, user, line string) result {
+func (b *testSandbox) shAs(t testing.TB, user, line string) result {
 	t.Helper()
 	ctx, cancel := hosttest.Bounded(t)
 	defer cancel()
@@ -145,7 +145,7 @@ func (b *box) shAs(t testing.TB, user, line string) result {
 }
 
 // want runs a line and checks that it prints exactly out.
-func (b *box) want(t testing.TB, line, out string) {
+func (b *testSandbox) want(t testing.TB, line, out string) {
 	t.Helper()
 	if r := b.sh(t, line); r.code != 0 || strings.TrimSpace(r.stdout) != out {
 		t.Errorf("%s: got %q (code %d, stderr %q), want %q", line, r.stdout, r.code, r.stderr, out)

@@ -19,7 +19,7 @@ import (
 )
 
 // guestSource reads a sandbox's files through its guest.
-type guestSource struct{ *box }
+type guestSource struct{ *testSandbox }
 
 // Tree implements changeset.Source.
 func (b guestSource) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {

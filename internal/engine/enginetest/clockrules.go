@@ -33,7 +33,7 @@ type reading struct {
 }
 
 // readClocks runs a line in the sandbox that prints the time, and repeats it until a run was quick.
-func readClocks(t testing.TB, b *box, line string) (r reading) {
+func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 	t.Helper()
 	hosttest.Eventually(t, "the time is told quickly", func() bool {
 		r.from = time.Now()
@@ -84,7 +84,7 @@ func knowTheTime(t testing.TB, c *Config) {
 	}
 	dir := save(t, b)
 	time.Sleep(lain())
-	right := func(what string, b *box) {
+	right := func(what string, b *testSandbox) {
 		t.Helper()
 		for i, line := range lines {
 			now := readClocks(t, b, line)

@@ -46,7 +46,7 @@ print(n)'; pkill -f python3`)
 		other.want(t, "echo well", "well")
 		// With the source's limit there is room, in the source and in another copy.
 		const large = "x = b'x' * (300 << 20); print(len(x) >> 20)"
-		for _, one := range []*box{b, sibling} {
+		for _, one := range []*testSandbox{b, sibling} {
 			one.want(t, `python3 -c "`+large+`"`, "300")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(2*hosttest.Hang))
@@ -58,7 +58,7 @@ print(n)'; pkill -f python3`)
 		if err != nil || exit.Reason != engine.ReasonOOM {
 			t.Errorf("got %+v %v, want oom", exit, err)
 		}
-		for _, one := range []*box{b, sibling} {
+		for _, one := range []*testSandbox{b, sibling} {
 			one.want(t, "echo well", "well")
 		}
 	}},
@@ -100,7 +100,7 @@ print(n)'; pkill -f python3`)
 		if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
-		for _, one := range []*box{other, attach(t, e, b.id)} {
+		for _, one := range []*testSandbox{other, attach(t, e, b.id)} {
 			wantHidden(t, one)
 			wantProtected(t, one)
 			one.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")

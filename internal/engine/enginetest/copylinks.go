@@ -82,7 +82,7 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 	hosttest.Eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
 	dir := save(t, b)
 
-	boxes, peers := []*box{b}, []*peer{p}
+	boxes, peers := []*testSandbox{b}, []*peer{p}
 	for n := range 2 {
 		prepare(c, e, n)
 		end, p := newPeer(t)

@@ -20,7 +20,7 @@ var copyRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		dir := save(t, b)
 		seen := map[string]string{}
-		for _, one := range []*box{b, c.copyOf(t, b.e, dir), c.copyOf(t, b.e, dir)} {
+		for _, one := range []*testSandbox{b, c.copyOf(t, b.e, dir), c.copyOf(t, b.e, dir)} {
 			lines := strings.Split(strings.TrimSpace(one.shAs(t, "root", identity).stdout), "\n")
 			if len(lines) != 5 || lines[0] != lines[1] {
 				t.Fatalf("%s says %q", one.id, lines)

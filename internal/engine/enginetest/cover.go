@@ -96,7 +96,7 @@ var (
 const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 
 // wantHidden checks that nothing of toHide can be read or changed.
-func wantHidden(t testing.TB, b *box) {
+func wantHidden(t testing.TB, b *testSandbox) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		if r := b.shAs(t, user, search); strings.TrimSpace(r.stdout) != "0" {
@@ -157,7 +157,7 @@ func protectedMovesAlong(t testing.TB, c *Config) {
 }
 
 // wantProtected checks that everything of toProtect can be read and cannot be changed.
-func wantProtected(t testing.TB, b *box) {
+func wantProtected(t testing.TB, b *testSandbox) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		for _, attempt := range slices.Concat(protectedAttempts, []string{

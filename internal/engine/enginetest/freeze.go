@@ -126,16 +126,16 @@ var freezeRules = []rule{
 // frost is the engine's ability to freeze.
 type frost struct{ engine.Freezer }
 
-func freezer(b *box) frost { return frost{b.e.(engine.Freezer)} }
+func freezer(b *testSandbox) frost { return frost{b.e.(engine.Freezer)} }
 
-func (f frost) hold(t testing.TB, b *box) {
+func (f frost) hold(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := f.Freeze(t.Context(), b.id); err != nil {
 		t.Fatalf("freeze: %v", err)
 	}
 }
 
-func (f frost) thaw(t testing.TB, b *box) {
+func (f frost) thaw(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := f.Thaw(t.Context(), b.id); err != nil {
 		t.Fatalf("thaw: %v", err)

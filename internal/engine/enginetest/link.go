@@ -205,7 +205,7 @@ func newPeer(t testing.TB) (*os.File, *peer) {
 }
 
 // startLinked makes a sandbox with a link.
-func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
+func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*testSandbox, *peer) {
 	t.Helper()
 	end, p := newPeer(t)
 	defer end.Close()

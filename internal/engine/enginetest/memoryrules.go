@@ -17,7 +17,7 @@ var memoryRules = []rule{
 		holds(t, b)
 		// Each copy is saved as soon as it runs, and writes while the next one is
 		// made.
-		all := []*box{b}
+		all := []*testSandbox{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))
 			all = append(all, b)
@@ -40,7 +40,7 @@ var memoryRules = []rule{
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
 		// No sandbox reads its view before all are made, because reading makes pages exist.
-		all := []*box{b}
+		all := []*testSandbox{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))
 			all = append(all, b)
@@ -124,7 +124,7 @@ for turn in range(1 << 16):
 `
 
 // holds waits until each program has compared all its memory twice more.
-func holds(t testing.TB, b *box) {
+func holds(t testing.TB, b *testSandbox) {
 	t.Helper()
 	turn := func(who int) int {
 		said := strings.TrimSpace(b.sh(t, fmt.Sprintf("cat said.%d 2>/dev/null || echo same 0", who)).stdout)

@@ -144,7 +144,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	back := attach(t, e, b.id)
 	// A copy of a copy: the translated owners survive a second save and restore.
 	third := c.copyOf(t, e, save(t, other), plain, continuesAs(guest.Copied))
-	for _, one := range []*box{other, back, third} {
+	for _, one := range []*testSandbox{other, back, third} {
 		// dir/private was never looked at before the state was saved.
 		one.want(t, "cd /workspace && "+statOwner+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+statOwner+"dir/private",
 			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")

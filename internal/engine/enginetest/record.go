@@ -53,7 +53,7 @@ func (v *eventFile) more(t testing.TB) []events.Event {
 }
 
 // watched makes an observed sandbox.
-func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *eventFile) {
+func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*testSandbox, *eventFile) {
 	t.Helper()
 	v := newEvents(t)
 	b := c.start(t, e, append([]func(*engine.Spec){func(s *engine.Spec) { s.Events = v.f }}, change...)...)
@@ -61,7 +61,7 @@ func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.S
 }
 
 // survey makes the engine write the events that it has not written yet.
-func survey(t testing.TB, b *box) {
+func survey(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := b.e.(engine.Observer).Survey(t.Context(), b.id); err != nil {
 		t.Fatalf("survey: %v", err)
@@ -69,7 +69,7 @@ func survey(t testing.TB, b *box) {
 }
 
 // seen returns the events since the last call, after a survey.
-func (v *eventFile) seen(t testing.TB, b *box) []events.Event {
+func (v *eventFile) seen(t testing.TB, b *testSandbox) []events.Event {
 	t.Helper()
 	survey(t, b)
 	return v.more(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // changes are the file events of a sandbox since the last call, as path and op.
-func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
+func (v *eventFile) changes(t testing.TB, b *testSandbox) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}
 	for _, e := range only(v.seen(t, b), events.File, anyEvent) {
@@ -25,7 +25,7 @@ func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 }
 
 // wantChanges runs a line and compares the file events, in words like "created /home/user/a".
-func (v *eventFile) wantChanges(t testing.TB, b *box, line string, want ...string) map[string]events.Event {
+func (v *eventFile) wantChanges(t testing.TB, b *testSandbox, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	v.changes(t, b)
 	if r := b.sh(t, line); r.code != 0 {
@@ -34,7 +34,7 @@ func (v *eventFile) wantChanges(t testing.TB, b *box, line string, want ...strin
 	return v.compare(t, b, line, want...)
 }
 
-func (v *eventFile) compare(t testing.TB, b *box, line string, want ...string) map[string]events.Event {
+func (v *eventFile) compare(t testing.TB, b *testSandbox, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	all := v.changes(t, b)
 	var got []string

@@ -26,7 +26,7 @@ func (v *eventFile) first(t testing.TB) {
 }
 
 // wantProgram runs a program with an argument of its own, and looks for it.
-func (v *eventFile) wantProgram(t testing.TB, b *box, word string) events.Event {
+func (v *eventFile) wantProgram(t testing.TB, b *testSandbox, word string) events.Event {
 	t.Helper()
 	b.want(t, "/bin/true "+word+"; echo", "")
 	all := only(v.seen(t, b), events.Exec, marked(word))

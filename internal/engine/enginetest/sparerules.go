@@ -42,7 +42,7 @@ var spareRules = []rule{
 		saved := save(t, b)
 		other := c.spec("any")
 		other.Limits.MemoryBytes = 300 << 20
-		both := []engine.Spare{{Spec: other, Count: 1}, {Spec: c.spec("any"), Count: 1}}
+		both := []engine.Prestarted{{Spec: other, Count: 1}, {Spec: c.spec("any"), Count: 1}}
 		warmAll(t, b.e, both, 2)
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
@@ -91,10 +91,10 @@ func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
 	like := c.spec("any")
 	like.Hostname = "" // it does not matter
-	warmAll(t, e, []engine.Spare{{Spec: like, Count: n}}, n)
+	warmAll(t, e, []engine.Prestarted{{Spec: like, Count: n}}, n)
 }
 
-func warmAll(t testing.TB, e engine.Engine, wanted []engine.Spare, n int) {
+func warmAll(t testing.TB, e engine.Engine, wanted []engine.Prestarted, n int) {
 	t.Helper()
 	e.(engine.Warmer).Warm(wanted)
 	// They outlive the engine's user unless it is closed.

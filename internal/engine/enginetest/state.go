@@ -58,7 +58,7 @@ func small(e engine.Engine) (names []string) {
 }
 
 // save writes a sandbox's state to a new directory. The sandbox keeps running.
-func save(t testing.TB, b *box) string {
+func save(t testing.TB, b *testSandbox) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := saver(b.e).Checkpoint(t.Context(), b.id, dir); err != nil {
@@ -79,7 +79,7 @@ func (c *Config) Saved(t testing.TB, line string) (dir string) {
 }
 
 // copyOf makes another sandbox from a state, and removes it when the test ends.
-func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *box {
+func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *testSandbox {
 	t.Helper()
 	id := newID()
 	spec := c.spec(id)
@@ -100,7 +100,7 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 
 // memory starts a loop of the shell that keeps a number in memory alone, and adds
 // one to it for each line of ask.
-func memory(t testing.TB, b *box) {
+func memory(t testing.TB, b *testSandbox) {
 	t.Helper()
 	b.sh(t, "n=0; while :; do test -e ask && rm ask && n=$((n+1)) && echo $n > answer.new && mv answer.new answer; sleep 0.02; done >/dev/null 2>&1 &")
 	b.want(t, ask, "1")
@@ -111,14 +111,14 @@ const ask = "rm -f answer; echo x > ask; while ! test -e answer; do sleep 0.02; 
 
 // listener starts a program that keeps a number in memory alone, and serves and
 // changes it on a port.
-func listener(t testing.TB, b *box, port int) {
+func listener(t testing.TB, b *testSandbox, port int) {
 	t.Helper()
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
 }
 
 // serve starts a program that imports something, and answers each line on a port with Python's
 // result for it.
-func serve(t testing.TB, b *box, port int, imports, answer string) {
+func serve(t testing.TB, b *testSandbox, port int, imports, answer string) {
 	t.Helper()
 	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'
 import http.server, %s

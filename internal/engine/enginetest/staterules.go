@@ -214,7 +214,7 @@ var stateRules = []rule{
 
 // counted starts a sandbox in an engine of its own. The returned function removes the sandbox and
 // waits until nothing more exists than before.
-func (c *Config) counted(t testing.TB) (b *box, gone func()) {
+func (c *Config) counted(t testing.TB) (b *testSandbox, gone func()) {
 	t.Helper()
 	dir := t.TempDir()
 	e := c.Open(t, dir)

@@ -35,7 +35,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error
 	}
 	// The directory is named as a spare kernel's, so that the cleanup of dead
 	// processes removes what a crash leaves: it may be as large as the sandbox's memory.
-	dir, err := e.spareDirOf(ownName(*b.rec.Spec))
+	dir, err := e.prestartedDirOf(ownName(*b.rec.Spec))
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	id := spec.ID
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
-	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, spareMemory())
+	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, prestartedMemory())
 	kind, err := kindToRestore(still, dir)
 	if err != nil {
 		return err
 	}
-	k, err := e.newSpareOn(ctx, kind, spec)
+	k, err := e.newPrestartedOn(ctx, kind, spec)
 	if err != nil {
 		return err
 	}
@@ -124,9 +124,9 @@ func (k *kernel) died(err error) bool {
 	return !k.b.rec.Sentry.Alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
-// spareMemory returns how much memory a copy may use for a moment: half of the host's
+// prestartedMemory returns how much memory a copy may use for a moment: half of the host's
 // free memory.
-func spareMemory() int64 {
+func prestartedMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		return engine.DefaultLimits.MemoryBytes

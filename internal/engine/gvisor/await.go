@@ -12,7 +12,7 @@ import (
 // ended without an answer, as after a crash, a kill from outside or a lack of memory. It waits in
 // Go's poller: gVisor's own client would hold a thread for each sandbox, and a server has hundreds
 // that do nothing.
-func (b *box) guestExit() *unix.WaitStatus {
+func (b *instance) guestExit() *unix.WaitStatus {
 	conn, err := dialControl(b.rec.Socket)
 	if err != nil {
 		return nil

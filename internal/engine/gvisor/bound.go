@@ -27,7 +27,7 @@ func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engi
 	var open hostfiles.List
 	var rec record
 	var lost error
-	sure, err := e.checkpoint(ctx, id, dir, func(b *box) {
+	sure, err := e.checkpoint(ctx, id, dir, func(b *instance) {
 		rec = b.rec
 		open, lost = hostfiles.OpenBy(b.rec.Sentry.PID, rootName)
 	})

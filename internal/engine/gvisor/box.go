@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// box is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
-type box struct {
+// instance is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
+type instance struct {
 	e   *Engine
 	rec record
 	dir string // its own directory
@@ -43,8 +43,8 @@ type box struct {
 	opening chan struct{}  // full while the channel is opened
 }
 
-func newBox(e *Engine, rec record, dir string) *box {
-	return &box{
+func newInstance(e *Engine, rec record, dir string) *instance {
+	return &instance{
 		e: e, rec: rec, dir: dir,
 		guestless: make(chan struct{}), done: make(chan struct{}), opening: make(chan struct{}, 1),
 		conns: controlConns{socket: rec.Socket},
@@ -60,11 +60,11 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	if fault.KindOf(err) == fault.NotFound {
 		// A sandbox's directory is made first and goes last, so without one there is
 		// nothing to look for.
-		if _, err := os.Lstat(e.boxDir(id)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		// No record: a creation that was cut short before it wrote one.
-		b = newBox(e, record{ID: id, Kernel: id}, e.boxDir(id))
+		b = newInstance(e, record{ID: id, Kernel: id}, e.instanceDir(id))
 	} else if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 
 // destroy ends the sandbox's processes and frees everything it held. It may be
 // called at any stage of creation and any number of times.
-func (b *box) destroy() error {
+func (b *instance) destroy() error {
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *box) destroy() error {
 
 // removeRuntimeFiles deletes what gVisor keeps for the sandbox outside its
 // directory: state, lock and control socket, all named after the sandbox.
-func (b *box) removeRuntimeFiles() error {
+func (b *instance) removeRuntimeFiles() error {
 	var errs []error
 	root := b.e.runtimeRoot()
 	entries, err := os.ReadDir(root)

@@ -31,7 +31,7 @@ func TestCrashIsLogged(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, wordsName), []byte(c.said), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			b := newBox(e, record{ID: "box", Kernel: "box"}, dir)
+			b := newInstance(e, record{ID: "box", Kernel: "box"}, dir)
 			b.ended(nil)
 			if b.exit.Reason != engine.ReasonCrashed {
 				t.Errorf("reason %q", b.exit.Reason)

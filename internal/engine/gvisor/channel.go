@@ -96,7 +96,7 @@ func widen(pipes ...*os.File) {
 
 // openedChannel returns the sandbox's channel, or nil if another process has it or it
 // is broken. A sandbox of an earlier version has none.
-func (b *box) openedChannel(ctx context.Context) *relay.Channel {
+func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
 	// A guest that does not read makes this slow, and ending the sandbox needs b.mu. So
 	// one open runs at a time, and without that lock.
 	select {
@@ -129,7 +129,7 @@ func (b *box) openedChannel(ctx context.Context) *relay.Channel {
 }
 
 // dropChannel ends all streams. b.mu must be held.
-func (b *box) dropChannel() {
+func (b *instance) dropChannel() {
 	if b.channel != nil {
 		_ = b.channel.Close() // its streams end, even if this fails
 		b.channel = nil
@@ -137,7 +137,7 @@ func (b *box) dropChannel() {
 }
 
 // nudge makes the guest check its channel, regardless of who opened it.
-func (b *box) nudge() {
+func (b *instance) nudge() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 )
 
 // unread is a sandbox whose guest reads nothing of its channel, which is full.
-func unread(t *testing.T) *box {
+func unread(t *testing.T) *instance {
 	t.Helper()
-	b := newBox(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
+	b := newInstance(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
 	for _, name := range []string{toGuestName, fromGuestName} {
 		if err := unix.Mkfifo(filepath.Join(b.dir, name), 0o600); err != nil {
 			t.Fatal(err)

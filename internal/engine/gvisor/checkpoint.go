@@ -54,7 +54,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	return err
 }
 
-func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)) (sure bool, err error) {
+func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*instance)) (sure bool, err error) {
 	b, err := e.find(id)
 	if err != nil {
 		return false, err
@@ -75,7 +75,7 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 // save writes the sandbox's state. look, if not nil, is called when the sandbox has exactly the
 // files open that its state refers to. sure reports that the sandbox stood still until look
 // returned.
-func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool, err error) {
+func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
 	// Changes are reported only by the sandbox that made them: a sandbox that is restored
 	// from its state begins with none.
@@ -194,9 +194,9 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 // kernelFor is a kernel in the directory of the sandbox's ID, a spare one if there
 // is one.
 func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
-	k := e.takeSpareOf(kind, spec)
+	k := e.takePrestartedOf(kind, spec)
 	if k == nil {
-		return e.newKernelOn(ctx, kind, spec, e.kernelName(spec), e.boxDir(spec.ID))
+		return e.newKernelOn(ctx, kind, spec, e.kernelName(spec), e.instanceDir(spec.ID))
 	}
 	if err := k.b.move(spec.ID, unix.RENAME_NOREPLACE); err != nil {
 		k.discard()
@@ -227,9 +227,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 			return err
 		}
 	}
-	k := e.takeSpareOf(kind, spec)
+	k := e.takePrestartedOf(kind, spec)
 	if k == nil {
-		if k, err = e.newSpareOn(ctx, kind, spec); err != nil {
+		if k, err = e.newPrestartedOn(ctx, kind, spec); err != nil {
 			return err
 		}
 	}
@@ -259,7 +259,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 }
 
 // exchange replaces a sandbox with another running one, and ends the old one.
-func (e *Engine) exchange(old, next *box, id string) error {
+func (e *Engine) exchange(old, next *instance, id string) error {
 	if err := old.replaceBy(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))

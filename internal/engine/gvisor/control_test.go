@@ -56,7 +56,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		}
 	})
 	t.Run("kernel", func(t *testing.T) {
-		k := &kernel{b: &box{rec: record{Socket: silentKernel(t)}}}
+		k := &kernel{b: &instance{rec: record{Socket: silentKernel(t)}}}
 		endsWithContext(t, func(ctx context.Context) error {
 			return k.call(ctx, func(conn *urpc.Client) error { return conn.Call(boot.ContMgrPause, nil, nil) })
 		})

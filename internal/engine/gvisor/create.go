@@ -35,7 +35,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // create starts the sandbox in a kernel of its own. After an error nothing of it is left.
 func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
-	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.boxDir(spec.ID))
+	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.instanceDir(spec.ID))
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image
 }
 
 // publish makes a running sandbox known and watches it.
-func (e *Engine) publish(b *box) {
+func (e *Engine) publish(b *instance) {
 	e.mu.Lock()
 	e.boxes[b.rec.ID] = b
 	e.mu.Unlock()

@@ -66,7 +66,7 @@ const (
 )
 
 // forwardPatiently repeats forward while the sandbox's kernel is out of descriptors.
-func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
+func (b *instance) forwardPatiently(ctx context.Context) (net.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := b.forward(ctx)
 		if err == nil || !strings.Contains(err.Error(), noDescriptor) || time.Since(began) > descriptorPatience {
@@ -85,7 +85,7 @@ func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
 // ports. It needs no network and works for any process that can open
 // the control socket. The relay is there because gVisor drops what does not
 // fit into the port's send buffer.
-func (b *box) forward(ctx context.Context) (net.Conn, error) {
+func (b *instance) forward(ctx context.Context) (net.Conn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

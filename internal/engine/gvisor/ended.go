@@ -13,7 +13,7 @@ import (
 
 // over reports whether the sandbox is known to have ended. Another process may have made
 // one of the same ID since.
-func (b *box) over() bool {
+func (b *instance) over() bool {
 	select {
 	case <-b.done:
 		return true
@@ -23,7 +23,7 @@ func (b *box) over() bool {
 }
 
 // watch waits for the end of the sandbox in the background, once.
-func (b *box) watch() {
+func (b *instance) watch() {
 	b.watching.Do(func() {
 		b.conns.setSocket(b.rec.Socket)
 		if !b.rec.Sentry.Alive() {
@@ -51,7 +51,7 @@ func (b *box) watch() {
 
 // ended records why the sandbox stopped. It runs before the group is removed, which holds the host
 // kernel's count of processes that it ended for lack of memory.
-func (b *box) ended(status *unix.WaitStatus) {
+func (b *instance) ended(status *unix.WaitStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -97,7 +97,7 @@ func (b *box) ended(status *unix.WaitStatus) {
 
 // Wait implements engine.Engine.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
-	var before *box
+	var before *instance
 	for {
 		b, err := e.find(id)
 		if err != nil {

@@ -20,7 +20,7 @@ const frozenName = "frozen"
 
 // Freeze implements engine.Freezer.
 func (e *Engine) Freeze(ctx context.Context, id string) error {
-	return e.exclusively(ctx, id, func(b *box, mark string) error {
+	return e.exclusively(ctx, id, func(b *instance, mark string) error {
 		if b.frozen() {
 			return nil
 		}
@@ -37,7 +37,7 @@ func (e *Engine) Freeze(ctx context.Context, id string) error {
 
 // Thaw implements engine.Freezer.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
-	return e.exclusively(ctx, id, func(b *box, mark string) error {
+	return e.exclusively(ctx, id, func(b *instance, mark string) error {
 		if err := os.Remove(mark); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 
 // exclusively finds a running sandbox and locks its directory against other processes
 // and callers that freeze or thaw it.
-func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mark string) error) error {
+func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance, mark string) error) error {
 	b, err := e.find(id)
 	if err != nil {
 		return err
@@ -90,12 +90,12 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box, mar
 }
 
 // frozen reports whether the sandbox stands still because a caller froze it.
-func (b *box) frozen() bool {
+func (b *instance) frozen() bool {
 	_, err := os.Lstat(b.frozenMark())
 	return err == nil
 }
 
-func (b *box) frozenMark() string {
+func (b *instance) frozenMark() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return filepath.Join(b.dir, frozenName)

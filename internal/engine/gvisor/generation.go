@@ -49,10 +49,10 @@ func kindToRestore(platform, dir string) (kernelKind, error) {
 	return kind, nil
 }
 
-// takeSpareOf returns a spare kernel of a kind, or nil. Spares are of the present generation.
-func (e *Engine) takeSpareOf(kind kernelKind, spec engine.Spec) *kernel {
+// takePrestartedOf returns a spare kernel of a kind, or nil. Spares are of the present generation.
+func (e *Engine) takePrestartedOf(kind kernelKind, spec engine.Spec) *kernel {
 	if len(kind.inherited) > 0 {
 		return nil
 	}
-	return e.takeSpare(spec)
+	return e.takePrestarted(spec)
 }

@@ -53,8 +53,8 @@ type Engine struct {
 	noGroups error        // why groups cannot be made
 
 	mu     sync.Mutex
-	boxes  map[string]*box
-	spares spares
+	boxes  map[string]*instance
+	spares prestarted
 
 	balance cgroup.Balance
 }
@@ -87,7 +87,7 @@ func New(o Options) (*Engine, error) {
 		runtime:  runtimeProgram(o),
 		log:      o.Log,
 		rootless: os.Geteuid() != 0,
-		boxes:    map[string]*box{},
+		boxes:    map[string]*instance{},
 	}
 	for _, dir := range []string{e.runtimeRoot(), e.rootPoint()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -162,8 +162,8 @@ func runtimeVersion() string {
 	return version.Version()
 }
 
-// boxDir is where a sandbox's own files are.
-func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
+// instanceDir is where a sandbox's own files are.
+func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
 // runtimeRoot is gVisor's own state directory, one for all sandboxes. The dot
 // keeps it apart from the sandboxes' directories.
@@ -174,14 +174,14 @@ func (e *Engine) runtimeRoot() string { return filepath.Join(e.dir, ".runsc") }
 func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
 
 // find returns the handle of a sandbox that this or an earlier process made.
-func (e *Engine) find(id string) (*box, error) {
+func (e *Engine) find(id string) (*instance, error) {
 	e.mu.Lock()
 	known := e.boxes[id]
 	e.mu.Unlock()
 	if known != nil && !known.over() {
 		return known, nil
 	}
-	rec, err := readRecord(e.boxDir(id))
+	rec, err := readRecord(e.instanceDir(id))
 	switch {
 	case known != nil && (err != nil || rec.Sentry == known.rec.Sentry):
 		return known, nil // no newer sandbox has this ID
@@ -195,7 +195,7 @@ func (e *Engine) find(id string) (*box, error) {
 	if now := e.boxes[id]; now != nil && now != known {
 		return now, nil
 	}
-	b := newBox(e, rec, e.boxDir(id))
+	b := newInstance(e, rec, e.instanceDir(id))
 	e.boxes[id] = b
 	e.balance.Add(rec.Group)
 	return b, nil
@@ -203,7 +203,7 @@ func (e *Engine) find(id string) (*box, error) {
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
-	e.sweepSpares()
+	e.removePrestarted()
 	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
 		rec, err := readRecord(dir)
 		return rec.Created, err == nil && rec.Sentry.Alive(), err

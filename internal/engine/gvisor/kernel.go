@@ -24,7 +24,7 @@ import (
 // kernel is a sandbox in which nothing runs yet: its processes, its root and its limits exist, and
 // it waits for a guest to start or to continue.
 type kernel struct {
-	b *box
+	b *instance
 	kernelKind
 	config pipe     // our end of the guest's standard input
 	output *os.File // what the guest prints
@@ -73,7 +73,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	}
 	kept := spec.Bare()
 	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: self, Limits: spec.Limits, Spec: &kept}
-	k := &kernel{b: newBox(e, rec, dir), kernelKind: kind}
+	k := &kernel{b: newInstance(e, rec, dir), kernelKind: kind}
 	defer func() {
 		if err != nil {
 			k.discard()

@@ -16,7 +16,7 @@ const mostSilence = time.Minute
 
 // boundMemory begins to watch the memory of a sandbox without a group, once. It must be called
 // before anything runs inside for long.
-func (b *box) boundMemory() {
+func (b *instance) boundMemory() {
 	if b.rec.Group == nil {
 		b.bounding.Do(func() {
 			b.setBehind()
@@ -27,7 +27,7 @@ func (b *box) boundMemory() {
 
 // watchMemory ends the sandbox when it holds more than its limit, or does not report how much it
 // holds. It does the work of the host's kernel where no group can be made.
-func (b *box) watchMemory(id string, silence time.Duration) {
+func (b *instance) watchMemory(id string, silence time.Duration) {
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()
 	for told := time.Now(); ; {

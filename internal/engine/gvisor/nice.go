@@ -41,7 +41,7 @@ const mostNice = 19
 // within one, and a session has its own. The programs of a sandbox are one session
 // and its kernel another. It is done as far as this user may: the kernel limits
 // how often users other than root change it.
-func (b *box) setBehind() {
+func (b *instance) setBehind() {
 	for _, pid := range b.processes() {
 		if pid == b.rec.Sentry.PID || pid == b.rec.Gofer.PID {
 			continue

@@ -65,7 +65,7 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 
 // observeAgain lets a sandbox that stands still continue behind the last event of a file to which
 // another has written.
-func (b *box) observeAgain(ctx context.Context, spec engine.Spec) error {
+func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 
 // survey asks the kernel to write the pending events, and waits for it. A kernel that
 // is not observed has none.
-func (b *box) survey(ctx context.Context) error {
+func (b *instance) survey(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
@@ -149,7 +149,7 @@ const lastLook = 10 * time.Second
 
 // surveyFirst is a survey before a sandbox's state is taken. A sandbox that is not observed
 // has none.
-func (b *box) surveyFirst(ctx context.Context) error {
+func (b *instance) surveyFirst(ctx context.Context) error {
 	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err
 	}
@@ -157,7 +157,7 @@ func (b *box) surveyFirst(ctx context.Context) error {
 }
 
 // surveyLast writes the remaining events when the guest has ended.
-func (b *box) surveyLast() {
+func (b *instance) surveyLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
 	defer cancel()
 	err := b.surveyFirst(ctx)

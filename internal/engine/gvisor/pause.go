@@ -21,7 +21,7 @@ const resumePatience = 5 * time.Second
 // standStill makes a sandbox stand still. The caller's context does not end it, because
 // only a sandbox that is known to stand still can be told to continue. A sandbox that stands
 // still too late is told to continue at once.
-func (b *box) standStill(within time.Duration) error {
+func (b *instance) standStill(within time.Duration) error {
 	answer := make(chan error, 1)
 	go func() { answer <- b.conns.call(context.Background(), boot.ContMgrPause, nil, nil) }()
 	late := time.NewTimer(within)
@@ -45,14 +45,14 @@ func (b *box) standStill(within time.Duration) error {
 // resumeWithin lets a sandbox continue that was to be replaced. The sandbox in its place may have
 // written events, and has used their numbers. Even if those cannot be continued, the sandbox is
 // resumed, with a time limit of its own.
-func (b *box) resumeWithin(ctx context.Context, spec engine.Spec, within time.Duration) error {
+func (b *instance) resumeWithin(ctx context.Context, spec engine.Spec, within time.Duration) error {
 	observing, cancel := context.WithTimeout(ctx, within)
 	err := b.observeAgain(observing, spec)
 	cancel()
 	return errors.Join(err, b.resume(ctx))
 }
 
-func (b *box) resume(ctx context.Context) error {
+func (b *instance) resume(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, resumePatience)
 	defer cancel()
 	return b.conns.call(ctx, boot.ContMgrResume, nil, nil)

@@ -18,7 +18,7 @@ import (
 
 // actedKernel returns a sandbox whose kernel is played by answer, which reports whether a
 // call is answered at all.
-func actedKernel(t *testing.T, answer func(method string) bool) *box {
+func actedKernel(t *testing.T, answer func(method string) bool) *instance {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "control")
 	l, err := net.Listen("unix", socket)
@@ -47,7 +47,7 @@ func actedKernel(t *testing.T, answer func(method string) bool) *box {
 		}
 	}()
 	e := &Engine{log: slog.New(slog.DiscardHandler)}
-	return newBox(e, record{ID: "box", Kernel: "k", Socket: socket}, t.TempDir())
+	return newInstance(e, record{ID: "box", Kernel: "k", Socket: socket}, t.TempDir())
 }
 
 func arrives(t *testing.T, what string, signal <-chan struct{}) {

@@ -16,7 +16,7 @@ var errReplaced = errors.New("another process has put another box in its place")
 // kept opens the directory of a sandbox and reads its record. Another process may
 // exchange it with another sandbox's at any time: the path leads to one and the
 // same, until done is called. b.mu must be held.
-func (b *box) kept() (rec record, dir string, done func(), err error) {
+func (b *instance) kept() (rec record, dir string, done func(), err error) {
 	dir, done, err = sandboxdir.Short(b.dir)
 	if err != nil {
 		return rec, "", nil, err
@@ -33,7 +33,7 @@ func (b *box) kept() (rec record, dir string, done func(), err error) {
 
 // move gives a sandbox an ID and the directory of it. With RENAME_EXCHANGE its
 // former directory is that of the sandbox that had the ID.
-func (b *box) move(id string, flags uint) error {
+func (b *instance) move(id string, flags uint) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rec := b.rec
@@ -42,7 +42,7 @@ func (b *box) move(id string, flags uint) error {
 	if err := rec.write(b.dir); err != nil {
 		return err
 	}
-	dir := b.e.boxDir(id)
+	dir := b.e.instanceDir(id)
 	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (b *box) move(id string, flags uint) error {
 // adopt records that this process has to remove what is left of a replaced sandbox. The process
 // that made the sandbox may live for long, and after a crash of this one no process would remove
 // it.
-func (b *box) adopt() error {
+func (b *instance) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	self, err := process.Identify(os.Getpid())
@@ -71,7 +71,7 @@ func (b *box) adopt() error {
 
 // replaceBy gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
 // dead waits until the move is done and each sandbox's directory is known.
-func (b *box) replaceBy(next *box, id string) error {
+func (b *instance) replaceBy(next *instance, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	spare := next.dir

@@ -17,7 +17,7 @@ import (
 func waits(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		dir, ok := strings.CutPrefix(arg, "--bundle=")
-		return ok && strings.HasPrefix(filepath.Base(dir), spareDir+waitingName)
+		return ok && strings.HasPrefix(filepath.Base(dir), prestartedDir+waitingName)
 	})
 }
 

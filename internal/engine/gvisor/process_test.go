@@ -21,7 +21,7 @@ func processOf(pid int) process.Process {
 // Processes that cannot be looked for are not treated as absent.
 func TestStraysAreUnknown(t *testing.T) {
 	hosttest.WithoutDescriptors(t, func() {
-		if strays, err := (&box{rec: record{Kernel: "k"}}).strays(); err == nil {
+		if strays, err := (&instance{rec: record{Kernel: "k"}}).strays(); err == nil {
 			t.Errorf("strays were not looked for, and the result is %v", strays)
 		}
 	})
@@ -30,7 +30,7 @@ func TestStraysAreUnknown(t *testing.T) {
 // A record that cannot be read ends no sandbox: only a missing record lets a sandbox be removed.
 func TestUnreadableRecord(t *testing.T) {
 	e := emptyEngine(t)
-	if err := os.MkdirAll(e.boxDir("iaaaaaaaaaaaaaaaaaaa")+"/"+sandboxdir.RecordName, 0o700); err != nil {
+	if err := os.MkdirAll(e.instanceDir("iaaaaaaaaaaaaaaaaaaa")+"/"+sandboxdir.RecordName, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := e.List(t.Context()); err == nil {

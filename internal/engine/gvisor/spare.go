@@ -17,10 +17,10 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// spareDir is the beginning of a spare kernel's directory, which no sandbox's ID
+// prestartedDir is the beginning of a spare kernel's directory, which no sandbox's ID
 // can be. The kernel's name follows, and the process that makes it: it may be
 // killed before it writes a record.
-const spareDir = "spare-"
+const prestartedDir = "spare-"
 
 // Names of kernels begin with what they are for.
 const (
@@ -56,22 +56,22 @@ func (e *Engine) kernelName(spec engine.Spec) string {
 	if err != nil {
 		return ownName(spec)
 	}
-	spares := slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return !strings.HasPrefix(entry.Name(), spareDir) })
+	spares := slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return !strings.HasPrefix(entry.Name(), prestartedDir) })
 	if held, err := e.names(spares, spec.ID); held || err != nil {
 		return ownName(spec)
 	}
 	return spec.ID
 }
 
-// newSpare makes a kernel in a directory of its own.
-func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
-	return e.newSpareOn(ctx, kernelKind{platform: running}, spec)
+// newPrestarted makes a kernel in a directory of its own.
+func (e *Engine) newPrestarted(ctx context.Context, spec engine.Spec) (*kernel, error) {
+	return e.newPrestartedOn(ctx, kernelKind{platform: running}, spec)
 }
 
-// newSpareOn is newSpare for a kind of kernel.
-func (e *Engine) newSpareOn(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
+// newPrestartedOn is newPrestarted for a kind of kernel.
+func (e *Engine) newPrestartedOn(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
 	name := ownName(spec)
-	dir, err := e.spareDirOf(name)
+	dir, err := e.prestartedDirOf(name)
 	if err != nil {
 		return nil, err
 	}
@@ -79,16 +79,16 @@ func (e *Engine) newSpareOn(ctx context.Context, kind kernelKind, spec engine.Sp
 	return e.newKernelOn(ctx, kind, spec, name, dir)
 }
 
-// spareDirOf is the directory of a spare kernel that this process makes.
-func (e *Engine) spareDirOf(name string) (string, error) {
+// prestartedDirOf is the directory of a spare kernel that this process makes.
+func (e *Engine) prestartedDirOf(name string) (string, error) {
 	self, err := process.Identify(os.Getpid())
-	return filepath.Join(e.dir, spareDir+name+suffix(self)), err
+	return filepath.Join(e.dir, prestartedDir+name+suffix(self)), err
 }
 
-// unhurriedSpare makes a spare kernel for which no caller waits.
-func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
+// newPrestartedSlowly makes a spare kernel for which no caller waits.
+func (e *Engine) newPrestartedSlowly(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	spec.Unhurried = true
-	k, err := e.newSpare(ctx, spec)
+	k, err := e.newPrestarted(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +99,14 @@ func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel,
 	return k, nil
 }
 
-// sweepSpares removes kernels and replaced sandboxes whose process is dead.
-func (e *Engine) sweepSpares() {
+// removePrestarted removes kernels and replaced sandboxes whose process is dead.
+func (e *Engine) removePrestarted() {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
 		return // List reports the error
 	}
 	for _, entry := range entries {
-		name, ok := strings.CutPrefix(entry.Name(), spareDir)
+		name, ok := strings.CutPrefix(entry.Name(), prestartedDir)
 		if !ok {
 			continue
 		}
@@ -135,7 +135,7 @@ func (e *Engine) sweepSpares() {
 			// be ended.
 			err = sandboxdir.Remove(dir)
 		} else {
-			err = newBox(e, rec, dir).destroy()
+			err = newInstance(e, rec, dir).destroy()
 		}
 		if err != nil {
 			e.log.Error("spare kernel not removed", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))

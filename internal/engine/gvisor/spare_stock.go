@@ -12,11 +12,11 @@ import (
 // refillAfter is how long after a spare kernel was taken the next one is made.
 const refillAfter = 250 * time.Millisecond
 
-// spareTime bounds the making of a spare kernel.
-const spareTime = time.Minute
+// prestartedTimeout bounds the making of a spare kernel.
+const prestartedTimeout = time.Minute
 
-// spares are kernels that wait for a sandbox to continue in them.
-type spares struct {
+// prestarted are kernels that wait for a sandbox to continue in them.
+type prestarted struct {
 	mu     sync.Mutex
 	stocks []*stock // of the kinds that are wanted
 	making bool
@@ -42,7 +42,7 @@ func (e *Engine) Pace(turn func() (done func(), ok bool)) {
 }
 
 // Warm implements engine.Warmer.
-func (e *Engine) Warm(wanted []engine.Spare) {
+func (e *Engine) Warm(wanted []engine.Prestarted) {
 	var next []*stock
 	for _, w := range wanted {
 		w.Spec.Limits = w.Spec.Limits.OrDefault()
@@ -118,9 +118,9 @@ func (e *Engine) refill() {
 	short := s.stocks[at]
 	s.done.Go(func() {
 		defer done()
-		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
+		ctx, cancel := context.WithTimeout(context.Background(), prestartedTimeout)
 		defer cancel()
-		k, err := e.unhurriedSpare(ctx, short.spec)
+		k, err := e.newPrestartedSlowly(ctx, short.spec)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.making = false
@@ -153,8 +153,8 @@ func (e *Engine) refillLater() {
 	})
 }
 
-// takeSpare returns a spare kernel that fits and is alive, or nil.
-func (e *Engine) takeSpare(spec engine.Spec) *kernel {
+// takePrestarted returns a spare kernel that fits and is alive, or nil.
+func (e *Engine) takePrestarted(spec engine.Spec) *kernel {
 	kind := kindOf(spec)
 	s := &e.spares
 	s.mu.Lock()

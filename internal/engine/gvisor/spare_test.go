@@ -30,7 +30,7 @@ func TestSparesWithoutARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := func(name string) string {
-		path := filepath.Join(e.dir, spareDir+name)
+		path := filepath.Join(e.dir, prestartedDir+name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(e.dir, spareDir+name+suffix(earlier)), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(e.dir, prestartedDir+name+suffix(earlier)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return cmd
@@ -82,7 +82,7 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	const id = "iaaaaaaaaaaaaaaaaaaa"
 	held, stray := kernel("kheld"), kernel("kstray")
 	rec := record{ID: id, Kernel: "kheld", Sentry: processOf(held.Process.Pid)}
-	if err := errors.Join(os.Mkdir(e.boxDir(id), 0o700), rec.write(e.boxDir(id))); err != nil {
+	if err := errors.Join(os.Mkdir(e.instanceDir(id), 0o700), rec.write(e.instanceDir(id))); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -94,7 +94,7 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("control: a kernel of which no box knows was not ended")
 	}
-	left, err := filepath.Glob(filepath.Join(e.dir, spareDir+"*"))
+	left, err := filepath.Glob(filepath.Join(e.dir, prestartedDir+"*"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -108,32 +108,32 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 // may live for long after a crash of the other.
 func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	e := emptyEngine(t)
-	made := func(rec record, dir string) *box {
+	made := func(rec record, dir string) *instance {
 		if err := errors.Join(os.Mkdir(dir, 0o700), rec.write(dir)); err != nil {
 			t.Fatal(err)
 		}
-		return newBox(e, rec, dir)
+		return newInstance(e, rec, dir)
 	}
 	const id = "iaaaaaaaaaaaaaaaaaaa"
 	self, maker := processOf(os.Getpid()), processOf(os.Getppid())
-	old := made(record{ID: id, Kernel: "kold", Creator: maker, Sentry: maker}, e.boxDir(id))
-	next := made(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, spareDir+"knext"))
+	old := made(record{ID: id, Kernel: "kold", Creator: maker, Sentry: maker}, e.instanceDir(id))
+	next := made(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, prestartedDir+"knext"))
 	if err := errors.Join(old.adopt(), old.replaceBy(next, id)); err != nil {
 		t.Fatal(err)
 	}
 	if rec, err := readRecord(old.dir); err != nil || rec.Kernel != "kold" || rec.Creator != self {
 		t.Errorf("the replaced one: %+v, %v", rec, err)
 	}
-	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Kernel != "knext" {
+	if rec, err := readRecord(e.instanceDir(id)); err != nil || rec.Kernel != "knext" {
 		t.Errorf("the new one: %+v, %v", rec, err)
 	}
 	// A process that still takes the old instance for the sandbox changes nothing of the new one.
-	stale := newBox(e, old.rec, e.boxDir(id))
+	stale := newInstance(e, old.rec, e.instanceDir(id))
 	if err := stale.adopt(); !errors.Is(err, errReplaced) {
 		t.Errorf("a replaced box was adopted: %v", err)
 	}
 	stale.ended(nil)
-	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Exit != nil || rec.Kernel != "knext" {
+	if rec, err := readRecord(e.instanceDir(id)); err != nil || rec.Exit != nil || rec.Kernel != "knext" {
 		t.Errorf("the new one after the end of the old one: %+v, %v", rec, err)
 	}
 }
@@ -143,7 +143,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 func TestNoNameTwice(t *testing.T) {
 	e := emptyEngine(t)
 	spec := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"}
-	dir := filepath.Join(e.dir, spareDir+"kother"+suffix(processOf(os.Getpid())))
+	dir := filepath.Join(e.dir, prestartedDir+"kother"+suffix(processOf(os.Getpid())))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

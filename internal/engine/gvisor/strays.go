@@ -20,7 +20,7 @@ import (
 // name and their last argument, the sandbox's kernel; only processes of our own user can be
 // signalled at all. A child that still boots may start more while we look, so it goes first and we
 // repeat this until nothing is found.
-func (b *box) killStrays() error {
+func (b *instance) killStrays() error {
 	for {
 		strays, err := b.strays()
 		if err != nil || len(strays) == 0 {
@@ -35,7 +35,7 @@ func (b *box) killStrays() error {
 }
 
 // strays lists the sandbox's processes, the booting child first.
-func (b *box) strays() ([]process.Process, error) {
+func (b *instance) strays() ([]process.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("strays: %w", err)

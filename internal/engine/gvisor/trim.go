@@ -19,7 +19,7 @@ const notGoingOn = "sandbox is not being restored"
 // pages in the background, and its reader holds each page for longer than that.
 // Memory that a program gives back during that time is freed when the reader is done.
 // A save that reads the same tables at that moment writes some of it wrongly.
-func (b *box) settle(ctx context.Context) error {
+func (b *instance) settle(ctx context.Context) error {
 	if b.settled.Load() {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (b *box) settle(ctx context.Context) error {
 
 // trim gives back the memory that programs have reserved and not touched, so
 // that a save need not look through it.
-func (b *box) trim(ctx context.Context) error {
+func (b *instance) trim(ctx context.Context) error {
 	if err := b.settle(ctx); err != nil {
 		return err
 	}

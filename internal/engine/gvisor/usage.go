@@ -17,7 +17,7 @@ import (
 
 // usage reads what the sandbox uses from its group, or without one from its
 // processes.
-func (b *box) usage() engine.Usage {
+func (b *instance) usage() engine.Usage {
 	if b.rec.Group != nil {
 		return b.rec.Group.Usage()
 	}
@@ -32,7 +32,7 @@ func (b *box) usage() engine.Usage {
 // bounds reads the limits that hold on the host: of the sandbox's group, or without one
 // the processors on which its kernel may run. All others are bounded by the kernel
 // inside, which shows them.
-func (b *box) bounds() engine.Limits {
+func (b *instance) bounds() engine.Limits {
 	if b.rec.Group != nil {
 		return b.rec.Group.Bounds()
 	}
@@ -45,7 +45,7 @@ func (b *box) bounds() engine.Limits {
 
 // memory is what a sandbox without a group holds. With an error it is only what its processes hold,
 // without the programs inside.
-func (b *box) memory() (int64, error) {
+func (b *instance) memory() (int64, error) {
 	// Only gVisor can report the memory of the programs inside: its pages are in a file that is
 	// mapped here and there as they are used, and no process's own figures hold all of it.
 	total, err := b.programMemory()
@@ -59,7 +59,7 @@ func (b *box) memory() (int64, error) {
 const usageTime = 5 * time.Second
 
 // programMemory is what the programs and files in memory inside use.
-func (b *box) programMemory() (int64, error) {
+func (b *instance) programMemory() (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), usageTime)
 	defer cancel()
 	var out boot.EventOut
@@ -71,7 +71,7 @@ func (b *box) programMemory() (int64, error) {
 
 // processes lists the sandbox's host processes: gVisor's two and the stubs that
 // carry the programs inside.
-func (b *box) processes() []int {
+func (b *instance) processes() []int {
 	var out []int
 	for queue := []int{b.rec.Sentry.PID, b.rec.Gofer.PID}; len(queue) > 0; queue = queue[1:] {
 		pid := queue[0]

@@ -41,7 +41,7 @@ func endedEarly(err error) bool {
 }
 
 // silence explains the end of a guest that printed nothing.
-func (b *box) silence(ctx context.Context) error {
+func (b *instance) silence(ctx context.Context) error {
 	ended := make(chan *unix.WaitStatus, 1)
 	// The call ends with the kernel, which the caller is about to end.
 	go func() { ended <- b.guestExit() }()
@@ -78,7 +78,7 @@ func (u *unanswered) Unwrap() error { return u.error }
 
 // endedMeanwhile explains an error of a call to the sandbox's kernel if its cause is the end of the
 // sandbox, for example because it used up its memory.
-func (b *box) endedMeanwhile(ctx context.Context, err error) error {
+func (b *instance) endedMeanwhile(ctx context.Context, err error) error {
 	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
 		return err
 	}
@@ -105,7 +105,7 @@ func (b *box) endedMeanwhile(ctx context.Context, err error) error {
 
 // lastWords is the first line that the sandbox's kernel printed about its crash, or "". The sandbox
 // may have written it: show it quoted.
-func (b *box) lastWords() string {
+func (b *instance) lastWords() string {
 	f, err := os.OpenFile(filepath.Join(b.dir, wordsName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "" // a sandbox of an older version

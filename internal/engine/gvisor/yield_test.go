@@ -36,12 +36,12 @@ func TestUnhurriedYields(t *testing.T) {
 		defer k.discard()
 		return weight(t, k)
 	}
-	hurried := made(e.newSpare(t.Context(), spec))
-	if spare := made(e.unhurriedSpare(t.Context(), spec)); spare != hurried {
+	hurried := made(e.newPrestarted(t.Context(), spec))
+	if spare := made(e.newPrestartedSlowly(t.Context(), spec)); spare != hurried {
 		t.Errorf("a spare kernel that is ready has weight %d, another %d", spare, hurried)
 	}
 	spec.Unhurried = true
-	k, err := e.newSpare(t.Context(), spec)
+	k, err := e.newPrestarted(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ const mostArchived = 256 << 30
 // overlays, which the engine reads. Where control groups can stop the sandbox, it stands still
 // while they are read. Elsewhere a file that is written at that time may be in the archive in part.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
-	return e.exclusively(ctx, id, func(b *box) error {
+	return e.exclusively(ctx, id, func(b *instance) error {
 		if frozen, err := b.rec.Group.Frozen(); err != nil {
 			return b.orStopped(err)
 		} else if frozen {
@@ -58,7 +58,7 @@ func (e *Engine) Extract(_ context.Context, spec engine.Spec, _ string, _ io.Wri
 }
 
 // archive writes the sandbox's changes.
-func (b *box) archive(ctx context.Context, w io.Writer) error {
+func (b *instance) archive(ctx context.Context, w io.Writer) error {
 	view, err := b.openView()
 	if err != nil {
 		return fmt.Errorf("view of the layers: %w", err)
@@ -81,7 +81,7 @@ func (b *box) archive(ctx context.Context, w io.Writer) error {
 
 // openView takes a copy of the descriptor of the guest. Its path below /proc could be opened by root
 // alone.
-func (b *box) openView() (*os.Root, error) {
+func (b *instance) openView() (*os.Root, error) {
 	guest, err := unix.PidfdOpen(b.rec.Init.PID, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
@@ -98,7 +98,7 @@ func (b *box) openView() (*os.Root, error) {
 // checkView makes sure that what was opened is of this sandbox, and not of a process that got its
 // number since, and that it is a file system in memory: the guest may have been taken over and show
 // something else.
-func (b *box) checkView(view *os.Root) error {
+func (b *instance) checkView(view *os.Root) error {
 	f, err := view.Open(".")
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (b *box) checkView(view *os.Root) error {
 const largestLayers = 4 << 20
 
 // layersOf opens the layers of a view.
-func (b *box) layersOf(view *os.Root) (list []overlaytar.Layer, o overlaytar.Options, err error) {
+func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlaytar.Options, err error) {
 	f, err := view.Open(setup.LayersName)
 	if err != nil {
 		return nil, o, err
@@ -148,7 +148,7 @@ func (b *box) layersOf(view *os.Root) (list []overlaytar.Layer, o overlaytar.Opt
 const overflowID = 65534
 
 // ownerInside returns the IDs inside of IDs on the host.
-func (b *box) ownerInside(uid, gid int) (int, int) {
+func (b *instance) ownerInside(uid, gid int) (int, int) {
 	if b.e.rootless {
 		return engine.UserID, engine.UserID
 	}

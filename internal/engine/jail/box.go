@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// box is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
-type box struct {
+// instance is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
+type instance struct {
 	e   *Engine
 	rec record
 	dir string // its own directory
@@ -34,13 +34,13 @@ type box struct {
 	oom     bool // the memory limit was hit
 }
 
-func newBox(e *Engine, rec record) *box {
-	return &box{e: e, rec: rec, dir: e.boxDir(rec.ID), done: make(chan struct{})}
+func newInstance(e *Engine, rec record) *instance {
+	return &instance{e: e, rec: rec, dir: e.instanceDir(rec.ID), done: make(chan struct{})}
 }
 
 // over reports whether the sandbox is known to have ended. Another process may have made
 // one of the same ID since.
-func (b *box) over() bool {
+func (b *instance) over() bool {
 	select {
 	case <-b.done:
 		return true
@@ -50,7 +50,7 @@ func (b *box) over() bool {
 }
 
 // reap takes the status of the first process when it has ended.
-func (b *box) reap(cmd *exec.Cmd) {
+func (b *instance) reap(cmd *exec.Cmd) {
 	b.reaped = make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // the status is in the sandbox's directory
@@ -59,7 +59,7 @@ func (b *box) reap(cmd *exec.Cmd) {
 }
 
 // watch waits for the end of the sandbox in the background, once.
-func (b *box) watch() {
+func (b *instance) watch() {
 	b.watching.Do(func() {
 		if !b.rec.Init.Alive() {
 			b.ended()
@@ -76,7 +76,7 @@ func (b *box) watch() {
 
 // ended records why the sandbox stopped. It runs before the group is removed, which
 // holds the kernel's count of processes that it ended for memory.
-func (b *box) ended() {
+func (b *instance) ended() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over() {
@@ -109,13 +109,13 @@ func (b *box) ended() {
 // removedName is a file that exists while any process removes the sandbox.
 const removedName = "removed"
 
-func (b *box) beingRemoved() bool {
+func (b *instance) beingRemoved() bool {
 	_, err := os.Lstat(filepath.Join(b.dir, removedName))
 	return err == nil
 }
 
 // status returns the guest's exit status, if the guest ended by itself.
-func (b *box) status() (status int, exited bool) {
+func (b *instance) status() (status int, exited bool) {
 	data, err := os.ReadFile(filepath.Join(b.dir, exitName))
 	if err != nil {
 		return 0, false
@@ -148,12 +148,12 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	b := e.boxes[id]
 	e.mu.Unlock()
 	if b == nil || b.over() {
-		if _, err := os.Lstat(e.boxDir(id)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
 			// A sandbox's directory is made first and goes last.
 			e.forget(id, b)
 			return nil
 		}
-		rec, err := readRecord(e.boxDir(id))
+		rec, err := readRecord(e.instanceDir(id))
 		if sandboxdir.Unreadable(err) {
 			return fmt.Errorf("remove %s: %w", id, err)
 		}
@@ -162,7 +162,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 			rec = record{ID: id, Slot: -1}
 		}
 		if b == nil || rec.Init != b.rec.Init {
-			b = newBox(e, rec)
+			b = newInstance(e, rec)
 		}
 	}
 	if err := b.destroy(); err != nil {
@@ -172,7 +172,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-func (e *Engine) forget(id string, b *box) {
+func (e *Engine) forget(id string, b *instance) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.boxes[id] == b {
@@ -186,7 +186,7 @@ const patience = 10 * time.Second
 // destroy ends the sandbox's processes and frees everything it held. It may be called at any stage
 // of creation and any number of times. With the first process the kernel ends all others of its
 // namespace, and the mounts end with the last of them.
-func (b *box) destroy() error {
+func (b *instance) destroy() error {
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
@@ -214,7 +214,7 @@ func (b *box) destroy() error {
 
 // watchMemory ends the sandbox when it has hit its memory limit. Version 2 does so by
 // itself, and version 1 ends one process only.
-func (b *box) watchMemory() (stop func()) {
+func (b *instance) watchMemory() (stop func()) {
 	if b.rec.Group == nil {
 		return func() {}
 	}

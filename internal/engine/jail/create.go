@@ -20,14 +20,14 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.check(&spec); err != nil {
 		return err
 	}
-	dir := e.boxDir(spec.ID)
+	dir := e.instanceDir(spec.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", spec.ID)
 		}
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	b := newBox(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits, Slot: -1})
+	b := newInstance(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits, Slot: -1})
 	if err := b.make(ctx, spec); err != nil {
 		// The caller's context may be what failed; the cleanup has its own deadline.
 		if undone := b.destroy(); undone != nil {
@@ -55,7 +55,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 }
 
 // make starts the sandbox and returns when its guest is ready.
-func (b *box) make(ctx context.Context, spec engine.Spec) (err error) {
+func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}

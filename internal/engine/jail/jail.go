@@ -50,7 +50,7 @@ type Engine struct {
 	tap      bool         // /dev/net/tun can be opened
 
 	mu    sync.Mutex
-	boxes map[string]*box
+	boxes map[string]*instance
 }
 
 var (
@@ -79,7 +79,7 @@ func New(o Options) (engine.Engine, error) {
 		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
 			WithHint("the jail's first process is a second process of the same program; call crannog.Main() first")
 	}
-	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*box{}}
+	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*instance{}}
 	e.dir = filepath.Join(e.state, e.name())
 	for _, dir := range []string{e.dir, e.slots()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -149,18 +149,18 @@ func (e *Engine) egressKinds() []engine.EgressKind {
 	return withTap[:1]
 }
 
-// boxDir is where a sandbox's own files are.
-func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
+// instanceDir is where a sandbox's own files are.
+func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
 // find returns the handle of a sandbox that this or an earlier process made.
-func (e *Engine) find(id string) (*box, error) {
+func (e *Engine) find(id string) (*instance, error) {
 	e.mu.Lock()
 	known := e.boxes[id]
 	e.mu.Unlock()
 	if known != nil && !known.over() {
 		return known, nil
 	}
-	rec, err := readRecord(e.boxDir(id))
+	rec, err := readRecord(e.instanceDir(id))
 	switch {
 	case known != nil && (err != nil || rec.Init == known.rec.Init):
 		return known, nil // no newer sandbox has this ID
@@ -174,7 +174,7 @@ func (e *Engine) find(id string) (*box, error) {
 	if now := e.boxes[id]; now != nil && now != known {
 		return now, nil
 	}
-	b := newBox(e, rec)
+	b := newInstance(e, rec)
 	if err := b.recover(); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		rec, err := readRecord(dir)
 		running := err == nil && rec.Init.Alive()
 		if running {
-			stuck = errors.Join(stuck, newBox(e, rec).recover())
+			stuck = errors.Join(stuck, newInstance(e, rec).recover())
 		}
 		return rec.Created, running, err
 	})

@@ -73,7 +73,7 @@ func openHigh(path string) (*os.File, error) {
 }
 
 // startChild starts the first process, which waits for its request.
-func (e *Engine) startChild(b *box, spec engine.Spec) (_ *child, err error) {
+func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error) {
 	path, err := guestProgram(spec.Image)
 	if err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func listen(dir string) (*os.File, error) {
 
 // request tells the first process what to make, and returns the gateway's end of its
 // network, if it has one.
-func (e *Engine) request(c *child, b *box, spec engine.Spec) (device *os.File, err error) {
+func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.File, err error) {
 	list, err := treesOf(spec)
 	if err != nil {
 		return nil, err

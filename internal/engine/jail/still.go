@@ -20,7 +20,7 @@ const readingName = "reading"
 
 // exclusively finds a running sandbox and locks its directory against other processes and callers
 // that freeze it or read its files.
-func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box) error) error {
+func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
 	b, err := e.find(id)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *box) err
 }
 
 // lock locks the sandbox's directory.
-func (b *box) lock(how int) (release func(), err error) {
+func (b *instance) lock(how int) (release func(), err error) {
 	dir, err := os.Open(b.dir)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b *box) lock(how int) (release func(), err error) {
 }
 
 // standStill stops the sandbox's programs until resume is called. The caller holds the lock.
-func (b *box) standStill() (resume func() error, err error) {
+func (b *instance) standStill() (resume func() error, err error) {
 	mark := filepath.Join(b.dir, readingName)
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (b *box) standStill() (resume func() error, err error) {
 }
 
 // recover lets a sandbox continue whose reader has died.
-func (b *box) recover() error {
+func (b *instance) recover() error {
 	mark := filepath.Join(b.dir, readingName)
 	if _, err := os.Lstat(mark); err != nil {
 		return nil
@@ -106,7 +106,7 @@ func (b *box) recover() error {
 }
 
 // orStopped returns the fault of a sandbox that has ended, if that explains an error.
-func (b *box) orStopped(err error) error {
+func (b *instance) orStopped(err error) error {
 	if err != nil && !b.rec.Init.Alive() {
 		return engine.HasStopped(b.rec.ID, err)
 	}

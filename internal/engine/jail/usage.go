@@ -39,7 +39,7 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 const clockTick = 10 * time.Millisecond
 
 // processUsage adds up the sandbox's processes where no group counts them.
-func (b *box) processUsage() engine.Usage {
+func (b *instance) processUsage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	for queue := []int{b.rec.Init.PID}; len(queue) > 0; queue = queue[1:] {
 		u.PIDs++
@@ -110,7 +110,7 @@ func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze
 func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
 
 func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
-	return f.exclusively(ctx, id, func(b *box) error {
+	return f.exclusively(ctx, id, func(b *instance) error {
 		if err := b.rec.Group.Freeze(stop); err != nil {
 			if !b.rec.Init.Alive() {
 				return engine.HasStopped(id, err)

@@ -25,7 +25,7 @@ func TestArchiveReadsOnlyTheView(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer view.Close()
-		return (&box{rec: record{Init: self}}).checkView(view)
+		return (&instance{rec: record{Init: self}}).checkView(view)
 	}
 	memory := t.TempDir()
 	mount := func(flags uintptr) {

@@ -19,18 +19,18 @@ type warming struct {
 	*fake.Engine
 
 	mu     sync.Mutex
-	wanted []engine.Spare
+	wanted []engine.Prestarted
 }
 
 func (w *warming) Pace(func() (func(), bool)) {}
 
-func (w *warming) Warm(wanted []engine.Spare) {
+func (w *warming) Warm(wanted []engine.Prestarted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wanted = wanted
 }
 
-func (w *warming) all() []engine.Spare {
+func (w *warming) all() []engine.Prestarted {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()

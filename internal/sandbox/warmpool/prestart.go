@@ -79,7 +79,7 @@ func (r *restores) wanted(now time.Time, most int) []prestarted {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
 	var all []prestarted
 	for _, k := range r.seen[:min(len(r.seen), most)] {
-		all = append(all, prestarted{k.engine, engine.Spare{Spec: k.spec, Count: 1}})
+		all = append(all, prestarted{k.engine, engine.Prestarted{Spec: k.spec, Count: 1}})
 	}
 	if len(all) > 0 {
 		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
@@ -93,7 +93,7 @@ func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 // prestarted describes what an engine is to have ready.
 type prestarted struct {
 	engine string
-	engine.Spare
+	engine.Prestarted
 }
 
 // prestart tells the engines what to have ready. It does not wait for quiet: an engine makes one
@@ -103,7 +103,7 @@ func (p *Pool) prestart(now time.Time) {
 	r := &p.restores
 	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
 	r.count = 0
-	by := make(map[string][]engine.Spare)
+	by := make(map[string][]engine.Prestarted)
 	for name := range r.told {
 		by[name] = nil // none, unless some follow
 	}
@@ -114,7 +114,7 @@ func (p *Pool) prestart(now time.Time) {
 		}
 		r.count += one.Count
 		r.told[one.engine] = true
-		by[one.engine] = append(by[one.engine], one.Spare)
+		by[one.engine] = append(by[one.engine], one.Prestarted)
 	}
 	p.mu.Unlock()
 	for name, list := range by {
