@@ -119,7 +119,7 @@ func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string
 		if err != nil {
 			return fail("approve the changes", err)
 		}
-		approvalVerbs{a.app}.reportMissing(r)
+		approvalVerbs(a).reportMissing(r)
 	}
 	return nil
 }

@@ -166,6 +166,6 @@ func (a imageVerbs) startOption(ctx context.Context, b *sandboxFlags, c *connect
 		}
 		return crannog.Image(b.image), nil
 	}
-	template, err := runVerbs{a.app}.startOf(ctx, b, c)
+	template, err := runVerbs(a).startOf(ctx, b, c)
 	return crannog.Template(template), err
 }

@@ -118,7 +118,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	if f.sandbox != "" {
 		return mcpserver.NewTenant(o)
 	}
-	opts, _, err := runVerbs{a.app}.sandboxOptions(ctx, &f.sandboxFlags, c)
+	opts, _, err := runVerbs(a).sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	} else {
 		// A sandbox of this process ends soon after it, even if it is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
-		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs{a.app}.hold(context.WithoutCancel(ctx), sb) }
+		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs(a).hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())

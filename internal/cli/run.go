@@ -171,7 +171,7 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 			args = append(f.agent.found.Args, args...)
 		}
 		if f.image != "" {
-			img, err := imageVerbs{a.app}.fetchImage(ctx, c, &f.imageFlags, f.engine)
+			img, err := imageVerbs(a).fetchImage(ctx, c, &f.imageFlags, f.engine)
 			if err != nil {
 				return err
 			}

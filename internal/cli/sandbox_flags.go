@@ -89,7 +89,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 		return nil, false, err
 	}
 	b.variables = environment
-	start, err := imageVerbs{a.app}.startOption(ctx, b, c)
+	start, err := imageVerbs(a).startOption(ctx, b, c)
 	if err != nil {
 		return nil, false, err
 	}

@@ -104,7 +104,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	if err := a.version(ctx, c, &f.programFlags, req.Tag, img); err != nil {
 		return err
 	}
-	return imageVerbs{a.app}.printImage(img, nil)
+	return imageVerbs(a).printImage(img, nil)
 }
 
 // buildRequest reads what to build, and returns what writes its context.

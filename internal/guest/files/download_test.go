@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,9 +23,7 @@ func download(t *testing.T, home, method, path string, header http.Header) *http
 	t.Helper()
 	r := httptest.NewRequest(method, "/files", nil)
 	r.URL.RawQuery = "path=" + path
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, header)
 	r.Header.Set(files.TokenHeader, token)
 	w := httptest.NewRecorder()
 	service(home).Download(w, r)

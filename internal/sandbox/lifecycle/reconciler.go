@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -98,9 +99,7 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 // watched: when the engine answers again, those that do not exist any more end. What has no row is
 // left until then.
 func (c *reconciler) noteSilent(before, after inventory, report *Report) {
-	for name, err := range before.silent {
-		after.silent[name] = err
-	}
+	maps.Copy(after.silent, before.silent)
 	for name, err := range after.silent {
 		report.Silent = append(report.Silent, name)
 		c.log.Warn("engine does not answer; its sandboxes are left as they are", "engine", name, "err", err, "fix", fault.HintOf(err))

@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -13,12 +14,16 @@ import (
 func ServeUnix(t testing.TB, h http.Handler) *http.Client {
 	t.Helper()
 	socket := filepath.Join(ShortDir(t), "s")
-	listener, err := net.Listen("unix", socket)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: h}
-	go server.Serve(listener)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}

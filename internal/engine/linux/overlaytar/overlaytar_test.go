@@ -132,8 +132,8 @@ func TestAttributesOfUsersAndOpaqueDirectories(t *testing.T) {
 	}
 	var records []string
 	for key, value := range got["d/"].PAXRecords {
-		if strings.HasPrefix(key, "SCHILY.xattr.") {
-			records = append(records, strings.TrimPrefix(key, "SCHILY.xattr.")+"="+value)
+		if name, ok := strings.CutPrefix(key, "SCHILY.xattr."); ok {
+			records = append(records, name+"="+value)
 		}
 	}
 	slices.Sort(records)

@@ -230,7 +230,7 @@ func (d *directory) OpenFile(path string, flag experimental.Oflag, perm fs.FileM
 // flags converts flags of WASI to those of the kernel.
 func flags(flag experimental.Oflag) int {
 	out := os.O_RDONLY
-	switch flag & (experimental.O_RDWR | experimental.O_WRONLY) {
+	switch flag & (experimental.O_RDWR | experimental.O_WRONLY) { //nolint:exhaustive // the other flags follow
 	case experimental.O_RDWR:
 		out = os.O_RDWR
 	case experimental.O_WRONLY:
