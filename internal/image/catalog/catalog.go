@@ -133,7 +133,7 @@ func (c *Catalog) digests() (map[v1.Hash]bool, error) {
 	return need, nil
 }
 
-// Version returns the version with a number, or nil.
+// version returns the version with a number, or nil.
 func (t *Template) version(number int) *Version {
 	i := slices.IndexFunc(t.Versions, func(v Version) bool { return v.Number == number })
 	if i < 0 {
@@ -150,8 +150,7 @@ func (t *Template) tagged(tag string) *Version {
 	if n, ok := numberOf(tag); ok {
 		return t.version(n)
 	}
-	v := t.version(t.Tags[tag])
-	return v
+	return t.version(t.Tags[tag])
 }
 
 // TagsOf returns the tags of a version, in their order.

@@ -1,14 +1,13 @@
 package runner
 
 import (
-	"fmt"
 	"os"
-	"runtime"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
 // calls may be made with any arguments. All that is not here or in callFilter is refused, so that a
@@ -30,85 +29,45 @@ var calls = []uint32{
 	unix.SYS_GETTID, unix.SYS_GETRANDOM, unix.SYS_SECCOMP,
 }
 
-// Offsets into struct seccomp_data. The machines that this is built for are little endian.
-const (
-	offsetNumber       = 0
-	offsetArchitecture = 4
-	offsetArguments    = 16
-)
-
-// refuse answers as if the caller lacked the right. kill ends a process that uses another machine's
-// numbers, for which the list means nothing.
-const (
-	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	kill   = unix.SECCOMP_RET_KILL_PROCESS
-)
-
-// number begins each filter: it loads the number of the call.
-var number = []bpf.Instruction{
-	bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: architecture, SkipTrue: 1},
-	bpf.RetConstant{Val: kill},
-	bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-	bpf.JumpIf{Cond: bpf.JumpLessThan, Val: foreign, SkipTrue: 1},
-	bpf.RetConstant{Val: kill},
-}
-
 // only allows a call if the bits of an argument under the mask have a value.
-func only(call uint32, argument, mask, value uint32) []bpf.Instruction {
+func only(call uint32, argument int, mask, value uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 5},
-		bpf.LoadAbsolute{Off: offsetArguments + 8*argument, Size: 4},
+		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(argument), Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+		bpf.RetConstant{Val: seccomp.Refuse},
+		bpf.RetConstant{Val: seccomp.Allow},
 	}
 }
 
 // callFilter allows what a module and Go's runtime need.
 func callFilter() []bpf.Instruction {
-	code := slices.Clone(number)
+	var code []bpf.Instruction
 	for _, call := range slices.Concat(calls, machineCalls) {
-		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Allow})
 	}
 	code = append(code, only(unix.SYS_CLONE, 0, unix.CLONE_THREAD, unix.CLONE_THREAD)...)
 	// The runtime interrupts its own threads.
 	code = append(code, only(unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid()))...)
 	// It names its memory.
 	code = append(code, only(unix.SYS_PRCTL, 0, ^uint32(0), unix.PR_SET_VMA)...)
-	return append(code, bpf.RetConstant{Val: refuse})
+	return append(code, bpf.RetConstant{Val: seccomp.Refuse})
 }
 
 // codeFilter refuses new executable memory, and further filters.
 func codeFilter() []bpf.Instruction {
-	code := slices.Clone(number)
-	code = append(code, only(unix.SYS_MMAP, 2, unix.PROT_EXEC, 0)...)
-	code = append(code, only(unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0)...)
+	code := append(only(unix.SYS_MMAP, 2, unix.PROT_EXEC, 0), only(unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0)...)
 	return append(code,
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_SECCOMP, SkipTrue: 1}, bpf.RetConstant{Val: refuse},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW})
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_SECCOMP, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Refuse},
+		bpf.RetConstant{Val: seccomp.Allow})
 }
 
 // install puts all threads under a filter.
 func install(code []bpf.Instruction) error {
-	raw, err := bpf.Assemble(code)
+	program, err := seccomp.Assemble(code)
 	if err != nil {
 		return err
 	}
-	program := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	header := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// TSYNC puts every thread under the filter or none.
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&header)))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return errno
-	}
-	if thread != 0 {
-		return fmt.Errorf("thread %d has another filter", thread)
-	}
-	return nil
+	return seccomp.Install(program)
 }
