@@ -128,7 +128,7 @@ func (s *Service) DropUnreferenced(ctx context.Context) (int64, error) {
 	freed, err := s.dropImages(ctx)
 	copies, lost := s.files.prune(ctx)
 	if freed += copies; freed > 0 {
-		s.deps.Log.Info("unreferenced data not removed", "bytes", freed)
+		s.deps.Log.Info("unreferenced data removed", "bytes", freed)
 	}
 	return freed, errors.Join(err, lost)
 }
