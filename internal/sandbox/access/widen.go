@@ -12,15 +12,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// widenHold is how long a change that needs an approval waits for it.
+// widenHold is how long a change waits for its approval.
 const widenHold = 20 * time.Second
 
-// CarefulLevel is the level under which one person alone cannot make a running sandbox's policy
-// wider.
+// CarefulLevel is the level under which widening the policy of a running sandbox requires an
+// approval.
 const CarefulLevel = "strict"
 
-// MayWiden asks for approval of a change that lets a strict sandbox do what its policy does not
-// allow now. The approval is bound to the resulting policy, so that no other change can use it.
+// MayWiden requests approval of a change that makes a strict sandbox's policy wider. The approval
+// is bound to the resulting policy, so that no other change can use it.
 func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
 	if r.PolicyLevel != CarefulLevel {
 		return nil

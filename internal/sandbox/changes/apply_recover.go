@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Recover undoes applies that killed processes left unfinished.
+// Recover rolls back applies that were interrupted because their process was killed.
 func (s *Service) Recover(ctx context.Context) error {
 	if s.journals == "" {
 		return nil

@@ -62,16 +62,16 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	return out, nil
 }
 
-// shows reports whether the text of a file may appear in a diff. A file that the policy denies to
-// export must not leave as a diff either. A file that needs an approval may appear, because the
-// approver has to see it.
+// shows reports whether the text of a file may appear in a diff. A file that the policy excludes
+// from exports must not leave as a diff either. A file whose export requires approval may appear,
+// because the approver has to see it.
 func (o *comparison) shows(path string) bool {
 	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
 }
 
-// takes reports whether a path may be exported at all. The paths in a policy are
-// relative to the workspace. A file of the same name elsewhere does not match, or a
-// program inside could place a file there to have it exported.
+// takes reports whether a path may be exported at all. The paths in a policy are relative to the
+// workspace. A file of the same name elsewhere does not match; otherwise a program inside could
+// place a file there to have it exported.
 func (o *comparison) takes(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0
@@ -79,7 +79,7 @@ func (o *comparison) takes(path string) bool {
 	return o.policy.Takes(path)
 }
 
-// choice is the part of the changes that a caller wants and may have.
+// choice is the subset of the changes that a caller has requested and may export.
 type choice struct {
 	chosen, left []changeset.Change
 	digest       string
@@ -87,7 +87,7 @@ type choice struct {
 	decision     egress.Decision
 }
 
-// choose selects what may come out of all changes: first by the rules that always hold, then by the
+// choose selects the changes that may be exported: first by the rules that always hold, then by the
 // policy, then by the request.
 func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
 	in, err := policy.Chosen(paths)
@@ -123,8 +123,8 @@ func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	return out
 }
 
-// settleExport applies the policy to a choice: it returns the approval that was used, or why
-// nothing comes out. The caller writes the audit entry before anything comes out.
+// settleExport applies the policy to a choice. It returns the approval that was used, or the reason
+// why nothing is exported. The caller writes the audit entry before the export.
 func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
 		return "", fault.New(fault.Conflict, "changes_moved", "the changes have changed since they were shown").

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// guestFiles reads a running sandbox's files through its guest. Data that leaves the sandbox this
-// way is redacted.
+// guestFiles reads a running sandbox's files through its guest. It redacts the data that it
+// returns.
 type guestFiles struct {
 	source   Source
 	row      sandbox.Row

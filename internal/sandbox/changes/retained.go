@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// retainedBounds limit what one run may leave. For larger changes the sandbox itself has to be
-// kept.
+// retainedBounds limit the retained changes of one run. For larger changes the sandbox itself has
+// to be retained.
 var retainedBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges retains the changes below the workspace beyond the sandbox's end.
@@ -62,9 +62,9 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	// A change that is never exported is kept as a line without content, and a file whose name
-	// contains a secret not at all. The rest is redacted now, because the values may be gone later.
-	// References of git are checked again when they are exported.
+	// A change that may not be exported is retained as a line without content, and a file whose
+	// name contains a secret not at all. Everything else is redacted now, because the values may be
+	// gone later. Git references are checked again when they are exported.
 	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
 	if list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, retainedBounds); err != nil {
@@ -93,8 +93,8 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	return toRetained(m), s.Sweep()
 }
 
-// maskedOf returns the files in which something was redacted. A file that was too large to be
-// inspected before may replace a file with the same secret outside.
+// maskedOf returns the files in which text was redacted. Files that were too large to be inspected
+// are included, because their export could overwrite a file with the same secret on the host.
 func maskedOf(list []changeset.Change) []retained.Masked {
 	var out []retained.Masked
 	for _, c := range list {
@@ -119,8 +119,8 @@ func toRetained(m retained.Meta) sandbox.KeptChanges {
 	}
 }
 
-// mayKeep refuses callers that may not retain changes: these are for the host's directories, and
-// use its disk.
+// mayKeep refuses callers that may not retain changes. Retained changes are meant for the host's
+// directories, and use the host's disk.
 func (s *Service) mayKeep(who sandbox.Principal) error {
 	if err := who.Check(); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id 
 	return d.Finish(ctx, s.discardChanges(ctx, who, id))
 }
 
-// discardChanges also removes the recordings of the same run.
+// discardChanges removes the retained changes of a run, and also its recordings.
 func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id string) error {
 	if err := s.mayKeep(who); err != nil {
 		return err
@@ -216,8 +216,8 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 	return true, err
 }
 
-// dropRetained removes the retained changes of a sandbox, and the state that they were compared
-// with, unless the sandbox itself still needs that.
+// dropRetained removes the retained changes of a sandbox, and the initial state with which they
+// were compared, unless the sandbox itself still needs it.
 func (s *Service) dropRetained(id string) error {
 	copied := ""
 	if m, err := s.kept.Meta(id); err == nil {
