@@ -5,7 +5,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Stored is a snapshot as it is stored, with all that a sandbox made from it must have in common.
+// Stored is a snapshot as it is stored, with all properties that a sandbox created from it must
+// share.
 type Stored struct {
 	Snapshot
 	// Sum is the digest of its image. It is empty while the snapshot is still being
@@ -17,18 +18,18 @@ type Stored struct {
 	Access    Access
 	// Process is the process that writes it.
 	Process Process
-	// KeptFor is the version of a template to which it belongs, or "". Callers do not see one that
-	// belongs to a template.
+	// KeptFor is the version of a template to which it belongs, or "". Callers do not see snapshots
+	// that belong to templates.
 	KeptFor string
 }
 
-// SavedState returns the state that a sandbox made from the snapshot restores.
+// SavedState returns the state from which a sandbox of the snapshot is restored.
 func (n Stored) SavedState() Saved {
 	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format, Needs: n.Base.Needs}
 }
 
-// WorkspaceFor returns the workspace of a sandbox made from the snapshot. It rejects a request that
-// does not fit the saved instance.
+// WorkspaceFor returns the workspace of a sandbox created from the snapshot. It rejects a request
+// that does not match the saved instance.
 func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 	if n == nil {
 		return workspace, nil
@@ -67,8 +68,8 @@ func fixed(l engine.Limit) bool {
 	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes || l == engine.LimitShm
 }
 
-// CheckFits returns an error if a sandbox cannot be rolled back to the snapshot because it was
-// taken of another kind of instance.
+// CheckFits returns an error if a sandbox cannot be rolled back to the snapshot because the
+// snapshot was taken of another kind of instance.
 func (n Stored) CheckFits(r Row) error {
 	why := ""
 	switch {

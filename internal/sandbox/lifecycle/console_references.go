@@ -7,10 +7,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// checkReferences keeps a web console session from binding files or variables of this
-// host. The sandbox belongs to the local user, whose references may name any of them.
-// An attacker with a session could have them sent to a host of his choice. Existing
-// bindings may stay, with their destinations.
+// checkReferences prevents web console sessions from binding files or variables of this host. The
+// sandbox belongs to the local user, whose references may name any of them. An attacker with a
+// session could have them sent to a host of his choice. Existing bindings may stay, with their
+// destinations.
 func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 	if who.Session == "" {
 		return nil // references of keys are refused where they are resolved

@@ -27,7 +27,8 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 			ShmBytes:    int64(info.Totalram) * int64(info.Unit),
 		},
 		CommandTimeout: 7 * 24 * time.Hour,
-		// The server holds an answer in memory, several times over while it becomes JSON.
+		// The server has the output of a command in memory, several times over while it is encoded
+		// as JSON.
 		OutputBytes: 64 << 20,
 	}
 	have, def, low := set.Fields(), host.Fields(), sandbox.LeastLimits.Fields()
@@ -47,13 +48,13 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 // against the memory.
 func shmOf(memory int64) int64 { return memory / 2 }
 
-// limits fills zero fields with the defaults and rejects values out of range.
+// limits replaces zero fields by the defaults and rejects values out of range.
 func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	low, high, def := sandbox.LeastLimits, pl.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
 	for i, f := range have {
 		if *f.Value == 0 {
-			// On a small host the default is what it has.
+			// On a small host the default is the host's memory.
 			*f.Value = min(*defs[i].Value, *highs[i].Value)
 			if f.Limit == engine.LimitDisk {
 				*f.Value = max(pl.room.Fit(*f.Value), *lows[i].Value)
@@ -75,8 +76,9 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	return asked, nil
 }
 
-// held returns the limits as they hold on an engine. A default is lowered. A request for more than
-// the engine can hold is refused: the caller would run out of space long before.
+// held returns the limits as the engine can enforce them. A default is lowered to the engine's
+// maximum. A request for more than the maximum is refused, because the caller would otherwise run
+// out of space unexpectedly.
 func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
 	hold := limits
 	hold.Limits = e.Hold(limits.Limits)

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// planner decides what sandboxes are made of. It changes nothing.
+// planner decides the template, mounts, limits and policy of a sandbox. It changes nothing.
 type planner struct {
 	settings  sandbox.Settings
 	engines   engines
@@ -27,7 +27,7 @@ type planner struct {
 	self      sandbox.Process
 }
 
-// plan checks a request and decides what its sandbox is made of. It changes nothing.
+// plan checks a request and returns the row and boot of its sandbox. It changes nothing.
 func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
 	for _, check := range []func() error{
 		who.Check,

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// lifetime is how long the sandbox may live; zero is without end.
+// lifetime returns how long the sandbox may live. Zero means without an end.
 func (pl *planner) lifetime(who sandbox.Principal, req sandbox.CreateRequest) (time.Duration, error) {
 	switch {
 	case req.Forever && req.Timeout != 0:
@@ -33,7 +33,7 @@ func (pl *planner) checkTimeout(who sandbox.Principal, d time.Duration) error {
 	return nil
 }
 
-// checkOnEnd rejects contradictions, and what this engine cannot do at the end.
+// checkOnEnd rejects contradictory settings, and actions that this engine cannot take at the end.
 func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
 	switch {
 	case !o.Pause && (o.FilesOnly || o.Wake):

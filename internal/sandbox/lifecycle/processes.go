@@ -18,9 +18,9 @@ import (
 // censusTime limits a request to a guest that may be too busy to answer.
 const censusTime = 10 * time.Second
 
-// Census returns the processes of a sandbox and the ports on which they listen. A
-// program with root inside may have replaced the guest, so the answer is only the
-// sandbox's own claim. Values of secrets are redacted in it.
+// Census returns the processes of a sandbox and the ports on which they listen. A program with root
+// inside may have replaced the guest, so the answer cannot be trusted. Secret values are redacted
+// in it.
 func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error) {
 	r, err := s.runningOne(ctx, who, ref)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusNotFound {
-		// Its guest has the version that created it.
+		// The guest belongs to the version that created the sandbox.
 		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
 			WithHint("make a new one")
 	}
@@ -65,7 +65,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	return c, nil
 }
 
-// SignalProcess signals a process of a sandbox by its number inside.
+// SignalProcess sends a signal to a process of a sandbox. The number is the process ID inside.
 func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	if pid <= 1 || sig < 1 || sig > 31 {
 		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")

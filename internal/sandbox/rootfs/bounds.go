@@ -12,13 +12,13 @@ import (
 // codeBounds is the code of a failed boot whose engine claims a limit that does not hold.
 const codeBounds = "limit_not_effective"
 
-// hiddenLimits returns the limits that hold and that programs inside cannot see, so that they can
-// only be checked from outside.
+// hiddenLimits returns the enforced limits that programs inside cannot see, so that they can only
+// be checked from outside.
 func hiddenLimits(r sandbox.Row, shows []engine.Limit) []engine.Limit {
 	return slices.DeleteFunc(slices.Clone(r.Enforced), func(l engine.Limit) bool { return slices.Contains(shows, l) })
 }
 
-// boundWords describes what CheckBounds will check.
+// boundWords describes the checks of CheckBounds.
 func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
 	limits := hiddenLimits(r, shows)
 	for _, f := range r.Limits.Fields() {
@@ -29,9 +29,9 @@ func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
 	return list
 }
 
-// CheckBounds compares the limits of a running instance that its programs cannot see with those
-// that the engine reads back. It returns an error if one is higher or cannot be read back, because
-// the engine then does not enforce what it claims.
+// CheckBounds compares those limits of a running instance that its programs cannot see with the
+// values that the engine reads back. It returns an error if a limit is higher or cannot be read
+// back, because the engine then does not enforce it as promised.
 func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 	info := e.Info()
 	limits := hiddenLimits(r, info.Shows)

@@ -17,12 +17,12 @@ import (
 // maxTarget limits the length of a path inside.
 const maxTarget = 1024
 
-// taken are paths at and below which nothing is mounted: the workspace, and paths that the kernel,
-// the guest or its programs fill.
+// taken are paths at and below which nothing can be mounted: the workspace, and paths that the
+// kernel, the guest or its programs use.
 var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
-// ResolveMounts checks the mounts of a request. It follows links once, here, where the caller's own
-// rights decide.
+// ResolveMounts checks the mounts of a request. It follows links only once, here, under the
+// caller's own permissions.
 func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
 	if len(list) > sandbox.MaxMounts {
 		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
@@ -48,7 +48,7 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
 		}
-		// A pipe, a device or a socket would be a way out of the sandbox.
+		// A pipe, a device or a socket would give the sandbox a connection to the host.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
 			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory other than the root, and %.200q is neither", m.Source)
 		}

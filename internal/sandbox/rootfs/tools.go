@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ToolsDir is the directory of the version managers inside. Links at the host's paths lead there,
+// ToolsDir is the directory of the version managers inside. Links at the host's paths point to it,
 // because the managers' own programs contain these paths.
 const ToolsDir = "/.crannog/tools"
 
@@ -28,7 +28,7 @@ const ToolsDir = "/.crannog/tools"
 func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
 
 // ResolveTools finds the version managers that a request names. A request for all gets those that
-// are installed and that the policy allows; a named one must be both.
+// are installed and that the policy allows. A manager that is requested by name must be both.
 func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
 	named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == hosttools.All })
 	switch {
@@ -86,8 +86,8 @@ func toolsRevision(image engine.Image) string {
 		}
 		any = true
 		for _, pattern := range []string{"", "*", "*/*"} {
-			// The pattern is well-formed unless the path itself contains special characters: then
-			// fewer files are seen.
+			// The pattern is well-formed unless the path itself contains special characters; in
+			// that case fewer files match.
 			names, _ := filepath.Glob(filepath.Join(b.Source, pattern))
 			for _, name := range names {
 				if info, err := os.Lstat(name); err == nil {
@@ -123,7 +123,7 @@ func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 	return nil
 }
 
-// guestTools returns what the guest does so that programs find them.
+// guestTools returns the settings with which the guest makes the tools available to programs.
 func guestTools(trees []hosttools.Tree) (t guest.Tools) {
 	for i, tree := range trees {
 		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPlace(i + 1)})

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// ResolveWorkspace follows links once, here, where the caller's own rights decide, so that the
-// directory that is mounted is the one that was checked.
+// ResolveWorkspace follows links only once, here, under the caller's own permissions. So the
+// checked directory is the one that is mounted.
 func ResolveWorkspace(dir string) (string, error) {
 	if dir == "" {
 		return "", nil

@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// hostFiles copies the files of the host that saved memory refers to.
+// hostFiles copies the host files to which saved memory refers.
 type hostFiles struct {
 	rows   Rows
 	copies sandbox.HostFiles // nil keeps none
 	log    *slog.Logger
 }
 
-// standIns returns the copies that replace changed files of the host, and the first changed file of
-// which there is no copy.
+// standIns returns the copies that replace changed files of the host, and the first changed file
+// without a copy.
 func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
 	if needs == nil {
 		return nil, "", nil
@@ -44,8 +44,8 @@ func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing s
 	return list, missing, nil
 }
 
-// keep copies the host files of a list. If they cannot be copied, the saved memory works as long as
-// the host has them, so that a full disk does not prevent saving.
+// keep copies the host files of a list. If they cannot be copied, the saved memory can be restored
+// as long as the host has them, so that a full disk does not prevent saving.
 func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 	if h.copies == nil {
 		return list.Files

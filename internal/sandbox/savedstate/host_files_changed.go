@@ -14,8 +14,8 @@ const CodePrograms = "snapshot_programs_changed"
 // hintPrograms is the hint of that error.
 const hintPrograms = "continue with the files alone: crannog resume --files-only for a paused sandbox, pause or snapshot --files-only for a running one"
 
-// sameFiles rejects memory that refers to files of the host which have changed since: it would
-// execute code that does not exist any more.
+// sameFiles rejects memory that refers to changed host files: it would execute code that does not
+// exist any more.
 func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Base, needs *sandbox.Needs) error {
 	for _, bind := range b.Image.View().Binds {
 		if _, err := os.Stat(bind.Source); err != nil {
@@ -23,8 +23,8 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Ba
 		}
 	}
 	if needs == nil {
-		// It was saved by an earlier version, or its engine cannot report the files: then it may
-		// refer to any.
+		// The memory was saved by an earlier version, or its engine cannot report the files. In
+		// both cases it may refer to any file.
 		now, err := s.Renewed(ctx, templateID, b)
 		if err != nil {
 			return err

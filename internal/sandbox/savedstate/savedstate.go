@@ -1,6 +1,6 @@
 // Package savedstate owns the saved states of sandboxes on disk: it makes engines write memory or
-// files into images, opens them for a boot, rejects those that cannot be restored on this host, and
-// removes those without a row.
+// files into images, opens these for a boot, rejects those that cannot be restored on this host,
+// and removes those without a row.
 package savedstate
 
 import (
@@ -21,8 +21,8 @@ type Rows interface {
 	HoldsImage(ctx context.Context, id string) (bool, error)
 }
 
-// Deps is what a Service needs. Without Images nothing is saved; without HostFiles saved memory
-// works as long as the host has the files to which it refers.
+// Deps is what a Service needs. Without Images nothing is saved. Without HostFiles, saved memory
+// can be restored as long as the host has the files to which it refers.
 type Deps struct {
 	Rows      Rows
 	Engines   *engine.Registry
@@ -57,7 +57,7 @@ const saveTimeout = 10 * time.Minute
 // archiveName is the file of an image without memory.
 const archiveName = "files.tar"
 
-// Available returns an error if nothing is saved here.
+// Available returns an error if this server saves no states.
 func (s *Service) Available() error {
 	if s.deps.Images == nil {
 		return fault.New(fault.Unsupported, "state_unsupported", "this service saves no state of sandboxes")
