@@ -23,9 +23,9 @@ type approvalHandlers struct {
 	log       *slog.Logger
 }
 
-// register adds nothing if there are no approval requests. The operations have the same callers as
-// all others: keys and the machine's user. A program inside is neither, and this API does not
-// accept a sandbox's own tokens.
+// register adds no operation if there are no approval requests. The operations have the same
+// callers as all others: keys and the machine's user. A program inside is neither, and this API
+// does not accept a sandbox's own tokens.
 func (h *approvalHandlers) register(r *registry) {
 	if h.approvals == nil {
 		return

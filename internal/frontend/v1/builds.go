@@ -122,7 +122,8 @@ func toBuild(r build.Record) api.Build {
 }
 
 func (h *buildHandlers) run(_ context.Context, who sandbox.Principal, in *BuildRef) (*huma.StreamResponse, error) {
-	// What is wrong with the name is an answer; later it is only a line.
+	// An invalid name is answered with an error status. Later problems can only be lines of the
+	// stream.
 	if _, err := h.builds.Get(who, in.ID); err != nil {
 		return nil, err
 	}

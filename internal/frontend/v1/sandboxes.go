@@ -25,11 +25,12 @@ type Finder interface {
 // Lifetimes starts and ends sandboxes, and changes when they end.
 type Lifetimes interface {
 	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
-	// Remove ends a sandbox and keeps its row. A paused or ended sandbox loses its row too.
+	// Remove ends a sandbox and keeps its row. For a paused or ended sandbox, it removes the row
+	// too.
 	Remove(ctx context.Context, who sandbox.Principal, id string) error
-	// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+	// SetTimeout makes a sandbox end after d from now. Zero ends it now.
 	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
-	// Extend lets a sandbox end after d from now if that is later than its end.
+	// Extend makes a sandbox end after d from now, unless its present end is later.
 	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 

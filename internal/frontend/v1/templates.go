@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Templates lists, makes and changes templates.
+// Templates lists, builds and changes templates.
 type Templates interface {
 	List(who sandbox.Principal) ([]catalog.Template, error)
 	Inspect(who sandbox.Principal, name string) (catalog.Template, error)

@@ -23,8 +23,8 @@ type tries struct {
 	count map[string]int
 }
 
-// failed counts a failure, and returns an error once an address has failed too often.
-// Later attempts then get no check and no audit entry.
+// failed counts a failure, and returns an error once an address has failed too often. Later
+// attempts are then refused without a check and without an audit entry.
 func (t *tries) failed(from string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

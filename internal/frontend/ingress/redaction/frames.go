@@ -18,8 +18,8 @@ const (
 	flagTrailers   = 0x80 // gRPC-Web's
 )
 
-// frameReader redacts each message separately and keeps its length. Held text is released at the
-// end of a message, so that a message never waits for the next.
+// frameReader redacts each message separately and preserves its length. Text that was held back is
+// released at the end of a message, so that a message never waits for the next.
 type frameReader struct {
 	source   io.Reader
 	redactor func() *redact.Redactor
@@ -107,7 +107,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// keepLarge bounds the buffer that is kept between messages.
+// keepLarge bounds the size of the buffer that is reused between messages.
 const keepLarge = 128 << 10
 
 func readLarge(from io.Reader, to []byte, n int) ([]byte, error) {
