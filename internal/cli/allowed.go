@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkAllowed refuses values that --allow can never open. Otherwise the flag would be accepted and
-// have no effect.
+// checkAllowed refuses values of --allow that the policy can never allow. Otherwise the flag would
+// be accepted and have no effect.
 func checkAllowed(allow []string) error {
 	for _, s := range allow {
 		if strings.Contains(s, "://") {

@@ -75,7 +75,7 @@ func (f *entryFlags) options(ctx context.Context, c *connection, now time.Time) 
 	return o, err
 }
 
-// pointInTime parses a time, or a duration that counts back from now.
+// pointInTime parses a time, or a duration before now.
 func pointInTime(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -181,11 +181,11 @@ func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.Re
 	return nil
 }
 
-// storyWindow is how many entries are collected to sort them by time: events inside reach the log a
-// little later than actions from outside.
+// storyWindow is how many entries are collected to sort them by time, because events from inside
+// reach the log a little later than actions from outside.
 const storyWindow = 2048
 
-// printStory prints entries in the order in which they happened.
+// printStory prints entries in the order of their times.
 func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
 	var window []api.Entry
 	flush := func(keep int) error {

@@ -37,8 +37,8 @@ func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// An empty value comes from a script whose variable was not set. It must not count as a
-			// flag that was not given.
+			// An empty value comes from a script whose variable was not set. It must not be treated
+			// like a missing flag.
 			for _, name := range []string{"key", "record-key", "as", "policy"} {
 				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 					return usagef("--%s is empty", name)
@@ -105,8 +105,8 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	return nil
 }
 
-// artifactKeys returns the keys to verify with, and describes whose they are. With --key, the audit
-// log's key must be named too: this machine's would belong to another server.
+// artifactKeys returns the keys to verify with, and describes their owner. With --key, the audit
+// log's key must be given too, because this machine's key would belong to another server.
 func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
 	c.RecordKey = f.recordKey
 	if f.key != "" {
@@ -215,7 +215,7 @@ func (a auditVerbs) auditKeyCommand() *cobra.Command {
 	return cmd
 }
 
-// besides writes a file together with its provenance: both are written, or neither.
+// besides writes a file and its provenance: both or neither.
 func besides(name, provenance string, write func(file, envelope io.Writer) error) error {
 	made := false
 	err := toNewFile(provenance, func(envelope io.Writer) error {

@@ -47,7 +47,7 @@ type copyFlags struct {
 	follow, owners bool
 }
 
-// copied is what --json prints: where the copy is, and what it holds.
+// copied is the output of --json: the path of the copy, and its contents.
 type copied struct {
 	ID          string `json:"id,omitempty"` // ID of the sandbox that holds it; "" means this host
 	Path        string `json:"path"`
@@ -65,8 +65,7 @@ type place struct {
 	path string
 }
 
-// parsePlace reads SANDBOX:PATH. A colon after a slash belongs to a host
-// path, as in docker.
+// parsePlace parses SANDBOX:PATH. As in docker, a colon after a slash is part of a host path.
 func parsePlace(arg string) place {
 	ref, p, ok := strings.Cut(arg, ":")
 	if !ok || ref == "" || strings.Contains(ref, "/") || strings.HasPrefix(ref, ".") {
@@ -75,7 +74,8 @@ func parsePlace(arg string) place {
 	return place{ref: ref, path: p}
 }
 
-// inside returns a path inside. It keeps a slash or "/." at the end, which have a meaning.
+// inside returns a path inside. It preserves a slash or "/." at the end, because they change the
+// meaning.
 func inside(p string) string {
 	switch {
 	case p == "":
@@ -162,7 +162,7 @@ func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place,
 	return result, nil
 }
 
-// hostPath makes a path absolute and keeps the slash at its end.
+// hostPath makes a path absolute and preserves a slash at its end.
 func hostPath(p string) (string, error) {
 	full, err := filepath.Abs(p)
 	if err == nil && strings.HasSuffix(p, "/") && full != "/" {

@@ -90,7 +90,7 @@ func (a changeVerbs) showDiff(f *diffFlags, set api.Changes) error {
 	return nil
 }
 
-// counts returns the line that sums changes up.
+// counts returns a summary of the changes in one line.
 func counts(files, added, removed int) string {
 	noun := "files"
 	if files == 1 {
@@ -177,8 +177,8 @@ func reasons(ch api.Change) string {
 	return strings.Join(why, ", ")
 }
 
-// showText prints one change as a unified diff. On a terminal, the sandbox's text is made inert;
-// elsewhere it is unchanged, for git apply.
+// showText prints one change as a unified diff. On a terminal, control characters in the sandbox's
+// text are removed. Elsewhere the text is unchanged, for git apply.
 func (a changeVerbs) showText(ch api.Change) {
 	text := ch.Text
 	if text == "" {
@@ -224,7 +224,7 @@ func paint(colour bool, code, text string) string {
 const longestLine = 64 << 10
 
 // harmless returns a line of a file without characters that move the cursor or change the direction
-// of writing, so that people read what will be applied. Tabs stay.
+// of writing, so that people see exactly what will be applied. Tabs are preserved.
 func harmless(line string) string {
 	parts := strings.Split(line, "\t")
 	for i, p := range parts {

@@ -89,7 +89,7 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 // attached runs a command in a sandbox that is not removed afterwards.
 func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
 	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() {
-		// The command may have ended just now; Wait returns its result.
+		// The command may have just ended; Wait returns its result.
 		_ = cmd.Signal(syscall.SIGKILL)
 	}}
 	code, err := r.run(ctx)
@@ -142,8 +142,8 @@ func (a runVerbs) shellCommand() *cobra.Command {
 	return cmd
 }
 
-// noneOf refuses flags about a new sandbox if the sandbox exists: a user of --net none must not
-// believe that the shell has no network.
+// noneOf refuses flags about a new sandbox if the sandbox exists. For example, a user of --net none
+// must not believe that the shell has no network.
 func noneOf(f *pflag.FlagSet, making []string, ref string) error {
 	for _, name := range making {
 		if f.Changed(name) {

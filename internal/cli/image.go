@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// imageVerbs are the methods about images that the commands need.
+// imageVerbs are the commands about images.
 type imageVerbs struct{ *app }
 
 func (a imageVerbs) command() *cobra.Command {
@@ -140,7 +140,7 @@ func (a imageVerbs) importCommand() *cobra.Command {
 }
 
 // archivePath returns a file's absolute path. Standard input is copied to a temporary file, which
-// done removes: an archive is read more than once.
+// done removes, because an archive is read more than once.
 func (a imageVerbs) archivePath(arg string) (path string, done func(), err error) {
 	if arg != "-" {
 		path, err = filepath.Abs(arg)

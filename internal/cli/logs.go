@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// logVerbs are the commands about what sandboxes printed.
+// logVerbs are the commands about the output of sandboxes.
 type logVerbs struct{ *app }
 
 func (a logVerbs) logsCommand() *cobra.Command {

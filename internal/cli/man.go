@@ -15,7 +15,7 @@ func manCommand(a *app) *cobra.Command {
 			"manuals. They are made from the same texts as crannog help. DIR is created if it\n" +
 			"does not exist, and earlier pages of the same names are replaced.",
 		Example: "  crannog man ~/.local/share/man        # then: man crannog-run\n  sudo crannog man /usr/local/share/man",
-		// The pages do not depend on the settings. A mistake in the settings must not prevent an
+		// The pages do not depend on the settings, so a mistake in the settings must not prevent an
 		// installation.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -51,7 +51,7 @@ func splitMounts(list []string) ([]api.Mount, error) {
 	return out, nil
 }
 
-// mountsOf returns the mounts that flags request. Like the workspace, they need a server on this
+// mountsOf returns the mounts that flags request. Like the workspace, mounts need a server on this
 // machine.
 func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) {
 	list, err := splitMounts(b.mounts)
@@ -60,7 +60,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	}
 	for i, m := range list {
 		if !c.local {
-			// Paths are on this machine; names are the server's.
+			// Paths are on this machine, while names are defined by the server.
 			if strings.Contains(m.Source, "/") || m.Target == "" {
 				return nil, usagef("--mount: paths need a local server").
 					hint("mount a directory that the server shares by its name: --mount NAME:/DST; crannog cp copies files")
@@ -84,7 +84,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	return list, nil
 }
 
-// reportNotes prints which parts of the workspace the sandbox does not see.
+// reportNotes prints which parts of the workspace are not visible in the sandbox.
 func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

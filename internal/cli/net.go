@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// netVerbs are the commands about the requests of sandboxes to the network.
+// netVerbs are the commands about network requests of sandboxes.
 type netVerbs struct{ *app }
 
 func (a netVerbs) netCommand() *cobra.Command {

@@ -88,7 +88,7 @@ func (b *accessFlags) shipped(ref string) (string, bool, error) {
 	return text, true, err
 }
 
-// policyFor returns the policy of a sandbox, or the result of flags and settings.
+// policyFor returns the policy of a sandbox, or the policy that results from flags and settings.
 func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
 	given := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
 	if ref == "" {
@@ -165,7 +165,7 @@ func compiled(text api.Policy) (*policy.Policy, error) {
 		return nil, fail("read the server's policy", err)
 	}
 	if p.Digest() != text.Digest {
-		// Another version would explain a policy other than the one in force.
+		// Another version would explain a policy that differs from the one in force.
 		return nil, fail("read the server's policy", fault.New(fault.Unsupported, "policy_differs",
 			"this program compiles the server's documents to another policy")).hint("use the same version as the server's: crannog version")
 	}

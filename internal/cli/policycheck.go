@@ -15,7 +15,7 @@ import (
 type policyFinding struct {
 	File string `json:"file"`
 	Line int    `json:"line,omitempty"`
-	// Result is error, or warning for something that is allowed but risky.
+	// Result is error, or warning for a setting that is valid but risky.
 	Result string `json:"result"`
 	Field  string `json:"field,omitempty"`
 	Text   string `json:"text"`
@@ -130,7 +130,7 @@ func lead(field string) string {
 	return field + ": "
 }
 
-// lineOf returns a line number in the form that editors jump to.
+// lineOf returns a line number in the format that editors understand.
 func lineOf(file string, line int) string {
 	if line == 0 {
 		return file

@@ -80,8 +80,8 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// networkAnyway evaluates the level's network rules if the flags give no network: a user who names
-// only a level wants to see them.
+// networkAnyway evaluates the level's network rules even if the flags give no network, because a
+// user who names only a level wants to see them.
 func (a policyVerbs) networkAnyway(f *accessFlags) error {
 	access, err := f.asked()
 	if err != nil {
@@ -114,7 +114,7 @@ func (a policyVerbs) printExplanation(e explanation) error {
 	}
 	switch {
 	case e.Effect == egress.Ask:
-		// There is no approval request yet, and so no ID.
+		// There is no approval request yet, and therefore no ID.
 		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the request and its ID,")
 		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID decides it")
 	case e.Fix != "":

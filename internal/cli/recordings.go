@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// remember keeps the recordings of a run beyond its sandbox, as long as its changes.
+// remember retains the recordings of a run beyond its sandbox, as long as its changes.
 func (b *runSandbox) remember(ctx context.Context) {
 	if b.sb == nil || b.keep || b.flags.noChanges || !b.local {
 		return

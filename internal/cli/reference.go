@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// lastAlias names the sandbox that started last, whether it runs or has ended.
+// lastAlias refers to the sandbox that started last, whether it runs or has ended.
 const lastAlias = "@last"
 
 const referenceHelp = `Every command that takes a SANDBOX takes it in the same forms:
@@ -33,7 +33,7 @@ with code=not_running, exit code 5. A sandbox that never existed, or that belong
 another key, is code=sandbox_not_found, exit code 3.
 `
 
-// subject is the sandbox that a reference means.
+// subject is the sandbox to which a reference resolves.
 type subject struct {
 	client *crannog.Client
 	id     string
@@ -83,7 +83,7 @@ func (of subject) ended() error {
 // newest returns the ID of the sandbox that started last.
 func (c *connection) newest(ctx context.Context) (string, error) {
 	var id string
-	// Read several, because temporary copies for reading a saved state are skipped.
+	// Several sandboxes are read, because temporary copies for reading a saved state are skipped.
 	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(audit.SandboxStarted)}, Newest: 100}) {
 		if crannog.Code(err) == "route_not_found" {
 			break // a server without an audit log
@@ -168,7 +168,7 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 	return nil
 }
 
-// over reports whether the sandbox has ended, so that nothing new follows.
+// over reports whether the sandbox has ended, so that no new data follows.
 func (of subject) over(ctx context.Context) bool {
 	if of.sb == nil {
 		return true
@@ -177,7 +177,7 @@ func (of subject) over(ctx context.Context) bool {
 	return err != nil || info.State == "stopped"
 }
 
-// logs returns the sandbox's events. They are removed with it.
+// logs returns the sandbox's log, which is removed together with the sandbox.
 func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	if of.sb == nil {
 		return nil, nil
@@ -185,7 +185,7 @@ func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	return of.sb.Logs(ctx)
 }
 
-// recordings returns the recordings of the sandbox's commands. They may outlive it.
+// recordings returns the recordings of the sandbox's commands, which may outlive it.
 func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 	list, err := of.client.RecordingsOf(ctx, of.id)
 	switch {

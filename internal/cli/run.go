@@ -30,7 +30,7 @@ type runFlags struct {
 	detach bool
 	rm     bool
 	// noChanges retains neither the changes of the workspace nor the recordings. summary prints the
-	// changes also without a terminal.
+	// changes even without a terminal.
 	noChanges, summary bool
 	branch             string
 	mcp                bool
@@ -43,7 +43,8 @@ type commandFlags struct {
 	cwd     string
 	timeout string
 	noTTY   bool
-	// detachChildren ends the command's output with the command itself.
+	// detachChildren ends the command's output with the command itself, even if child processes
+	// continue.
 	detachChildren bool
 	// maxOutput bounds the output in --json.
 	maxOutput string
@@ -175,7 +176,7 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 			if err != nil {
 				return err
 			}
-			// It has been fetched, so it need not be fetched again.
+			// The image was just fetched, so it need not be fetched again.
 			f.pull = ""
 			if args, err = imageArgs(&f.imageFlags, img, args); err != nil {
 				return err
@@ -215,7 +216,7 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	return nil
 }
 
-// what names the command for an error.
+// what describes the command in errors.
 func what(f *runFlags, args []string) string {
 	if f.agent != nil {
 		return f.agent.Name
@@ -320,7 +321,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	return b, nil
 }
 
-// end removes a sandbox that is not kept, also after a cancel.
+// end removes a sandbox that is not kept, even if the context was canceled.
 func (b *runSandbox) end(ctx context.Context) error {
 	b.rest()
 	if b.keep {
@@ -338,12 +339,12 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	a := b.app
 	life := ctx
 	if b.flags.detach {
-		// Our end must not end the command.
+		// The end of this process must not end the command.
 		life = context.WithoutCancel(ctx)
 	}
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive() && hasTerminals(b.sb.Info())
-	// Variables of the sandbox win over our defaults.
+	// The sandbox's own variables take precedence over these defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]

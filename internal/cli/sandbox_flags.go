@@ -31,7 +31,7 @@ type sandboxFlags struct {
 	metadata    []string
 	tools       string
 	engine      string
-	// deterministic starts from the template with a fixed clock and fixed random numbers.
+	// deterministic starts from the template, with a fixed clock and fixed random numbers.
 	deterministic bool
 	agentTools    bool // an agent runs, which needs host tools
 	// variables is the result of env and envFiles, set by sandboxOptions.
@@ -67,8 +67,8 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
-// options turns flags and settings into arguments of Create. Only a local server can show a
-// directory: the path means nothing elsewhere.
+// options turns flags and settings into arguments of Create. Only a local server can mount a
+// directory, because the path has no meaning elsewhere.
 func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
@@ -137,7 +137,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	return opts, dir != "", nil
 }
 
-// checkStart refuses flags that contradict each other about what the sandbox starts from.
+// checkStart refuses contradictory flags about the sandbox's starting point.
 func (b *sandboxFlags) checkStart() error {
 	if err := b.imageFlags.check(); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (b *sandboxFlags) checkStart() error {
 	return nil
 }
 
-// startOf returns what the sandbox starts from.
+// startOf returns the sandbox's starting point.
 func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (string, error) {
 	if b.deterministic {
 		return "wasm-deterministic", nil
@@ -171,7 +171,7 @@ func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (
 	}
 	if b.from == "" {
 		if b.noWorkspace {
-			// For a snapshot as template the server would show its directory, although
+			// For a snapshot as template the server would mount its directory, although
 			// --no-workspace was given. The server reports other mistakes in the name.
 			if _, err := c.FindSnapshot(ctx, a.config.Template); err == nil {
 				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Template))
@@ -205,7 +205,7 @@ func (b *sandboxFlags) atEnd() (api.OnEnd, error) {
 	return o, nil
 }
 
-// readFile reads a file, at most the given number of bytes.
+// readFile reads at most the given number of bytes of a file.
 func readFile(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -231,7 +231,7 @@ func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	return m, nil
 }
 
-// workspaceOf returns the directory that the sandbox sees.
+// workspaceOf returns the directory that becomes the sandbox's workspace.
 func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
@@ -261,7 +261,7 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 		a.note("%s is not visible inside, because it contains crannog's state", dir)
 		return "", nil
 	case holds(dir, a.home.Home):
-		// A home directory is full of keys and tokens, so it is shown only on request.
+		// A home directory contains many keys and tokens, so it is mounted only on request.
 		a.note("%s is not visible inside, because it contains your home directory (--workspace . shows it)", dir)
 		return "", nil
 	}
@@ -277,8 +277,8 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// holdsState reports whether dir contains the state directory or lies in it. A sandbox that sees
-// dir would then see the tokens of other sandboxes.
+// holdsState reports whether dir contains the state directory or is inside it. With such a
+// workspace, a sandbox would see the tokens of other sandboxes.
 func (a runVerbs) holdsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {

@@ -61,7 +61,8 @@ func (a secretVerbs) valueCommand(use, short, what string, send func(context.Con
 			if len(args) == 1 {
 				return nil
 			}
-			// Do not repeat the arguments: the second is probably the value.
+			// The arguments are not repeated in the error, because the second is probably the
+			// value.
 			return errors.New("give the name alone; the value comes from the terminal, standard input or --from-file")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -86,10 +87,10 @@ func (a secretVerbs) valueCommand(use, short, what string, send func(context.Con
 	return cmd
 }
 
-// maxValue is above the server's limit, whose error names the limit.
+// maxValue is above the server's limit, so that the server's error can name its limit.
 const maxValue = 1 << 20
 
-// readValue reads a value and removes one line end, which editors and echo add.
+// readValue reads a value and removes one line end, because editors and echo add one.
 func (a secretVerbs) readValue(name, file string) (string, error) {
 	var data []byte
 	var err error

@@ -63,7 +63,7 @@ func (a stateVerbs) snapshot(ctx context.Context, refs []string, req api.CreateS
 	})
 }
 
-// printTaken prints one object for one snapshot, as inspect does, and an array for several.
+// printTaken prints one snapshot as an object, as inspect does, and several as an array.
 func (a stateVerbs) printTaken(taken []api.Snapshot) error {
 	switch {
 	case a.json && len(taken) == 1:

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/build/buildcontext"
 )
 
-// templateVerbs are the commands that make what sandboxes start from.
+// templateVerbs are the commands that create and manage templates.
 type templateVerbs struct{ *app }
 
 func (a templateVerbs) command() *cobra.Command {
@@ -32,7 +32,7 @@ func (a templateVerbs) command() *cobra.Command {
 	return cmd
 }
 
-// buildFlags are those of crannog template build.
+// buildFlags are the flags of crannog template build.
 type buildFlags struct {
 	file, tag, target, platform, progress, output string
 	args, secrets                                 []string
@@ -107,7 +107,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	return imageVerbs(a).printImage(img, nil)
 }
 
-// buildRequest reads what to build, and returns what writes its context.
+// buildRequest reads the request for a build, and returns the function that writes its context.
 func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBuild, source func(io.Writer) error, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -48,7 +48,7 @@ func (p *programFlags) into(req *api.CreateTemplate) error {
 
 func shell(text string) []string { return []string{"/bin/sh", "-c", text} }
 
-// createFlags are those of crannog template create.
+// createFlags are the flags of crannog template create.
 type createFlags struct {
 	image, user, dir string
 	env              []string
@@ -126,7 +126,7 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 		}
 		req.Access = &access
 	}
-	// A setting of this user is no property of the template; only a flag is.
+	// The user's default setting is no property of the template; only a flag is.
 	limits := api.Limits{}
 	for flag, set := range map[string]func(){
 		"memory": func() { limits.MemoryBytes = a.config.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.MilliCPU },
@@ -155,7 +155,7 @@ func (a templateVerbs) printTemplate(t api.Template) error {
 	return nil
 }
 
-// version makes a version of the template that has the name of an image that was built.
+// version creates a version of the template that has the name of the built image.
 func (a templateVerbs) version(ctx context.Context, c *connection, program *programFlags, name string, img api.Image) error {
 	req := api.CreateTemplate{Template: name, Image: img.Name}
 	if err := program.into(&req); err != nil {
@@ -305,7 +305,7 @@ func (a templateVerbs) completeTemplates(cmd *cobra.Command, args []string, _ st
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// commitCommand makes an image of a sandbox.
+// commitCommand creates an image from a sandbox.
 func (a imageVerbs) commitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "commit SANDBOX IMAGE", Short: "Make an image of the files of a sandbox", Args: cobra.ExactArgs(2),

@@ -2,8 +2,8 @@ package cli
 
 import "strings"
 
-// reportTracked warns that git tracks hidden files: only their copy in the work tree is then
-// hidden, and every commit that contains them shows them.
+// reportTracked warns that git tracks hidden files: only the copies in the work tree are hidden,
+// while every commit that contains the files still shows them.
 func (b *runSandbox) reportTracked() {
 	t := b.sb.Info().HiddenTracked
 	if t == nil {

@@ -89,8 +89,8 @@ func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 	})
 }
 
-// openBrowser opens a link by a file that only this user can read: as an argument, every user who
-// lists this machine's processes would see the token.
+// openBrowser opens a link through a file that only this user can read. If it were an argument,
+// every user who lists this machine's processes would see the token.
 func (a consoleVerbs) openBrowser(ctx context.Context, url string) error {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil {

@@ -36,7 +36,7 @@ type fileInfo struct {
 }
 
 const (
-	// maxListed is the maximum of files in a list; a longer one is of no use to its reader.
+	// maxListed is the maximum number of files in a list. A longer list would not help its reader.
 	maxListed = 1000
 	// maxVisited bounds the directories that are read for one list.
 	maxVisited = 2000

@@ -128,7 +128,7 @@ func (j *job) feed(ctx context.Context, text string, eof bool) error {
 }
 
 // send starts to write to the input, and reports when it was read. The caller holds the token of
-// feeding, which send returns then.
+// feeding, which send releases afterwards.
 func (j *job) send(text string, eof bool) <-chan error {
 	sent := make(chan error, 1)
 	go func() {
@@ -193,7 +193,7 @@ wait:
 	return out, nil
 }
 
-// patienceFor returns how long a poll waits; zero means not at all.
+// patienceFor returns how long a poll waits. Zero means not at all.
 func (c *call) patienceFor(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return 0

@@ -43,7 +43,7 @@ func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
 		return ran{}, err
 	}
 	life, cancel := context.WithCancel(b.tenant.life())
-	// A cancelled call interrupts the code and keeps its variables.
+	// A canceled call interrupts the code. The variables are preserved.
 	j.kill = func() error { cancel(); return nil }
 	go func() {
 		defer cancel()
@@ -84,12 +84,12 @@ func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, erro
 	return code, nil
 }
 
-// exitKilled is the exit code of killed code, as of a command.
+// exitKilled is the exit code of killed code, like that of a killed command.
 const exitKilled = 128 + 9
 
 func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
 
-// keepResult keeps a value: its picture if it has one, else its text.
+// keepResult stores a value: its picture if it has one, otherwise its text.
 func (b *agentSandbox) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	for _, form := range []string{"png", "jpeg"} {
 		letters := e.Result[form]

@@ -121,7 +121,7 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 		case !errors.Is(err, crannog.ErrNotFound) && fault.KindOf(err) != fault.NotFound:
 			return sandboxOut{}, err
 		case !w.tenant.o.All:
-			// A template with this name, but not another owner's snapshot.
+			// The name may be that of a template, but not of another owner's snapshot.
 			if _, err := w.tenant.o.Client.FindSnapshot(ctx, from); err == nil {
 				return sandboxOut{}, fault.Newf(fault.NotFound, "template_not_found", "unknown template or snapshot %q", oneLine(from))
 			}

@@ -39,11 +39,11 @@ type match struct {
 const (
 	usualMatches = 100
 	maxMatches   = 1000
-	// searchTime bounds a search; matches until then are shown.
+	// searchTime bounds a search. Matches that were found until then are shown.
 	searchTime = 30 * time.Second
 	// maxFound bounds the output of a search.
 	maxFound = 4 << 20
-	// guestProgram is the guest's program that searches. The sandbox cannot change it.
+	// guestProgram is the guest's own search program, which the sandbox cannot change.
 	guestProgram = "/.crannog/crannog-guest"
 )
 

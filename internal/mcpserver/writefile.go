@@ -66,7 +66,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 	return out, nil
 }
 
-// data returns the content to write, given in one of two forms.
+// data returns the content to write, given in one of two encodings.
 func (in writeFileIn) data() ([]byte, error) {
 	switch {
 	case in.Content != nil && in.Base64 != nil:
