@@ -25,7 +25,7 @@ func (b *Handler) dialUpstream(ctx context.Context, _, address string) (net.Conn
 	// The transport continues to dial after the end of its request, but not after the sandbox's.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
+	defer context.AfterFunc(b.life.ctx, cancel)()
 	return b.dial(ctx, host, port)
 }
 

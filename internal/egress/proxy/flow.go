@@ -124,7 +124,7 @@ func (b *Handler) begin(in incoming) *flow {
 		return nil
 	}
 	f := &flow{box: b, began: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
-	f.ctx, f.stop = context.WithCancel(b.ctx)
+	f.ctx, f.stop = context.WithCancel(b.life.ctx)
 	b.mu.Lock()
 	full := len(b.flows) >= b.limits.Connections
 	if !full && !b.closed {

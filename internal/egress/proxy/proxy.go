@@ -66,8 +66,7 @@ type Handler struct {
 	floods floods
 	git    gitMemory
 
-	ctx    context.Context
-	cancel context.CancelFunc
+	life life
 
 	updates sync.Mutex // one Update at a time
 
@@ -91,6 +90,12 @@ type front struct {
 type back struct {
 	dialer *names.Dialer
 	roots  *x509.CertPool
+}
+
+// life ends with the Handler, and all its work with it.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
 // load is what the sandbox's requests use now.
@@ -133,16 +138,16 @@ func New(c Config) (*Handler, error) {
 	}
 	b.records = records{sandbox: c.Sandbox, to: c.Recorder, seq: c.After}
 	b.floods.queries.rate, b.floods.packets.rate, b.floods.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.life.ctx, b.life.cancel = context.WithCancel(context.Background())
 	g, err := b.generation(c.Policy, c.Secrets, nil)
 	if err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, err
 	}
 	b.current.Store(g)
 	b.ExpectProbes()
 	if err := b.records.add(attachmentRecord("the network is open"), g); err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
 	b.front.tls = b.serverTLS()
@@ -214,7 +219,7 @@ func (b *Handler) Close() {
 	}
 	b.mu.Unlock()
 	if first {
-		b.cancel()
+		b.life.cancel()
 		_ = b.front.handover.Close()
 		for _, f := range b.open() {
 			f.kill("the sandbox's network was closed")
