@@ -31,7 +31,7 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			// Otherwise the JSON encoder would replace the bytes of the text.
 			return nil, fromFault(fault.Newf(fault.Invalid, "not_utf8", "the variable %q is not UTF-8", name).
-				WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes"))
+				WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes"))
 		}
 	}
 	sb := &Sandbox{client: c}

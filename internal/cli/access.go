@@ -35,7 +35,7 @@ var nets = [][2]string{
 	{"none", "no network at all"},
 	{"dev", "package registries, git forges, model APIs"},
 	{"open", "every public host"},
-	{"policy", "what the level and the policy say"},
+	{"policy", "as the level and the policy define"},
 }
 
 // offer completes the values of the flags.
@@ -83,7 +83,7 @@ func (b *accessFlags) access() (api.Access, error) {
 		return out, usagef("--level: unknown level %q", b.level).hint("levels are strict, standard, light and minimal")
 	}
 	if b.net != "" && !slices.ContainsFunc(nets, func(n [2]string) bool { return n[0] == b.net }) {
-		return out, usagef("--net: unknown network %q", b.net).hint("networks are none, dev, open and policy; one host is --allow " + b.net)
+		return out, usagef("--net: unknown network %q", b.net).hint("networks are none, dev, open and policy; to allow one host, use --allow " + b.net)
 	}
 	if b.net == "none" {
 		for flag, given := range map[string]bool{"--allow": len(b.allow) > 0, "--ask": b.ask} {
@@ -96,7 +96,7 @@ func (b *accessFlags) access() (api.Access, error) {
 		return out, err
 	}
 	if _, err := policy.Hosts(b.allow...); err != nil {
-		return out, usagef("--allow: %s", err.Error()).hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+		return out, usagef("--allow: %s", err.Error()).hint("use a host, or a host and a port: --allow example.com --allow example.com:8443")
 	}
 	if _, err := policy.Artifacts(b.artifacts...); len(b.artifacts) > 0 && err != nil {
 		return out, usagef("--artifact: %s", err.Error()).hint("a glob below the workspace: --artifact 'dist/**'")

@@ -59,7 +59,7 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		r.found.Args = []string{r.Program}
 		return nil
 	case !c.local:
-		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "the agent's program is on this machine, and the server is on another")).
+		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "the agent's program is on this machine, but the server is on another")).
 			hint("without --url and CRANNOG_URL the agent runs on this machine")
 	}
 	var err error
@@ -111,7 +111,7 @@ func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 		names = append(names, k.Secret)
 	}
 	return fail("run "+r.Name, fault.Newf(fault.NotFound, "agent_key_missing", "no key for %s is stored: it needs one of %s", r.Title, strings.Join(names, " or "))).
-		hint("crannog secret set " + names[0] + "   asks for the value, which is never inside a sandbox")
+		hint("crannog secret set " + names[0] + "   asks for the value, which is never visible in a sandbox")
 }
 
 // options returns the options of the agent's sandbox, in addition to the usual ones.

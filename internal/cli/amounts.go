@@ -41,7 +41,7 @@ func checkAmounts(cmd *cobra.Command, c config.Config) error {
 		}
 		if _, err := strconv.ParseUint(typed, 10, 63); a.size && err == nil && n < mistaken {
 			return usagef("--%s: %s is %s bytes, which is too little", a.flag, typed, typed).
-				hint("a size has a unit: --" + a.flag + " " + typed + "m is " + typed + " MiB")
+				hint("add a unit: --" + a.flag + " " + typed + "m is " + typed + " MiB")
 		}
 	}
 	return nil

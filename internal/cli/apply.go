@@ -29,7 +29,7 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 		Use: "apply [SANDBOX] [PATH...]", Short: "Apply a sandbox's changes to its workspace on the host",
 		Long: "Apply a sandbox's changes below /workspace to its workspace on the host, or apply\n" +
 			"the retained changes of the last run in this directory. Either all of the selected\n" +
-			"changes are applied or none. Links that lead out of the workspace, setuid files and\n" +
+			"changes are applied or none. Links that point out of the workspace, setuid files and\n" +
 			"devices are never applied. Protected files and files that tools run by themselves\n" +
 			"need --protected. Files that were changed on the host since need --overwrite. Where\n" +
 			"the policy asks, this command asks at the terminal; without a terminal, crannog\n" +
@@ -115,7 +115,7 @@ func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string
 		if r.Kind != egress.AskExport && r.Kind != egress.AskDelete {
 			continue
 		}
-		r, err := c.Approve(ctx, r.ID, "agreed to at the terminal", false)
+		r, err := c.Approve(ctx, r.ID, "approved at the terminal", false)
 		if err != nil {
 			return fail("approve the changes", err)
 		}
@@ -220,13 +220,13 @@ func adviceOn(list []api.Change) string {
 	case secret:
 		return "the files on the host contain the secret too: --overwrite replaces it with asterisks, --protected includes protected files"
 	case conflict && flagged:
-		return "look at them with crannog diff; --protected includes protected files, --overwrite replaces files that were changed here"
+		return "review them with crannog diff; --protected includes protected files, --overwrite replaces files that were changed here"
 	case conflict:
-		return "look at them with crannog diff; --overwrite replaces files that were changed here"
+		return "review them with crannog diff; --overwrite replaces files that were changed here"
 	case flagged:
-		return "look at them with crannog diff; --protected includes them"
+		return "review them with crannog diff; --protected includes them"
 	}
-	return "docs/how-to/take-changes-out.md lists what is never applied"
+	return "docs/how-to/take-changes-out.md lists files that are never applied"
 }
 
 func plural(n int) string {

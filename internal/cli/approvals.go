@@ -32,7 +32,7 @@ func (a approvalVerbs) approvalsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (watch || all || sandbox != "") {
-				return usagef("name an approval, or say which to list")
+				return usagef("name an approval, or use flags that select a list")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				if sandbox != "" {
@@ -102,7 +102,7 @@ func granted(r api.Approval) int {
 // approve. Otherwise the person would wait without knowing that others have to act.
 func (a approvalVerbs) reportMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
-		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
+		a.note("%d more needed, by %s", missing, approval.SecondPerson)
 	}
 }
 
@@ -205,7 +205,7 @@ func (a approvalVerbs) approveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "only this once (default)")
-	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that it is not asked about again")
+	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that no further approval is needed")
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason`, for the audit log")
 	return cmd
 }

@@ -67,7 +67,7 @@ func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sa
 	go func() {
 		defer close(done)
 		if err := a.decideHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
-			a.note("this terminal shows no more requests: %v; crannog approvals still does", err)
+			a.note("this terminal shows no more requests: %v; use crannog approvals instead", err)
 		}
 	}()
 	return func() {
@@ -102,7 +102,7 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
 	}
 	if c.tty == nil {
-		return deny("no terminal to ask at")
+		return deny("there is no terminal for a prompt")
 	}
 	question, prompt := promptFor(r)
 	lines := question
@@ -121,7 +121,7 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 		case "y", "yes":
 			return approve(false)
 		case "n", "no":
-			return deny("the person at the terminal said no")
+			return deny("denied at the terminal")
 		case "a", "always":
 			if r.Always != "" {
 				return approve(true)
@@ -156,7 +156,7 @@ func promptFor(r api.Approval) (lines []string, prompt string) {
 	}
 	hidden := len(r.Facts) - len(short)
 	r.Facts = short
-	lines = append([]string{"crannog: the program in the sandbox requests something that its policy leaves to you."}, describe(r, time.Now())...)
+	lines = append([]string{"crannog: a request of the program in the sandbox needs your approval."}, describe(r, time.Now())...)
 	if hidden > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more facts: crannog approvals %s", hidden, inert(r.ID)))
 	}

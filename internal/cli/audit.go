@@ -100,7 +100,7 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 		Example: "  crannog audit tail -f\n  crannog audit tail -n 100 --sandbox mybox --kind exec,flow",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || count > mostTail {
-				return usagef("-n is from 1 to %d", mostTail)
+				return usagef("-n must be from 1 to %d", mostTail)
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				o, err := f.options(cmd.Context(), c, time.Now())
@@ -115,7 +115,7 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 	f.add(a.app, cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new entries until Ctrl-C")
 	cmd.Flags().IntVarP(&count, "lines", "n", 20, "`number` of entries to begin with")
-	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object per line")
 	return cmd
 }
 
@@ -144,7 +144,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 				})
 			}
 			if f.sandbox != "" || len(f.kinds) > 0 || f.since != "" || f.until != "" {
-				return usagef("name an entry, or say which to show")
+				return usagef("name an entry, or use flags that select entries")
 			}
 			seq, err := sequence(args[0])
 			if err != nil {
@@ -154,7 +154,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 		},
 	}
 	f.add(a.app, cmd)
-	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object per line")
 	return cmd
 }
 

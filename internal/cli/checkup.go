@@ -43,7 +43,7 @@ func checkMemory() finding {
 		}
 		return ok("memory", bytesText(kib<<10)+" available")
 	}
-	return finding{"memory", resultWarn, "/proc/meminfo does not say what is available", ""}
+	return finding{"memory", resultWarn, "/proc/meminfo does not contain the available memory", ""}
 }
 
 func checkState(dir string) finding {

@@ -136,21 +136,21 @@ func flagText(flag string) string {
 	case "runs_by_itself":
 		return "tools run it by themselves"
 	case "hidden_changed":
-		return "its commits delete or change a hidden file: stays inside"
+		return "its commits delete or change a hidden file: not exported"
 	case "git_unchecked":
-		return "its commits cannot be checked against hidden files: stays inside"
+		return "its commits cannot be checked against hidden files: not exported"
 	case "link_out":
-		return "a link that leads out of the workspace: stays inside"
+		return "a link that points out of the workspace: not exported"
 	case "setuid":
-		return "setuid: stays inside"
+		return "setuid: not exported"
 	case "special":
-		return "not a regular file, directory or link: stays inside"
+		return "not a regular file, directory or link: not exported"
 	case "too_large":
-		return "too large: stays inside"
+		return "too large: not exported"
 	case "secret_name":
-		return "its name contains a secret: stays inside"
+		return "its name contains a secret: not exported"
 	case "masked":
-		return "contains a secret: comes out with asterisks"
+		return "contains a secret: exported with asterisks"
 	}
 	return flag
 }

@@ -37,7 +37,7 @@ func (a doctorVerbs) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check whether sandboxes can run on this machine", Args: cobra.NoArgs,
 		Long: "Check whether sandboxes can run on this machine, and which limits it can enforce.\n" +
-			"Each line is ok, warn or fail, with what to do. The exit code is 0 if sandboxes can\n" +
+			"Each line is ok, warn or fail, with a fix. The exit code is 0 if sandboxes can\n" +
 			"run, also with warnings, and 1 if they cannot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
@@ -76,7 +76,7 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	}
 	client, err := gateway.Connect(ctx, a.config.State, gateway.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return []finding{{name, resultWarn, "sandboxes get no network: " + err.Error(), fault.HintOf(err)}}
+		return []finding{{name, resultWarn, "sandboxes cannot have a network: " + err.Error(), fault.HintOf(err)}}
 	}
 	r := client.Info().Confinement
 	if err := client.Close(); err != nil {

@@ -18,7 +18,7 @@ func (a runVerbs) execCommand() *cobra.Command {
 		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
 		Short: "Run a command in an existing sandbox",
 		Long: "Run a command in an existing sandbox, as its user. The exit code is the command's.\n\n" +
-			"The command's output ends when no process holds it any more: a server that the\n" +
+			"The command's output ends when no process has it open any more: a server that the\n" +
 			"command starts in the background keeps exec waiting, unless the server's output is\n" +
 			"redirected (>/dev/null 2>&1) or --detach-children is given. With that flag exec ends\n" +
 			"with the command, the server continues, and its later output is discarded. crannog ps\n" +
@@ -147,7 +147,7 @@ func (a runVerbs) shellCommand() *cobra.Command {
 func noneOf(f *pflag.FlagSet, making []string, ref string) error {
 	for _, name := range making {
 		if f.Changed(name) {
-			return usagef("--%s is for a new sandbox, and %s exists already", name, inert(ref)).
+			return usagef("--%s is for a new sandbox, but %s already exists", name, inert(ref)).
 				hint("omit SANDBOX to create a new one; crannog policy set changes the policy of a running one")
 		}
 	}

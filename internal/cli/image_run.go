@@ -35,9 +35,9 @@ func (f *imageFlags) check() error {
 	case !slices.Contains([]string{"", pullMissing, pullAlways, pullNever}, f.pull):
 		return usagef("--pull: %q is not missing, always or never", f.pull)
 	case f.image == "" && f.pull != "":
-		return usagef("--pull goes with --image")
+		return usagef("--pull needs --image")
 	case f.image == "" && f.entrypoint != "":
-		return usagef("--entrypoint goes with --image")
+		return usagef("--entrypoint needs --image")
 	}
 	return nil
 }

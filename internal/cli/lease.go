@@ -19,7 +19,7 @@ const (
 func (a runVerbs) hold(ctx context.Context, sb *crannog.Sandbox) func() {
 	return ticker.Every(ctx, leaseEvery, func(ctx context.Context) {
 		if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
-			a.note("the sandbox's time to live was not extended: %v", err)
+			a.note("the sandbox's lifetime was not extended: %v", err)
 		}
 	})
 }

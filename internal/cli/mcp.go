@@ -66,7 +66,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 		return v, usagef("--approver: %q is not person or any", f.approver)
 	}
 	if f.sandbox != "" && (f.name != "" || f.template != "" || f.from != "" || f.workspace != "" || f.policy != "" || f.level != "" || f.net != "" || len(f.allow) > 0) {
-		return v, usagef("--sandbox uses a sandbox as it is; the flags about a new one exclude it")
+		return v, usagef("--sandbox excludes flags that define a new sandbox")
 	}
 	return v, f.checkStart()
 }

@@ -33,7 +33,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install " + strings.Join(registration.Clients(), "|") + " [-- FLAG...]", Short: "Register the MCP server with an agent's program",
 		Long: "Add an entry for crannog to the MCP servers of an agent's program, after showing the\n" +
-			"change. The rest of the file stays as it is, and a backup is written beside it. A key\n" +
+			"change. The rest of the file does not change, and a backup is written beside it. A key\n" +
 			"is never written: with --http the entry names the environment variable that holds it.\n\n" +
 			"Arguments after -- are flags for crannog mcp in that entry.",
 		Example: "  crannog mcp install claude\n  crannog mcp install codex -- --allow pypi.org\n  crannog mcp install vscode --scope project --http http://localhost:7070/mcp",
@@ -58,7 +58,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.http, "http", "", "`address` of a server's /mcp, in place of a program of its own")
+	cmd.Flags().StringVar(&f.http, "http", "", "`address` of a server's /mcp, to be used instead of starting a program")
 	return cmd
 }
 

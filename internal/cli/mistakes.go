@@ -16,7 +16,7 @@ var habits = map[string]string{
 	"t":           "a command has a terminal if crannog has one: omit -t; -T means no terminal, --timeout is a time limit",
 	"p":           "ports need not be published: crannog serve shows each port of a sandbox at http://PORT-ID.localhost:7070",
 	"m":           "the memory limit is --memory 512m",
-	"h":           "a sandbox has a host name of its own",
+	"h":           "a sandbox has its own host name",
 	"network":     "the network is --allow HOST or --net none, dev or open: crannog help network",
 	"workdir":     "the working directory is --cwd DIR, or -w DIR",
 	"label":       "labels are --metadata NAME=VALUE",
@@ -41,9 +41,9 @@ var commandHabits = map[string][]string{
 // mountHint explains how to mount a directory of the host.
 func mountHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup("mount") != nil {
-		return "a directory of the host is shown with --mount SRC[:DST][:ro|:cow], the one at /workspace with --workspace DIR"
+		return "to mount a directory of the host, use --mount SRC[:DST][:ro|:cow], or --workspace DIR for /workspace"
 	}
-	return "a directory of the host is shown, copy-on-write at /workspace, with --workspace DIR; crannog cp copies others"
+	return "to mount a directory of the host copy-on-write at /workspace, use --workspace DIR; crannog cp copies others"
 }
 
 // flagMistake explains an invalid flag.
@@ -136,5 +136,5 @@ func mountTyped(cmd *cobra.Command, args []string) error {
 	if !two || !strings.ContainsAny(source, "/.~") && source != "" {
 		return nil
 	}
-	return usagef("-v is --verbose, and %q would be the command", inert(args[0])).hint(mountHint(cmd))
+	return usagef("-v means --verbose, so %q would be the command", inert(args[0])).hint(mountHint(cmd))
 }

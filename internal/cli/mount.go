@@ -19,7 +19,7 @@ func splitMount(text string) (api.Mount, error) {
 		case "ro", "cow":
 			m.Source, m.ReadOnly = text[:i], mode == "ro"
 		case "rw":
-			return m, usagef("--mount: %q: nothing that a sandbox writes changes the host's files", text).
+			return m, usagef("--mount: %q: a sandbox cannot write to the host's files", text).
 				hint("omit :rw: changes stay inside, and crannog diff and export show them")
 		}
 	}
@@ -73,7 +73,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 			return nil, fail("find the directory of --mount", err)
 		}
 		if a.holdsState(real) {
-			return nil, usagef("--mount: crannog's state is in %s, and it holds the tokens of every sandbox", inert(real))
+			return nil, usagef("--mount: %s contains crannog's state, with the tokens of every sandbox", inert(real))
 		}
 		// Inside, the directory appears at the path as the user typed it, because other files refer
 		// to it by that path.

@@ -20,7 +20,7 @@ type policyVerbs struct{ *app }
 func (a policyVerbs) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "Show, check, test and change policies", Args: cobra.ArbitraryArgs,
-		Long: "Show, check, test, explain and change policies: what sandboxes may reach and do.\n" +
+		Long: "Show, check, test, explain and change policies, which limit what sandboxes may do.\n" +
 			"docs/reference/policy.md describes the documents; crannog help network summarises\n" +
 			"them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +67,7 @@ func (a policyVerbs) policyShowCommand() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	f.offer(cmd)
-	cmd.Flags().BoolVar(&layers, "layers", false, "the documents that it was made from, one after the other")
+	cmd.Flags().BoolVar(&layers, "layers", false, "print the documents that it was compiled from, one after the other")
 	return cmd
 }
 

@@ -27,7 +27,7 @@ func (a policyVerbs) policySetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SANDBOX", Short: "Change the policy of a running sandbox", Args: cobra.ExactArgs(1),
 		Long: "Change the policy of a running sandbox. The flags replace those that it was created\n" +
-			"with. Only its level stays, if neither the flags nor a policy file name one; --net\n" +
+			"with. Only its level stays, unless the flags or a policy file name one; --net\n" +
 			"open has its own level. Connections that are no longer allowed are closed. The\n" +
 			"command prints what became wider. A sandbox that was created without a network gets\n" +
 			"none, and path masks do not change.",
@@ -146,7 +146,7 @@ func (a policyVerbs) printChange(c policyChange, dry bool) error {
 		fmt.Fprintf(a.Stdout, "wider: %s\n", oneLine(w))
 	}
 	if len(c.Wider) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing more is allowed than before")
+		fmt.Fprintln(a.Stdout, "the new policy allows nothing that the old one did not")
 	}
 	if dry {
 		fmt.Fprintln(a.Stdout, "nothing was changed")

@@ -77,7 +77,7 @@ func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, er
 // ended returns the error for a command that needs a sandbox that has not ended.
 func (of subject) ended() error {
 	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
-		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows what it did")
+		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows its audit entries")
 }
 
 // newest returns the ID of the sandbox that started last.
@@ -193,7 +193,7 @@ func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 		return list, nil
 	case of.sb == nil && errors.Is(err, crannog.ErrNotFound):
 		return nil, fail("read the commands of "+of.id, fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has ended, and no recordings of it are retained", of.name)).
-			hint("it ran with --no-changes, or the recordings were discarded or expired; crannog audit show --sandbox " + of.name + " shows what it did")
+			hint("it ran with --no-changes, or the recordings were discarded or expired; crannog audit show --sandbox " + of.name + " shows its audit entries")
 	}
 	return nil, fail("read the commands of "+of.id, err)
 }

@@ -182,12 +182,12 @@ func (a runVerbs) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int
 func leftBehind(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {
-		text = fmt.Sprintf("the command was cut off, but sandbox %s runs: it was rolled back, or the connection to it broke", label(info))
+		text = fmt.Sprintf("the command was interrupted, but sandbox %s runs: it was rolled back, or the connection broke", label(info))
 	}
 	if info.State == "pausing" || info.State == "paused" {
 		return fault.New(fault.Conflict, "sandbox_paused", text).
 			WithHint("crannog resume " + label(info) + " continues the sandbox; further output of the command is lost")
 	}
 	return fault.New(fault.Unavailable, client.CodeLost, text).
-		WithHint("how far the command came is not known; check before running it again")
+		WithHint("the command may have run partly; check before running it again")
 }

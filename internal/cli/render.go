@@ -23,7 +23,7 @@ type listFlags struct {
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&l.jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&l.jsonl, "jsonl", false, "print one JSON object per line")
 	cmd.Flags().StringVar(&l.format, "format", "", "print each with a Go `template`, such as '{{.id}} {{.state}}'")
 }
 

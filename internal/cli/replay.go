@@ -52,7 +52,7 @@ func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) e
 	err = p.play(ctx, recording, a.Stdout)
 	switch {
 	case errors.Is(err, errNothingYet):
-		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has printed nothing yet"))
+		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has no output yet"))
 	case err != nil && ctx.Err() == nil:
 		return fail("replay command "+one.ID, err)
 	}
@@ -76,11 +76,11 @@ func chosen(list []api.Recording, n string) (api.Recording, bool) {
 func remark(of api.Recording) string {
 	var parts []string
 	if of.Truncated {
-		parts = append(parts, "it printed more, which was not recorded")
+		parts = append(parts, "the rest of its output was not recorded")
 	}
 	switch {
 	case of.Lost:
-		parts = append(parts, "the server or the sandbox ended before the command; later output is not known")
+		parts = append(parts, "the server or the sandbox ended before the command; later output was not recorded")
 	case of.EndedAt.IsZero():
 		parts = append(parts, "it has not ended")
 	}

@@ -55,7 +55,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
 	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
 	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
-	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process holds its output")
+	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process keeps its output open")
 	f.StringVar(&c.maxOutput, "max-output", "", "maximum output that --json returns, such as 1m")
 	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "allocate no terminal inside")
 	// Flags after the command's name belong to the command.
@@ -69,12 +69,12 @@ func (a runVerbs) runCommand() *cobra.Command {
 		Short: "Run a command, or an agent by its name, in a new sandbox",
 		Long: "Run a command in a new sandbox, which is removed afterwards.\n\n" +
 			"The current directory is visible at /workspace, copy-on-write: the command may\n" +
-			"change files, and the host's stay as they are. Of the environment only the\n" +
+			"change files, but the host's files never change. Of the environment only the\n" +
 			"language, the time zone (TZ, or /etc/localtime) and the terminal's type are passed,\n" +
-			"because the rest holds secrets. There is no network unless --allow, --net, --policy\n" +
+			"because the rest may contain secrets. There is no network unless --allow, --net, --policy\n" +
 			"or --ask gives one; see crannog help network. The exit code is the command's; see\n" +
 			"crannog help exit-codes.\n\n" +
-			"The command's output ends when no process holds it any more: a server that the\n" +
+			"The command's output ends when no process has it open any more: a server that the\n" +
 			"command leaves in the background keeps run waiting, unless the server's output is\n" +
 			"redirected (>/dev/null 2>&1) or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
@@ -103,7 +103,7 @@ func (a runVerbs) runCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about approval requests; without a policy, about every host")
 	cmd.Flags().StringVar(&f.entrypoint, "entrypoint", "", "`command` in place of the image's entrypoint")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
-	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
+	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server on standard streams: it has no terminal, and ends with its input")
 	cmd.Flags().StringVar(&f.branch, "branch", "", "create a git branch of this `name` inside and work on it; the repository here does not change")
 	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "retain neither changes nor recordings (not with --name or -d)")
 	cmd.Flags().BoolVar(&f.summary, "summary", false, "print a summary of changes at the end, even without a terminal")
@@ -140,10 +140,10 @@ func (f *runFlags) check() error {
 
 func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
-		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
+		return usagef("--ask and --detach exclude each other: a detached command has no terminal for prompts").hint("crannog approvals --watch shows the requests")
 	}
 	if f.image != "" && f.agent != nil {
-		return usagef("--image goes with a command, and %s is an agent of this machine", f.agent.Name).hint("crannog run --image IMAGE -- COMMAND runs a program of the image")
+		return usagef("--image needs a command, but %s is an agent on this machine", f.agent.Name).hint("crannog run --image IMAGE -- COMMAND runs a program of the image")
 	}
 	if len(args) == 0 && f.agent == nil && f.image == "" {
 		return usagef("run needs a command").hint("crannog run -- sh -c 'echo $((6*7))'")

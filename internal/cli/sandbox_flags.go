@@ -42,15 +42,15 @@ type sandboxFlags struct {
 
 func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
-	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
+	f.StringVar(&b.template, "template", "", "template or snapshot to start from (default base)")
 	f.StringVar(&b.image, "image", "", "start from an OCI `image`, such as python:3.12-slim; nothing of the host's system is visible then")
 	f.StringVar(&b.pull, "pull", "", "`when` to fetch the image: missing, always or never (default missing)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
-	f.StringVar(&b.onEnd, "on-end", "", "`what` happens at the end of --ttl: kill, pause or pause-files (default kill)")
+	f.StringVar(&b.onEnd, "on-end", "", "`action` at the end of --ttl: kill, pause or pause-files (default kill)")
 	f.BoolVar(&b.wake, "wake", false, "resume automatically on incoming traffic while paused")
-	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
+	f.StringVar(&b.workspace, "workspace", "", "host `directory` to mount copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
-	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
+	f.StringArrayVar(&b.mounts, "mount", nil, "mount another host path: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
 	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
 	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
@@ -152,11 +152,11 @@ func (b *sandboxFlags) checkStart() error {
 	case b.from != "" && b.template != "":
 		return usagef("--from and --template exclude each other")
 	case b.from != "" && b.workspace != "":
-		return usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+		return usagef("--workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	case b.from != "" && len(b.mounts) > 0:
-		return usagef("--mount and --from exclude each other: a snapshot shows the directories that its sandbox showed")
+		return usagef("--mount and --from exclude each other: a snapshot has the mounts of its sandbox")
 	case b.from != "" && b.noWorkspace:
-		return usagef("--no-workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+		return usagef("--no-workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (
 			// For a snapshot as template the server would mount its directory, although
 			// --no-workspace was given. The server reports other mistakes in the name.
 			if _, err := c.FindSnapshot(ctx, a.config.Sandbox.Template); err == nil {
-				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Sandbox.Template))
+				return "", usagef("--no-workspace: %s is a snapshot, which has the workspace of its sandbox", inert(a.config.Sandbox.Template))
 			}
 		}
 		return a.config.Sandbox.Template, nil
@@ -246,7 +246,7 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 			return "", fail("find the workspace", err)
 		}
 		if a.holdsState(dir) {
-			return "", usagef("--workspace: crannog's state is in %s, and it holds the tokens of every sandbox", dir)
+			return "", usagef("--workspace: %s contains crannog's state, with the tokens of every sandbox", dir)
 		}
 		return dir, nil
 	case !c.local:
@@ -254,7 +254,7 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	}
 	dir, err := resolved(".")
 	if err != nil {
-		return "", fail("find the current directory", err).hint("cd to a directory that exists, or add --no-workspace")
+		return "", fail("find the current directory", err).hint("cd to an existing directory, or add --no-workspace")
 	}
 	switch {
 	case a.holdsState(dir):

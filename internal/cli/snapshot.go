@@ -26,9 +26,9 @@ func (a stateVerbs) snapshotCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usagef("name a sandbox").hint("crannog snapshot ls lists what is kept")
+				return usagef("name a sandbox").hint("crannog snapshot ls lists snapshots")
 			case len(args) > 1 && req.Name != "":
-				return usagef("--name goes with one sandbox: the last of them would have the name")
+				return usagef("--name needs a single sandbox, because only the last snapshot would have the name")
 			}
 			return a.snapshot(cmd.Context(), args, req)
 		},
@@ -126,7 +126,7 @@ func (a stateVerbs) snapshotRemoveCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Remove snapshots", Args: cobra.MinimumNArgs(1),
-		Long:              "Remove snapshots. Sandboxes and snapshots that came from them stay.",
+		Long:              "Remove snapshots. Sandboxes and snapshots created from them stay.",
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {

@@ -61,7 +61,7 @@ func (a stateVerbs) resumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Resume paused sandboxes", Args: cobra.MinimumNArgs(1),
 		Long: "Resume paused sandboxes where they were. A running sandbox stays as it is. With\n" +
-			"--files-only a paused sandbox boots anew with its files, and its saved memory and\n" +
+			"--files-only a paused sandbox boots again with its files, and its saved memory and\n" +
 			"processes are deleted; the command asks first.",
 		Example:           "  crannog resume dev\n  crannog resume --files-only --yes dev",
 		ValidArgsFunction: a.completeStates("paused", "pausing"),
@@ -97,7 +97,7 @@ func (a stateVerbs) resumeCommand() *cobra.Command {
 func (a stateVerbs) resetCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "reset SANDBOX...", Short: "Reset sandboxes to their start", Args: cobra.MinimumNArgs(1),
+		Use: "reset SANDBOX...", Short: "Reset sandboxes to their initial state", Args: cobra.MinimumNArgs(1),
 		Long: "Reset sandboxes in place: to the snapshot that they were created from, or to a fresh\n" +
 			"boot of their template. They keep their names and IDs; later changes are lost.",
 		ValidArgsFunction: a.completeMany,
@@ -105,7 +105,7 @@ func (a stateVerbs) resetCommand() *cobra.Command {
 			if dry {
 				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its start, and lose all later changes", counted(args))); err != nil {
+			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its initial state, and lose all later changes", counted(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
@@ -192,11 +192,11 @@ func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (
 		return taken[0], nil
 	case info.Origin != "":
 		// The sandbox cannot be reset to its initial state either, because that was this snapshot.
-		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and no other was taken of it", ref).
-			hint("crannog snapshot ls lists snapshots; name one")
+		return api.Snapshot{}, usagef("the snapshot of sandbox %s was removed, and there is no other", ref).
+			hint("name a snapshot; crannog snapshot ls lists them")
 	}
-	return api.Snapshot{}, usagef("sandbox %s did not start from a snapshot, and none was taken of it", ref).
-		hint("crannog reset " + ref + " resets it to its start")
+	return api.Snapshot{}, usagef("sandbox %s has no snapshots, and did not start from one", ref).
+		hint("crannog reset " + ref + " resets it to its initial state")
 }
 
 // counted returns the name if there is one item, and otherwise the number of items.

@@ -48,7 +48,7 @@ func (t *terminal) confirm(yes, nothing bool, what string) error {
 		return nil
 	}
 	if !t.interactive() {
-		return usagef("this would %s", what).hint("add --yes to do it, --dry-run to see it")
+		return usagef("this would %s", what).hint("add --yes to confirm, or --dry-run to see the effect")
 	}
 	fmt.Fprintf(t.Stderr, "%s? [y/N] ", what)
 	answer, err := bufio.NewReader(t.Stdin).ReadString('\n')

@@ -22,7 +22,7 @@ func (a *app) hostTools() hosttools.Host {
 // tools.
 func (b *sandboxFlags) addTools(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&b.tools, "tools", "", "show programs that version managers installed in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
+	f.StringVar(&b.tools, "tools", "", "mount programs of version managers in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
 	f.Lookup("tools").NoOptDefVal = hosttools.All
 	offerValues(cmd, "tools", append([]cobra.Completion{hosttools.All, noTools}, hosttools.Names()...))
 }
@@ -69,7 +69,7 @@ func (b *runSandbox) reportTools() {
 		}
 		return
 	case b.flags.tools != "" && b.flags.tools != noTools:
-		a.note("no programs of version managers are shown: none are installed, or the policy shows none")
+		a.note("no programs of version managers are mounted: none are installed, or the policy allows none")
 		return
 	case first(b.flags.tools, a.config.Sandbox.Tools) == noTools:
 		return // the user has decided by flag or setting
@@ -95,7 +95,7 @@ func (b *runSandbox) reportTools() {
 	if len(others) > 0 {
 		instead = "; " + strings.Join(others, ", ")
 	}
-	a.note("programs of your home directory are not visible inside: %s%s (--tools shows them, --tools=none hides this line)", strings.Join(names, ", "), instead)
+	a.note("programs of your home directory are not visible inside: %s%s (--tools mounts them, --tools=none hides this line)", strings.Join(names, ", "), instead)
 }
 
 func managersOf(tools []api.Tool) (names []string) {

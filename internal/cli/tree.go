@@ -30,7 +30,7 @@ type node struct {
 func (a stateVerbs) treeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show the tree of sandboxes and snapshots", Args: cobra.NoArgs,
-		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the one that its sandbox\n" +
+		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the previous snapshot of\n" +
 			"came from at that time, a sandbox is below the one that it came from last, and the\n" +
 			"rest is below its template.",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -54,7 +54,7 @@ func (a consoleVerbs) atServer(ctx context.Context) error {
 	if a.config.Client.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
 	}
-	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve runs one")
+	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve starts one")
 }
 
 func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {

@@ -15,17 +15,17 @@ import (
 
 type accessIn struct {
 	target
-	Kind   string  `json:"kind,omitempty" jsonschema:"What is asked for: host, a host that may be reached from now on."`
+	Kind   string  `json:"kind,omitempty" jsonschema:"What is requested: host, access to a host from now on."`
 	Host   string  `json:"target" jsonschema:"The host, such as api.example.com or api.example.com:8443. One exact name; port 443 if absent."`
 	Reason string  `json:"reason" jsonschema:"Why it is needed, in a sentence, for the person who decides."`
-	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer."`
+	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the decision."`
 }
 
 type accessOut struct {
 	State    string `json:"state" jsonschema:"approved, pending, denied or expired."`
 	Approval string `json:"approval_id,omitempty"`
 	Expires  string `json:"expires_at,omitempty"`
-	Reason   string `json:"reason,omitempty" jsonschema:"What the person said who decided."`
+	Reason   string `json:"reason,omitempty" jsonschema:"The reason given by the person who decided."`
 	Sandbox  string `json:"sandbox"`
 }
 
@@ -39,7 +39,7 @@ const (
 func (w *view) addAccess() {
 	add(w, tool{
 		name: "request_access", title: "Ask for access", changes: true, repeats: true, reaches: true,
-		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The answer may take minutes: call again with the same target to wait on. " +
+		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The decision may take minutes: call again with the same target to continue waiting. " +
 			"A denial is final; do not work around it.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["kind"], "host")

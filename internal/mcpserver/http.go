@@ -208,7 +208,7 @@ func (h *HTTP) tenant(id string) (*keyTenant, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, fault.New(fault.Exhausted, "closing", "the server shuts down")
+		return nil, fault.New(fault.Exhausted, "closing", "the server is shutting down")
 	}
 	if d := h.tenants[id]; d != nil {
 		return d, nil

@@ -96,7 +96,7 @@ func (j *job) finished(code int, err error) {
 	close(j.done)
 }
 
-func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes were not kept …\n", n) }
+func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes omitted …\n", n) }
 
 // begin registers a job and assigns its number.
 func (b *agentSandbox) begin(what string) (*job, error) {
@@ -109,7 +109,7 @@ func (b *agentSandbox) begin(what string) (*job, error) {
 		}
 	}
 	if running >= maxJobs {
-		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands are running already", running).
+		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands are already running", running).
 			WithHint("the tool process with action list shows them, and with action kill ends one")
 	}
 	b.trim()
@@ -162,7 +162,7 @@ func (b *agentSandbox) job(id int) (*job, error) {
 	if j := b.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, fault.Newf(fault.NotFound, "process_not_found", "process %d does not exist, or its output is not kept any more", id).
+	return nil, fault.Newf(fault.NotFound, "process_not_found", "process %d does not exist, or its output is no longer stored", id).
 		WithHint("the tool process with action list shows all")
 }
 

@@ -19,7 +19,7 @@ type listFilesIn struct {
 	target
 	Path  string `json:"path,omitempty" jsonschema:"The directory; /workspace if absent."`
 	Depth int    `json:"depth,omitempty" jsonschema:"How many levels; 2 if absent, 12 with a glob."`
-	Glob  string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it is about names at any level."`
+	Glob  string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it matches names at any level."`
 }
 
 type listFilesOut struct {
@@ -96,7 +96,7 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 	}
 	switch {
 	case out.Truncated:
-		c.printf("[there are more: choose a directory below, or a glob]\n")
+		c.printf("[there are more: choose a subdirectory, or use a glob]\n")
 	case len(out.Files) == 0:
 		c.printf("[nothing]\n")
 	}

@@ -141,5 +141,5 @@ func (c *call) showOf(b *agentSandbox, j *job) {
 }
 
 func droppedPictures(pictures int) string {
-	return fmt.Sprintf("[pictures that were not kept: %d]\n", pictures)
+	return fmt.Sprintf("[pictures omitted: %d]\n", pictures)
 }

@@ -91,7 +91,7 @@ func TestPicturesAreShownOnce(t *testing.T) {
 	}
 	var c call
 	c.showOf(b, j)
-	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures that were not kept: 3]") {
+	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures omitted: 3]") {
 		t.Errorf("%d are shown: %s", len(c.more), c.text.String())
 	}
 	for i, content := range c.more {

@@ -14,14 +14,14 @@ import (
 type pythonIn struct {
 	target
 	Code     string  `json:"code" jsonschema:"Code to run, as in a cell of a notebook. Variables stay for the next call; the value of the last expression is shown."`
-	Language string  `json:"language,omitempty" jsonschema:"What the code is written in. Each language has variables of its own."`
+	Language string  `json:"language,omitempty" jsonschema:"Language of the code. Each language has its own variables."`
 	Timeout  float64 `json:"timeout_seconds,omitempty" jsonschema:"How long to wait. Code that takes longer continues in the background; until it ends, other code waits."`
 }
 
 func (w *view) addPython() {
 	add(w, tool{
 		name: "python", title: "Run code in a notebook", changes: true, destroys: true, reaches: true,
-		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures come back as images. " +
+		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures are returned as images. " +
 			"An error in the code is in stderr, with exit_code 1.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["language"], "python", "javascript", "typescript")

@@ -102,7 +102,7 @@ type kept struct {
 }
 
 // errNotKept means that a stream cannot be resumed.
-var errNotKept = errors.New("the stream is not kept any more")
+var errNotKept = errors.New("the stream is no longer stored")
 
 // Open begins a stream.
 func (r *replay) Open(_ context.Context, session, stream string) error {

@@ -19,7 +19,7 @@ type searchFilesIn struct {
 	target
 	Pattern string `json:"pattern" jsonschema:"Regular expression (RE2), matched line by line. (?i) at its start ignores case."`
 	Path    string `json:"path,omitempty" jsonschema:"Directory or file to search; /workspace if absent."`
-	Glob    string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it is about names at any level."`
+	Glob    string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it matches names at any level."`
 	Most    int    `json:"max_results,omitempty" jsonschema:"How many lines."`
 }
 

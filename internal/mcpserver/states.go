@@ -40,7 +40,7 @@ type forkIn struct {
 
 type forkOut struct {
 	Copies  []string `json:"copies" jsonschema:"IDs of the copies, for the argument sandbox of other tools."`
-	Failed  string   `json:"failed,omitempty" jsonschema:"Why there are fewer than asked for."`
+	Failed  string   `json:"failed,omitempty" jsonschema:"Why there are fewer copies than requested."`
 	Sandbox string   `json:"sandbox"`
 }
 
@@ -53,7 +53,7 @@ func (w *view) addStates() {
 		text: "Save the sandbox's files, memory and running programs, so that rollback can restore them. Use it before a risky step.",
 	}, w.snapshot)
 	add(w, tool{
-		name: "rollback", title: "Go back to a saved state", changes: true, destroys: true, repeats: true,
+		name: "rollback", title: "Return to a saved state", changes: true, destroys: true, repeats: true,
 		text: "Restore the sandbox from a snapshot. All later changes and running commands are lost.",
 	}, w.rollback)
 	if w.Bound != "" {

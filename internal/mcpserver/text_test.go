@@ -78,7 +78,7 @@ func TestOutputBuffer(t *testing.T) {
 	if next != 100 || skipped == 0 || int64(len(data)) != 90-skipped || data[len(data)-1] != 'a'+99%26 {
 		t.Errorf("%q %d %d", data, next, skipped)
 	}
-	if !strings.Contains(tp.text(), "were not kept") {
+	if !strings.Contains(tp.text(), "bytes omitted") {
 		t.Errorf("%q hides that something is missing", tp.text())
 	}
 	more := tp.more()

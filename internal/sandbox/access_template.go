@@ -81,10 +81,10 @@ func (a Access) ceilings() ([]policy.Document, error) {
 func (a Access) CheckTemplate() error {
 	switch {
 	case a.Lists != nil, len(a.Values) > 0, a.Own != "":
-		return fault.New(fault.Invalid, "template_access", "a template keeps no secret values").
+		return fault.New(fault.Invalid, "template_access", "a template cannot contain secret values").
 			WithHint("bind a secret by its name in the policy: crannog secret set NAME")
 	case len(a.Allow) > 0 && a.documented():
-		return fault.New(fault.Invalid, "template_access", "a template has a list of hosts or a policy with network rules, not both").
+		return fault.New(fault.Invalid, "template_access", "a template can have a list of hosts or a policy with network rules, but not both").
 			WithHint("write the hosts into the policy document")
 	}
 	return nil

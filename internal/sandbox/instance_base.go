@@ -123,8 +123,8 @@ func (b Base) CheckRebuildable() error {
 	if b.Image.Kind() != "" {
 		return nil
 	}
-	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which stored too little about it to save its state").
-		WithHint("make a new sandbox; this one runs until its end")
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was created by an earlier version, which did not store enough about it to save its state").
+		WithHint("create a new sandbox; this one continues until its end")
 }
 
 // WithMasksOf returns b with the path masks of a saved instance, if both hide and protect the same

@@ -35,15 +35,15 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 		return workspace, nil
 	}
 	if workspace != "" && workspace != n.Workspace {
-		return "", fault.New(fault.Invalid, "snapshot_workspace", "a snapshot keeps the workspace that it was taken with").
-			WithHint("leave the workspace out")
+		return "", fault.New(fault.Invalid, "snapshot_workspace", "the workspace of a snapshot cannot be changed").
+			WithHint("omit the workspace")
 	}
 	have := n.Limits
 	taken := have.Fields()
 	for i, f := range asked.Fields() {
 		if *f.Value != 0 && *f.Value != *taken[i].Value && !n.FilesOnly && fixed(f.Limit) {
-			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s while its memory is kept",
-				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("leave this limit out")
+			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s when its memory is restored",
+				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("omit this limit")
 		}
 	}
 	return n.Workspace, nil
@@ -95,5 +95,5 @@ func (n Stored) CheckFits(r Row) error {
 		return nil
 	}
 	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be rolled back to snapshot %s: %s", n.ID, why).
-		WithHint("make a new sandbox from it: crannog run --from " + n.ID)
+		WithHint("create a new sandbox from it: crannog run --from " + n.ID)
 }

@@ -132,8 +132,8 @@ const CodeImageMissing = "image_missing"
 // ImageMissing is the error for a template or a saved state whose image has been removed from this
 // machine.
 func ImageMissing(digest string) error {
-	return fault.Newf(fault.Conflict, CodeImageMissing, "the image with the digest %s, from which it was made, is not on this machine any more", digest).
-		WithHint("bring the same image again: crannog image pull NAME@" + digest + ", or crannog image import")
+	return fault.Newf(fault.Conflict, CodeImageMissing, "its image with the digest %s is no longer on this machine", digest).
+		WithHint("get the same image again: crannog image pull NAME@" + digest + ", or crannog image import")
 }
 
 // TemplateOf finds the template of an existing sandbox or snapshot. If it was created from an

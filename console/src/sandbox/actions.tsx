@@ -217,7 +217,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
   );
 }
 
-/** Rolls the sandbox back to a snapshot, or resets it to its start if none is named. */
+/** Rolls the sandbox back to a snapshot, or resets it to its initial state if none is named. */
 export function useRollBack(done: () => void) {
   const sandbox = useSandbox();
   const refresh = useRefresh();

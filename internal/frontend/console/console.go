@@ -119,7 +119,7 @@ func (c *Console) expireSessions(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := c.o.Desk.Sweep(ctx); err != nil && ctx.Err() == nil {
-			c.o.Log.Warn("sessions of the console not swept", "err", err)
+			c.o.Log.Warn("expired console sessions not removed", "err", err)
 		}
 		select {
 		case <-ctx.Done():

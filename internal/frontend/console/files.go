@@ -40,7 +40,7 @@ func Built() bool {
 }
 
 // NotBuilt is the error text if the console is not embedded, with the fix.
-const NotBuilt = "the web console is not built into this program: make builds it, and needs Node.js and npm"
+const NotBuilt = "the web console is not embedded in this program: build it with make, which needs Node.js and npm"
 
 // encodings are the stored forms of a file, the best first.
 var encodings = []struct{ name, suffix string }{{"br", ".br"}, {"gzip", ".gz"}, {"", ""}}
@@ -136,7 +136,7 @@ func (c *Console) send(w http.ResponseWriter, r *http.Request, name string) {
 		http.ServeContent(w, r, "", time.Time{}, body)
 		return
 	}
-	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not kept in a form that the browser takes"))
+	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not available in an encoding that the browser accepts"))
 }
 
 // accepts reports whether a browser accepts an encoding.

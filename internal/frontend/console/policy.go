@@ -159,7 +159,7 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who sess
 // policyOf returns the policy of a sandbox, or the policy that results from a document.
 func (c *Console) policyOf(ctx context.Context, who session.Session, document *string, ref string) (*policy.Policy, error) {
 	if (document == nil) == (ref == "") {
-		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, and not both")
+		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, but not both")
 	}
 	if document == nil {
 		return c.o.Policies.Policy(ctx, who.Principal(), ref)

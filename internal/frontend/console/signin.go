@@ -78,14 +78,14 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 }
 
 func tooSmall(need session.Scope, who session.Session) error {
-	return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s, and the session has %s", need, who.Scope).
+	return fault.Newf(fault.Denied, "scope_too_small", "this requires the scope %s, but the session has %s", need, who.Scope).
 		WithHint("crannog console --scope " + need.String() + " makes a link with it")
 }
 
 // sessionOf returns the session of a request.
 func (c *Console) sessionOf(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
-	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by"))
+	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link"))
 	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
 		var s session.Session
 		if s, err = c.o.Desk.Verify(r.Context(), cookie.Value); err == nil {
@@ -118,7 +118,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	if old, err := c.sessionOf(r); err == nil {
 		// The browser drops its earlier cookie now, so that session could not be signed out later.
 		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
-			c.o.Log.Warn("earlier session of the console not ended", "session", old.ID, "err", err)
+			c.o.Log.Warn("earlier console session not ended", "session", old.ID, "err", err)
 		}
 	}
 	http.SetCookie(w, c.cookie(r, cookie, int(time.Until(s.ExpiresAt)/time.Second)))

@@ -199,7 +199,7 @@ func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
 		return nil
 	}
 	if strings.Contains(q.ref, ":") {
-		return fault.New(fault.Invalid, "template_filter_invalid", "the template filter takes no tag")
+		return fault.New(fault.Invalid, "template_filter_invalid", "the template filter must not contain a tag")
 	}
 	ref, err := sandbox.ParseReference(q.ref)
 	if err != nil {

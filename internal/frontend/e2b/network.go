@@ -86,7 +86,7 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 				if value == stillSealed {
 					// The client sent back a displayed placeholder, which would be used as the
 					// header's value.
-					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a value that is not shown").
+					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a hidden value").
 						WithHint("send the header's value again, or store it as a secret and write ${e2b.secrets.NAME}")
 				}
 				out[name] = value

@@ -74,7 +74,7 @@ func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, erro
 	}
 	// The decoder replaces invalid UTF-8 by U+FFFD, which would change the secret.
 	if strings.ContainsRune(*in.Value, '\uFFFD') {
-		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8")
+		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be UTF-8 text")
 	}
 	return in, []byte(*in.Value), nil
 }

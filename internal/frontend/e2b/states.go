@@ -94,7 +94,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 		return alreadyRunning(found.ID)
 	}
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
-		return notSupported("changing at its resumption what happens at a sandbox's end")
+		return notSupported("changing the action at a sandbox's end when resuming it")
 	}
 	resumed, was, err := a.resumer(body.Memory)(r.Context(), who, found.ID, d)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // errGone is the cause with which requests to an ended sandbox are cancelled.
-var errGone = errors.New("the sandbox is gone")
+var errGone = errors.New("the sandbox has ended")
 
 // codePortClosed is the engine's code for a port without a listener.
 const codePortClosed = "port_closed"

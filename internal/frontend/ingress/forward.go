@@ -121,7 +121,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case fault.CodeOf(err) == redaction.CodeUnreadable:
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
 	default:
-		p.Log.Debug("no answer from inside", "sandbox", t.id, "port", t.port, "err", err)
+		p.Log.Debug("no answer from the sandbox", "sandbox", t.id, "port", t.port, "err", err)
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port,
 			message: "The sandbox is running but gave no valid answer"}).write(w, r)
 	}

@@ -125,7 +125,7 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 		}
 		w.masked(valueMask(t))
 		a := w.send(t, w.request(t, 3000, "GET", "/"))
-		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be masked") || strings.Contains(a.text, sealedValue) {
+		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be redacted") || strings.Contains(a.text, sealedValue) {
 			t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
 		}
 	}

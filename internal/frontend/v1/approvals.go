@@ -32,7 +32,7 @@ func (h *approvalHandlers) register(r *registry) {
 	}
 	register(r, op("approvals-list", "GET", "/approvals", "List approval requests"), h.listApprovals)
 	events := op("approvals-events", "GET", "/approvals/events", "Stream approval requests and decisions")
-	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID the stream continues after that event instead."
+	events.Description = "Server-sent events: first the pending requests, then each change. With Last-Event-ID the stream continues after that event instead."
 	events.Responses = map[string]*huma.Response{"200": {
 		Description: "OK",
 		Content: map[string]*huma.MediaType{"text/event-stream": {

@@ -114,7 +114,7 @@ type exportInput struct {
 	Ref
 	Selection
 	Format    string `query:"format" enum:"tar,patch" required:"true"`
-	Protected bool   `query:"protected" doc:"Also files that are protected or run by themselves."`
+	Protected bool   `query:"protected" doc:"Include protected files and files that tools run by themselves."`
 	Digest    string `query:"digest" maxLength:"128" doc:"The digest that the changes must have."`
 	// Provenance adds a signed statement, which changes the form of the answer.
 	Provenance bool `query:"provenance" doc:"Sign the file: the answer is multipart/mixed, first the DSSE envelope and then the file."`

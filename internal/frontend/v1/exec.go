@@ -94,7 +94,7 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 	}
 	// JSON null decodes to an empty array.
 	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
-		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
+		return nil, fault.New(fault.Invalid, "empty_command", "cmd is empty")
 	}
 	for try := 1; ; try++ {
 		out, err := h.execOnce(ctx, who, in, timeout)
@@ -138,7 +138,7 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	}
 	share, ok := ctx.Value(shareKey{}).(*client.Share)
 	if !ok {
-		return nil, errors.New("a call of exec has no room for its output")
+		return nil, errors.New("too many calls of exec hold output in memory")
 	}
 	began := h.denials.mark(sb)
 	run := &oneRun{
@@ -286,7 +286,7 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
 		fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", sb.ID, sb.State)).
-		WithHint("how far the command came is not known; check before running it again")
+		WithHint("the command may have run partly; check before running it again")
 }
 
 func orDefault(v, def int64) int64 {

@@ -89,7 +89,7 @@ type imageOutput struct{ Body api.Image }
 // InspectRef names an image, and optionally an engine with a store of its own.
 type InspectRef struct {
 	ImageRef
-	Engine string `query:"engine" maxLength:"64" doc:"An engine in whose own store the image is looked for as well, for callers on this host."`
+	Engine string `query:"engine" maxLength:"64" doc:"An engine whose own store is searched too, for callers on this host."`
 }
 
 func (h *imageHandlers) inspect(ctx context.Context, who sandbox.Principal, in *InspectRef) (*imageOutput, error) {

@@ -67,8 +67,8 @@ func local(o huma.Operation) huma.Operation {
 
 // RecordFilter selects entries in a query.
 type RecordFilter struct {
-	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only of this sandbox, by ID or name."`
-	Kind    string    `query:"kind" maxLength:"1024" doc:"Only of these kinds, separated by commas; the part before the dot stands for the whole group."`
+	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only entries of this sandbox, by ID or name."`
+	Kind    string    `query:"kind" maxLength:"1024" doc:"Only entries of these kinds, separated by commas; the part before the dot stands for the whole group."`
 	Since   time.Time `query:"since" doc:"Only from this time on."`
 	Until   time.Time `query:"until" doc:"Only before this time."`
 	After   int64     `query:"after" minimum:"-1" default:"-1" doc:"Only with a greater seq."`

@@ -19,7 +19,7 @@ func (h *recordHandlers) send(c huma.Context, v any) {
 	}
 }
 
-// followRecord streams entries until the client leaves or the server shuts down. A failure ends the
+// followRecord streams entries until the client leaves or the server is shutting down. A failure ends the
 // stream: its header has been sent.
 func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")

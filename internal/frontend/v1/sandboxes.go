@@ -76,7 +76,7 @@ type createInput struct {
 func (h *sandboxHandlers) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
-			WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes")
+			WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes")
 	}
 	req, err := fromCreate(in.Body)
 	if err != nil {
@@ -228,7 +228,7 @@ func readCursor(text string) (time.Time, string, error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.ID == "" || c.Time.IsZero() {
-		return time.Time{}, "", fault.Wrap(err, fault.Invalid, "invalid_cursor", "the cursor is not one of ours")
+		return time.Time{}, "", fault.Wrap(err, fault.Invalid, "invalid_cursor", "the cursor was not issued by this server")
 	}
 	return c.Time, c.ID, nil
 }

@@ -49,7 +49,7 @@ func holder(who sandbox.Principal) secrets.Caller {
 // its bytes by U+FFFD and store another secret.
 func plainText(value string) ([]byte, error) {
 	if strings.ContainsRune(value, '\uFFFD') {
-		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8").
+		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be UTF-8 text").
 			WithHint("encode it, for example as base64")
 	}
 	return []byte(value), nil

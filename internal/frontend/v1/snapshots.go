@@ -27,10 +27,10 @@ func (h *snapshotHandlers) register(r *registry) {
 	if h.snapshots == nil {
 		return
 	}
-	register(r, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Take a snapshot of a running sandbox, which continues")), h.takeSnapshot)
+	register(r, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Take a snapshot of a running sandbox, which then continues")), h.takeSnapshot)
 	register(r, op("snapshots-list", "GET", "/snapshots", "List the caller's snapshots"), h.listSnapshots)
 	register(r, op("snapshots-get", "GET", "/snapshots/{id}", "Describe a snapshot"), h.getSnapshot)
-	register(r, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Remove a snapshot; what was created from it stays")), h.removeSnapshot)
+	register(r, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Remove a snapshot; sandboxes and snapshots created from it stay")), h.removeSnapshot)
 }
 
 type snapshotBody struct{ Body api.Snapshot }

@@ -48,7 +48,7 @@ func (h *stateHandlers) register(r *registry) {
 	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Resume a paused sandbox"), h.resume)
 	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory, or only its files")), h.fork)
 	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Roll a sandbox back to a snapshot, in place"), h.rollback)
-	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its start, in place"), h.reset)
+	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its initial state, in place"), h.reset)
 }
 
 func toOnEnd(o sandbox.OnEnd) *api.OnEnd {

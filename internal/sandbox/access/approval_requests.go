@@ -82,7 +82,7 @@ func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
 		return
 	}
 	if err := s.deps.Questions.Retire(ctx, id, keep, reason); err != nil {
-		s.deps.Log.Warn("open questions not ended", "sandbox", id, "err", err)
+		s.deps.Log.Warn("open approval requests not closed", "sandbox", id, "err", err)
 	}
 }
 

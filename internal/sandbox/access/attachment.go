@@ -43,7 +43,7 @@ func (s *Service) Plan(ctx context.Context, r sandbox.Row, p *policy.Policy) (*s
 	if !r.Access.Linked() {
 		if n := len(p.Document().Secrets.Bind); n > 0 {
 			return nil, fault.Newf(fault.Invalid, "secrets_without_network",
-				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
+				"the policy binds %d secrets, but the sandbox has no network on which to use them", n).WithHint("allow the hosts, or drop the bindings")
 		}
 		return nil, s.Redact(r.ID, p, nil)
 	}
@@ -121,9 +121,9 @@ func Variables(secrets []egress.Secret, attached map[string]string) map[string]s
 func Placeholder(secret string) string { return "sealed-by-crannog-" + secret }
 
 func noNetwork() error {
-	return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+	return fault.New(fault.Unsupported, "network_unavailable", "this server has no network for sandboxes")
 }
 
 func noSecrets() error {
-	return fault.New(fault.Unsupported, "secrets_unavailable", "this service keeps no secrets")
+	return fault.New(fault.Unsupported, "secrets_unavailable", "this server does not store secrets")
 }

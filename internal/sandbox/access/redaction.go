@@ -140,8 +140,8 @@ func (s *Service) Settle(id string, p *policy.Policy) {
 func (s *Service) Unavailable(id string, err error) error {
 	s.deps.Log.Warn("data of a sandbox refused: its secrets cannot be redacted", "sandbox", id, "err", err)
 	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
-		"the secrets in this sandbox's data cannot be redacted, so that none of it is passed on").
-		WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
+		"the secrets in this sandbox's data cannot be redacted, so the data is withheld").
+		WithHint("a secret of its policy cannot be read; the server's log names it. Restore the secret, or give the sandbox another policy")
 }
 
 // Unseen returns the redactor for a sandbox's audit entries. It does not take the lock of the ID,

@@ -42,7 +42,7 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		return nil
 	}
 	if s.deps.Questions == nil {
-		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server has no approvers")
+		return fault.New(fault.Denied, "policy_widening_denied", "making a strict sandbox's policy wider requires an approval, but this server has no approvers")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
@@ -58,9 +58,9 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if answer.Granted {
 		return nil
 	}
-	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs people's approval, which is %s", answer.State)
+	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs an approval, which is %s", answer.State)
 	if answer.Approval != "" {
-		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then request the same change again")
 	}
 	return e
 }

@@ -45,10 +45,10 @@ func (q *Queue) Check(ctx context.Context, key string) error {
 // held.
 func (q *Queue) refuse(ctx context.Context, key string) error {
 	if q.lines.count >= q.maxWaiting {
-		return q.overloaded(fmt.Sprintf("%d sandboxes wait to be started, which is the most that may wait", q.lines.count), q.lines.count/4)
+		return q.overloaded(fmt.Sprintf("%d sandboxes are waiting to start, which is the limit", q.lines.count), q.lines.count/4)
 	}
 	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
-		return q.overloaded(fmt.Sprintf("%d sandboxes of this key wait to be started, which is the most that one key may have", own), own/4)
+		return q.overloaded(fmt.Sprintf("%d sandboxes of this key are waiting to start, which is the limit per key", own), own/4)
 	}
 	place := q.lines.placeOfNext(key)
 	if q.running < q.limit.now {
@@ -59,11 +59,11 @@ func (q *Queue) refuse(ctx context.Context, key string) error {
 		return nil
 	}
 	if wait > q.maxWait {
-		return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the longest wait is %s", rounded(wait), q.maxWait), q.excess(wait-q.maxWait))
+		return q.overloaded(fmt.Sprintf("the sandbox would start in about %s, which is more than the longest wait of %s", rounded(wait), q.maxWait), q.excess(wait-q.maxWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := deadline.Sub(q.now()); wait > left {
-			return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the request ends in %s", rounded(wait), rounded(left)), q.excess(wait-left))
+			return q.overloaded(fmt.Sprintf("the sandbox would start in about %s, but the request ends in %s", rounded(wait), rounded(left)), q.excess(wait-left))
 		}
 	}
 	return nil

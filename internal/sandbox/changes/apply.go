@@ -41,7 +41,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	if o.base.Outside == nil {
-		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory, so that changes cannot be applied").
+		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox has no host directory, so changes cannot be applied").
 			WithHint("crannog export writes them to a file")
 	}
 	set, err := o.compare(ctx, true, false)
@@ -109,7 +109,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
 	}
 	if s.kept == nil {
-		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service has no exports")
+		return nil, fault.New(fault.Unsupported, "export_unavailable", "this server does not support exports")
 	}
 	o, err := s.open(ctx, who, ref, req.ChangesRequest)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 		return nil, err
 	}
 	if len(c.chosen) == 0 {
-		return nil, fault.New(fault.NotFound, "nothing_to_export", "there are no changes that may come out")
+		return nil, fault.New(fault.NotFound, "nothing_to_export", "there are no changes that may be exported")
 	}
 	if c.decision.Effect == egress.Deny {
 		return nil, exportDenied(c.decision)

@@ -15,7 +15,7 @@ func (s *Service) Recover(ctx context.Context) error {
 	}
 	left, err := changeset.Recover(ctx, s.journals)
 	for _, name := range left {
-		s.log.Error("a directory could not be restored after an interrupted apply", "file", name)
+		s.log.Error("a directory could not be repaired after an interrupted apply", "file", name)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

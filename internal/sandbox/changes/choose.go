@@ -103,7 +103,7 @@ func (o *comparison) choose(all []changeset.Change, paths []string, protected, o
 		// A directory that is included because of its files counts as requested, and so do its
 		// flags.
 		if !protected && (c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)) || c.Refused() {
-			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
+			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and files below it cannot be exported without it", c.Path)
 		}
 	}
 	out := choiceOf(o, chosen, changeset.Digest(chosen))
@@ -127,8 +127,8 @@ func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 // why nothing is exported. The caller writes the audit entry before the export.
 func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
-		return "", fault.New(fault.Conflict, "changes_moved", "the changes have changed since they were shown").
-			WithHint("look at them again: crannog diff")
+		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not the same as those that were shown").
+			WithHint("show them again: crannog diff")
 	}
 	switch c.decision.Effect {
 	case egress.Allow:
@@ -143,5 +143,5 @@ func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to,
 }
 
 func exportDenied(d egress.Decision) error {
-	return fault.Newf(fault.Denied, "export_denied", "the policy lets these changes out of no sandbox: %s of the %s layer", d.Rule, d.Layer)
+	return fault.Newf(fault.Denied, "export_denied", "the policy denies the export of these changes: %s of the %s layer", d.Rule, d.Layer)
 }

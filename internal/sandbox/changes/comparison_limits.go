@@ -51,7 +51,7 @@ func inTime(ctx context.Context, until time.Time) (context.Context, context.Canc
 const guestPatience = 2 * time.Minute
 
 // errGuestSilent is the cause with which the guest's stream is canceled.
-var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent nothing about its files for %s", guestPatience)
+var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent no data for %s", guestPatience)
 
 // awaited sends a request to the guest and cancels it when the next piece of the answer takes
 // longer than guestPatience. A program with root inside may have replaced the guest, and must not

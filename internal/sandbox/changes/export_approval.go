@@ -32,7 +32,7 @@ const (
 // destination, and is used up here.
 func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
 	if s.questions == nil {
-		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server has no approvers")
+		return "", fault.New(fault.Denied, "export_unasked", "the policy requires an approval for this export, but this server has no approvers")
 	}
 	doc := o.policy.Document().Approvals
 	kind, verb := egress.AskExport, "bring"
@@ -62,12 +62,12 @@ func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to
 	if answer.Granted {
 		return answer.Approval, nil
 	}
-	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need people's approval, which is %s", answer.State)
+	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need an approval, which is %s", answer.State)
 	switch {
 	case answer.State == "denied" && answer.Reason != "":
 		e = e.WithHint("the reason was: " + answer.Reason)
 	case answer.Approval != "":
-		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then repeat the command")
 	}
 	return "", e
 }
@@ -150,8 +150,8 @@ func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names st
 	if o.kept {
 		var err error
 		if redactor, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
-			s.log.Warn("file names left out: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
-			return func(string) string { return "(left out: its secrets cannot be redacted)" }
+			s.log.Warn("file names omitted: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
+			return func(string) string { return "(omitted: its secrets cannot be redacted)" }
 		}
 	}
 	return redactor.Record().String

@@ -22,7 +22,7 @@ import (
 func (o *comparison) scratch() (*os.Root, func() error, error) {
 	kept := o.service.kept
 	if kept == nil {
-		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
+		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
 	draft, err := kept.Begin(o.record.ID)
 	if err != nil {

@@ -79,7 +79,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	r := o.record
 	if r.State == sandbox.Stopped && s.kept != nil && s.kept.Has(r.ID) {
-		return fault.Newf(fault.Conflict, "changes_expired", "the changes that were kept of sandbox %s have expired", r.ID)
+		return fault.Newf(fault.Conflict, "changes_expired", "the retained changes of sandbox %s have expired", r.ID)
 	}
 	opened, err := s.source.Open(ctx, r)
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 // openManifest reads the manifest of the workspace as it was at the sandbox's start.
 func (s *Service) openManifest(o *comparison) error {
 	if s.manifests == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no workspaces")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server cannot compare workspaces")
 	}
 	m, err := s.manifests.Find(o.record.ID)
 	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {

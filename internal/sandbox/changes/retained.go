@@ -39,7 +39,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	defer func() { err = errors.Join(err, o.close()) }()
 	r := o.record
 	if o.kept || r.Workspace == "" {
-		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory to which its changes could be applied")
+		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox has no host directory to which its changes could be applied")
 	}
 	if s.source.Unchanged(ctx, r) {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
@@ -72,7 +72,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	}
 	files := len(list) + len(refused)
 	if left := len(set.Changes) - files; left > 0 {
-		s.log.Warn("not kept: files with a secret in their name", "sandbox", r.ID, "files", left)
+		s.log.Warn("not retained: files with a secret in their name", "sandbox", r.ID, "files", left)
 	}
 	if files == 0 {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
@@ -129,7 +129,7 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine retain changes of ended sandboxes")
 	}
 	if s.kept == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		return false, err
 	}
 	if o.dir != m.Dir || o.since != sinceStart {
-		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only what it changed in %s since its start was kept", id, m.Dir)
+		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only its changes in %s since its start were retained", id, m.Dir)
 	}
 	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
 	for _, f := range m.Masked {
@@ -190,12 +190,12 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
 	}}
 	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
-		return true, fmt.Errorf("kept changes of %s: %w", id, err)
+		return true, fmt.Errorf("retained changes of %s: %w", id, err)
 	}
 	if len(m.Shown) > 0 {
 		var shown sandbox.Base
 		if err := json.Unmarshal(m.Shown, &shown); err != nil {
-			return true, fmt.Errorf("kept changes of %s: %w", id, err)
+			return true, fmt.Errorf("retained changes of %s: %w", id, err)
 		}
 		o.record.Base.Mounts, o.record.Base.Git = shown.Mounts, shown.Git
 	}

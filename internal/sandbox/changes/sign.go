@@ -29,7 +29,7 @@ type released struct {
 // approval.
 func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
-		return fault.New(fault.Unsupported, "provenance_unavailable", "this service does not sign statements")
+		return fault.New(fault.Unsupported, "provenance_unavailable", "this server does not sign statements")
 	}
 	n := len(filesOf(chosen))
 	if files && n == 0 {

@@ -78,7 +78,7 @@ func differing(was, now []changeset.Entry) [][]byte {
 // stageOld fetches files under their own names.
 func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Source, list []changeset.Change) error {
 	if s.kept == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server cannot compare snapshots")
 	}
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {

@@ -30,8 +30,8 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return egress.ApprovalOutcome{}, sandbox.NotRunning(r)
 	}
 	if !r.Access.Linked() {
-		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
-			WithHint("only a new sandbox can have one")
+		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was created without a network", r.ID).
+			WithHint("create a new sandbox with a network")
 	}
 	q, granted, err := s.access.Question(r, who, w)
 	if err != nil || granted {

@@ -47,9 +47,9 @@ func (s *Service) newBoot(r sandbox.Row, p *policy.Policy, spec engine.Spec, con
 
 // Names of the steps of each boot.
 const (
-	stepFiles   = "show the files of the host"
+	stepFiles   = "find the host files to mount"
 	stepState   = "open the saved state"
-	stepPolicy  = "find out what the policy binds"
+	stepPolicy  = "resolve the secrets of the policy"
 	stepNetwork = "attach the network"
 	stepEvents  = "open the file for events"
 	stepStart   = "start the instance"

@@ -13,9 +13,9 @@ import (
 
 // Names of the steps for a sandbox that had an instance before, in addition to those of its boot.
 const (
-	stepResuming = "make the row resuming"
-	stepOld      = "remove what is left of the old instance"
-	stepAgain    = "find out what the new instance is made of"
+	stepResuming = "set the row to resuming"
+	stepOld      = "remove the rest of the old instance"
+	stepAgain    = "plan the new instance"
 )
 
 // bootAgain returns the steps that start another instance of an existing sandbox. They store the

@@ -47,7 +47,7 @@ func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	if c := config.Checks; c.MemoryBytes != 0 || c.PIDs != 0 || c.DiskBytes != 0 || !config.HostMemory {
 		t.Errorf("the guest is asked for %+v, and told that memory is the host's: %t", c, config.HostMemory)
 	}
-	if !slices.ContainsFunc(sb.Checked, func(s string) bool { return strings.HasPrefix(s, "outside, no more than ") }) {
+	if !slices.ContainsFunc(sb.Checked, func(s string) bool { return strings.HasPrefix(s, "checked from outside: at most ") }) {
 		t.Errorf("checked is %q", sb.Checked)
 	}
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {

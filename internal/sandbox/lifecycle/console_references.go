@@ -22,8 +22,8 @@ func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 			}
 			kept := func(e bound) bool { return e == bound{b.Name, b.From, b.Host, b.Port} }
 			if !slices.ContainsFunc(boundIn(before), kept) {
-				return fault.New(fault.Denied, "local_only", "the console binds secrets by their names, and nothing of the server's machine").
-					WithHint("seal it: crannog secret set " + b.Name)
+				return fault.New(fault.Denied, "local_only", "a console session can bind stored secrets, but no files or variables of the server's machine").
+					WithHint("store it as a secret: crannog secret set " + b.Name)
 			}
 		}
 	}

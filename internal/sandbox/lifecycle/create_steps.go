@@ -13,12 +13,12 @@ import (
 // Names of the steps of a creation, in addition to those of its boot.
 const (
 	stepRow       = "write the row"
-	stepValues    = "seal the values of its own"
+	stepValues    = "encrypt its own secret values"
 	stepTurn      = "wait for a turn"
-	stepWorkspace = "note what the workspace is"
-	stepNoted     = "wait for the note of the workspace"
+	stepWorkspace = "start to write the manifest of the workspace"
+	stepNoted     = "wait for the manifest of the workspace"
 	stepEntry     = "write the audit entry"
-	stepRunning   = "make the row running"
+	stepRunning   = "set the row to running"
 )
 
 // make creates a sandbox for a creation, a fork, or the reading of a saved state. After an error

@@ -105,7 +105,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	if fault.KindOf(err) != fault.Exhausted {
 		return began, err
 	}
-	s.log.Warn("the disk is full: a sandbox is ended before its row says so", "sandbox", id, "err", err)
+	s.log.Warn("the disk is full: ending a sandbox before its row can be written", "sandbox", id, "err", err)
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}

@@ -61,7 +61,7 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 			return nil, err
 		}
 		return nil, fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
-			WithHint("leave the engine out, or take a snapshot of files only")
+			WithHint("omit the engine, or take a snapshot of files only")
 	}
 	return made, e.Check(c, made)
 }

@@ -81,7 +81,7 @@ func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row
 			}
 		}
 		return sandbox.Row{}, fault.Newf(fault.Conflict, "sandbox_ambiguous", "%q means more than one sandbox", ref).
-			WithHint("name it by its whole ID")
+			WithHint("use its full ID")
 	}
 	return sandbox.Row{}, sandbox.Unknown(ref)
 }

@@ -71,7 +71,7 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	if asked.ShmBytes > asked.MemoryBytes {
 		return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
 			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
-			WithHint("ask for more memory, or for less shm")
+			WithHint("request more memory or less shm")
 	}
 	return asked, nil
 }
@@ -87,7 +87,7 @@ func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
 		if *wanted[i].Value > *f.Value {
 			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
 				"%s is %s, and the engine %s keeps files in memory, of which at most %s can be %s here", f.Name, f.Text(*wanted[i].Value), e.Name, f.Text(*f.Value), f.Name).
-				WithHint("ask for more memory, or for less " + f.Name)
+				WithHint("request more memory or less " + f.Name)
 		}
 	}
 	return hold, nil

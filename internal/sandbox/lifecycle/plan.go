@@ -66,7 +66,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	}
 	mounts, err := rootfs.ResolveMounts(pl.settings, req.Mounts)
 	if err == nil && len(mounts) > 0 && template.Origin != nil {
-		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot keeps the mounts that it was taken with").WithHint("leave the mounts out")
+		err = fault.New(fault.Invalid, "snapshot_mounts", "the mounts of a snapshot cannot be changed").WithHint("omit the mounts")
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err

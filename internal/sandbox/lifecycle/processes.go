@@ -39,7 +39,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusNotFound {
 		// The guest belongs to the version that created the sandbox.
-		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
+		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was created by an earlier version, which cannot list processes").
 			WithHint("make a new one")
 	}
 	if res.StatusCode != http.StatusOK {
@@ -68,7 +68,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 // SignalProcess sends a signal to a process of a sandbox. The number is the process ID inside.
 func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	if pid <= 1 || sig < 1 || sig > 31 {
-		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")
+		return fault.New(fault.Invalid, "invalid_signal", "signals are numbers from 1 to 31, and process IDs must be greater than 1")
 	}
 	r, err := s.runningOne(ctx, who, ref)
 	if err != nil {

@@ -71,8 +71,8 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		out.Sandboxes = append(out.Sandboxes, r.Sandbox)
 	}
 	if len(failed) > 0 {
-		return out, fault.Newf(fault.Internal, "prune_incomplete", "leftovers of sandboxes could not be removed: %s", strings.Join(failed, ", ")).
-			WithHint("the server's log says why")
+		return out, fault.Newf(fault.Internal, "prune_incomplete", "data of ended sandboxes could not be removed: %s", strings.Join(failed, ", ")).
+			WithHint("the server's log has the reasons")
 	}
 	return out, nil
 }

@@ -82,8 +82,8 @@ func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target stri
 		err = sandbox.SnapshotUnknown(target)
 	}
 	if isUnknown(err) && target == r.Origin {
-		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot that the sandbox was made from does not exist any more").
-			WithHint("roll it back to another snapshot, or make a new sandbox")
+		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot from which the sandbox was created does not exist any more").
+			WithHint("roll it back to another snapshot, or create a new sandbox")
 	}
 	if err != nil {
 		return source{}, "", err

@@ -206,7 +206,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
 	said := "sandbox resumed"
 	if !kept {
-		said = "sandbox booted anew with its files"
+		said = "sandbox booted again with its files"
 	}
 	s.note(ctx, r.ID, "info", said, map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
 	return r, nil

@@ -111,7 +111,7 @@ func TestStrictChanges(t *testing.T) {
 	}
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
-	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then the same again") {
+	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then repeat the command") {
 		t.Errorf("the hint does not say who is the second person: %q", hint)
 	}
 	if q := y.desk.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {

@@ -54,8 +54,8 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 		case <-late.C:
 			s.log.Warn("secrets will be updated later in sandboxes that are being changed", "owner", owner, "sandboxes", left)
 			errs = append(errs, fault.Newf(fault.Timeout, "secret_not_everywhere",
-				"the change is kept, and reaches %d sandboxes that are being started, saved or changed only when that is done", left).
-				WithHint("the same once more is answered when all have it"))
+				"the change is stored, but %d sandboxes that are being started, saved or changed get it only afterwards", left).
+				WithHint("repeat the request to wait for them"))
 		}
 		break
 	}
@@ -122,7 +122,7 @@ func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy
 	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {
 		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
-		s.note(ctx, r.ID, "warn", "runs without secrets: one that its policy binds cannot be found", nil)
+		s.note(ctx, r.ID, "warn", "runs without secrets, because a secret that its policy binds cannot be found", nil)
 		a.Secrets = nil
 	}
 	return a

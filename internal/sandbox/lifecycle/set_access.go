@@ -48,7 +48,7 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 			return a, err
 		}
 		if p.Level() == access.CarefulLevel && p.Digest() != asked {
-			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since you asked; ask again")
+			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since the request; try again")
 		}
 		return change(a)
 	})
@@ -83,8 +83,8 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	if next.Linked() && !r.Access.Linked() {
-		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
-			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
+		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was created without a network", r.ID).
+			WithHint("create one with a network, such as --net policy, whose policy can be changed while it runs")
 	}
 	// The attachment stays even if the policy denies all traffic.
 	if r.Access.Linked() && !next.Linked() {
@@ -187,7 +187,7 @@ func (s *Service) Unlinked(lost []string) {
 }
 
 // lossNote is the line in a sandbox's log about a lost attachment.
-const lossNote = "the egress gateway's process has died; the sandbox has no network any more"
+const lossNote = "the egress gateway's process has died; the sandbox no longer has a network"
 
 // noteLoss adds the line to a sandbox's log. It does so only once, although each process finds the
 // loss by itself.

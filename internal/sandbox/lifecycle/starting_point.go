@@ -25,22 +25,22 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		t, err := pl.startingPoint(ctx, who, ref)
 		if err == nil && t.Image.Kind() == engine.ImageModule && len(req.Tools)+len(req.Programs) > 0 {
 			err = fault.New(fault.Unsupported, "module_tools", "programs of the host do not run in a sandbox of WebAssembly modules").
-				WithHint("leave the tools and programs out: crannog run --tools=none")
+				WithHint("omit the tools and programs: crannog run --tools=none")
 		}
 		return t, ref.String(), err
 	}
 	if req.Template != "" {
-		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
+		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox can start from an image or from a template, but not from both")
 	}
 	if len(req.Tools) > 0 {
 		// The host's tools are linked with the libraries of this host, which an image does not
 		// contain.
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
-			WithHint("leave the tools out: crannog run --tools=none")
+			WithHint("omit the tools: crannog run --tools=none")
 	}
 	images, ok := pl.templates.(sandbox.ImageTemplates)
 	if !ok {
-		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service has no images")
+		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this server does not support images")
 	}
 	t, err := images.ResolveImage(ctx, req.Image, false)
 	if fault.KindOf(err) != fault.NotFound || !who.OnHost() {
@@ -121,8 +121,8 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 			why = "the workspace was copied under other rules"
 		}
 		return source{}, fault.Newf(fault.Invalid, "snapshot_policy",
-			"the policy masks other files than the snapshot's instance does, which cannot change while its memory is kept: %s", why).
-			WithHint("use the level and the file rules under which it was taken (level " + taken.Level() + "), or take a snapshot of files only")
+			"the policy masks other files than the snapshot, whose masks cannot change when its memory is restored: %s", why).
+			WithHint("use the level and the file rules of the snapshot (level " + taken.Level() + "), or take a snapshot of files only")
 	}
 	r.Base.Copy = n.Base.Copy
 	return fromSnapshot(*n, guest.Copied), nil

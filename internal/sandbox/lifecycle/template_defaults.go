@@ -12,8 +12,8 @@ import (
 // must not set where secrets are sent, because its policy could guess their names.
 func withDefaults(who sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
 	if t.Owner != "" && t.Owner != who.KeyID && len(boundIn(accessOf(t))) > 0 {
-		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to a key, and its policy would bind your secrets").
-			WithHint("make a template of your own of the same image")
+		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to an API key, and its policy would bind your secrets").
+			WithHint("create your own template from the same image")
 	}
 	asked, defaults := req.Limits.Fields(), t.Limits.Fields()
 	for i, f := range asked {

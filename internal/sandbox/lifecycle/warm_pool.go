@@ -53,7 +53,7 @@ func (w warmInstances) Reserve() sandbox.Row {
 }
 
 // stepGuest is the last step of a warm sandbox.
-const stepGuest = "ask the guest to wait"
+const stepGuest = "extend the guest's end"
 
 // Boot implements warmpool.Instances: it executes the steps of a creation without a caller.
 func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string]string, error) {

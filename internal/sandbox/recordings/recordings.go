@@ -49,10 +49,10 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 		return err
 	}
 	if !who.Local {
-		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine keep recordings of ended sandboxes")
+		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine retain recordings of ended sandboxes")
 	}
 	if s.deps.Recordings == nil {
-		return fault.New(fault.Unsupported, "recordings_unavailable", "this service keeps no recordings")
+		return fault.New(fault.Unsupported, "recordings_unavailable", "this server does not store recordings")
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 		return sandbox.Unknown(id)
 	}
 	if _, ok := s.deps.Recordings.Kept(id); !ok {
-		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings are retained of %.64q", id)
+		return fault.Newf(fault.NotFound, "recordings_not_found", "there are no retained recordings of %.64q", id)
 	}
 	return s.Discard(ctx, id)
 }

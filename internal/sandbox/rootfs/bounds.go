@@ -23,7 +23,7 @@ func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
 	limits := hiddenLimits(r, shows)
 	for _, f := range r.Limits.Fields() {
 		if slices.Contains(limits, f.Limit) {
-			list = append(list, "outside, no more than "+f.Text(*f.Value)+" of "+f.Name)
+			list = append(list, "checked from outside: at most "+f.Text(*f.Value)+" of "+f.Name)
 		}
 	}
 	return list
@@ -67,6 +67,6 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 }
 
 func notBounded(name string, f sandbox.LimitField, found string) error {
-	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s claims a limit of %s of %s, and what holds %s", name, f.Text(*f.Value), f.Name, found).
+	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s reports a limit of %s of %s, but the limit in force %s", name, f.Text(*f.Value), f.Name, found).
 		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

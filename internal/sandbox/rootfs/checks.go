@@ -118,8 +118,8 @@ func outgrown(err error) error {
 	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
 		return err
 	}
-	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know all checks of this version").
-		WithHint("resume it with its files alone: crannog resume --files-only; or use the version that saved it")
+	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose guest lacks checks of this version").
+		WithHint("resume only its files: crannog resume --files-only; or use the version that saved it")
 }
 
 // maxFinding limits the length of a reported finding.

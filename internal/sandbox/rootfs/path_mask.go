@@ -59,7 +59,7 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	if n := c.count(); n > maxCovered {
 		return Masks{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
 			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxCovered).
-			WithHint("hide their directory instead, or show a smaller one with --workspace")
+			WithHint("hide their directory instead, or use a smaller one as --workspace")
 	}
 	return c, nil
 }

@@ -55,7 +55,7 @@ func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 		case part && !whole:
 			// The whole directory is the user's, and a mount can take rights away but not give any.
 			return fault.Newf(fault.Unsupported, "policy_writes_part",
-				"filesystem.write lists a part of %s, which can be writable only as a whole", dir).
+				"filesystem.write lists a part of %s, which can only be writable as a whole", dir).
 				WithHint("list " + dir + " itself, or nothing of it")
 		case !whole:
 			c.readOnly = append(c.readOnly, dir)

@@ -38,24 +38,24 @@ func ProgramPlace(number int, dir bool) string {
 // caller's own permissions.
 func ResolvePrograms(list []string) ([]engine.Bind, error) {
 	if len(list) > MaxPrograms {
-		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be shown", MaxPrograms)
+		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be mounted", MaxPrograms)
 	}
 	var binds []engine.Bind
 	for i, name := range list {
 		if !filepath.IsAbs(name) {
-			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is named by an absolute path")
+			return nil, fault.New(fault.Invalid, "programs_invalid", "the path of a host program must be absolute")
 		}
 		real, err := filepath.EvalSymlinks(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host does not exist or cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a host program does not exist or is not accessible")
 		}
 		info, err := os.Stat(real)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a host program is not accessible")
 		}
 		// A pipe, a device or a socket would give the sandbox a connection to the host.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file, or a directory other than the root")
+			return nil, fault.New(fault.Invalid, "programs_invalid", "a host program must be a file, or a directory other than the root")
 		}
 		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
 	}
@@ -78,8 +78,8 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 		return nil
 	}
 	if t.Origin != nil {
-		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the programs that it was taken with").
-			WithHint("leave the programs out")
+		return fault.New(fault.Invalid, "snapshot_programs", "the programs of a snapshot cannot be changed").
+			WithHint("omit the programs")
 	}
 	var err error
 	if t.Image, err = t.Image.Show(binds...); err != nil {

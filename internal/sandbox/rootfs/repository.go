@@ -91,7 +91,7 @@ func noteGit(b *sandbox.Base, err error) {
 func noteBorrowed(b *sandbox.Base, list []string) {
 	for _, dir := range list {
 		if !showsItself(b, dir) {
-			b.Notes = append(b.Notes, "git lacks objects inside: the repository borrows them from "+dir+" (--mount "+dir+":ro shows them)")
+			b.Notes = append(b.Notes, "git objects are missing inside: the repository uses those of "+dir+" (--mount "+dir+":ro shows them)")
 		}
 	}
 }

@@ -34,19 +34,19 @@ func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, f
 	switch {
 	case from != nil && len(named) == 0:
 		if from.FilesOnly && p.Files().Tools {
-			return from.Base.Tools, nil // it boots anew, and its files refer to them
+			return from.Base.Tools, nil // it boots again, and its files refer to them
 		}
 		return nil, nil
 	case from != nil:
-		return nil, fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the version managers that it was taken with").
-			WithHint("leave the tools out")
+		return nil, fault.New(fault.Invalid, "snapshot_programs", "the version managers of a snapshot cannot be changed").
+			WithHint("omit the tools")
 	case len(names) == 0:
 		return nil, nil
 	case !p.Files().Tools:
 		if len(named) == 0 {
 			return nil, nil
 		}
-		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy shows no programs of version managers in the home").
+		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy does not allow programs of version managers in the home directory").
 			WithHint("filesystem.tools: allow, or a level other than strict")
 	}
 	return settings.Tools.Find(names)

@@ -74,9 +74,9 @@ func hidesTracked(r sandbox.Repo) error {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return fault.Newf(fault.Denied, "policy_hides_tracked",
-		"the policy hides files that git tracks, and whose contents the history of %s shows: %s", r.Top, list).
+		"the policy hides files that git tracks, and their contents are in the history of %s: %s", r.Top, list).
 		WithHint("filesystem.tracked is deny: set it to hide, which starts without the repository, or to allow, which shows its history; " +
-			"or take the files out of the repository (git rm --cached, and out of its history if they hold secrets)")
+			"or remove the files from the repository (git rm --cached, and from its history if they contain secrets)")
 }
 
 // hideRepository hides the repository of a directory with all its objects, so that git does not

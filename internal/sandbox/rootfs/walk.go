@@ -58,7 +58,7 @@ func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.D
 		}
 		if w.seen++; w.seen > maxWalked {
 			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxWalked).
-				WithHint("show a smaller directory with --workspace")
+				WithHint("use a smaller directory as --workspace")
 		}
 		rel, err := filepath.Rel(dir, name)
 		if err != nil {
@@ -129,8 +129,8 @@ func (w *walk) inFixed(inside string) bool {
 }
 
 func readOnlyLink(inside string) error {
-	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, and a symbolic link leads there or is there: it could be replaced inside", inside).
-		WithHint("list it under filesystem.protect instead, which keeps its changes inside, or make read-only what the link points to")
+	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, but it is or contains a symbolic link that could be replaced inside", inside).
+		WithHint("list it under filesystem.protect instead, which excludes its changes from exports, or make the target of the link read-only")
 }
 
 // target returns the file of the workspace that a link leads to, if there is one.

@@ -21,11 +21,11 @@ func ResolveWorkspace(dir string) (string, error) {
 		return "", nil
 	}
 	if !filepath.IsAbs(dir) {
-		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not an absolute path")
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the path of the workspace is not absolute")
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or cannot be reached")
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or is not accessible")
 	}
 	info, err := os.Stat(real)
 	if err != nil {
@@ -46,7 +46,7 @@ func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *
 		return r.Workspace, nil
 	}
 	if copies == nil {
-		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, and this service makes none")
+		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, which this server cannot create")
 	}
 	if again {
 		return copies.Find(of)

@@ -21,8 +21,8 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 		return err
 	}
 	if !c.Restores(from.Format) {
-		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only its own, %q", from.Format, c.Format()).
-			WithHint("a state without memory would work: save one where the sandbox runs, or use the version that saved this one")
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only the format %q", from.Format, c.Format()).
+			WithHint("save a state without memory while the sandbox runs, or use the version that saved this one")
 	}
 	if b.ImageDigest != "" {
 		if _, err := os.Stat(b.Image.View().Dir); errors.Is(err, fs.ErrNotExist) {

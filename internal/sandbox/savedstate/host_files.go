@@ -25,7 +25,7 @@ func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing s
 	}
 	changed, err := hostfiles.Changed(needs.Files)
 	if err != nil {
-		return nil, "", fmt.Errorf("files that a saved memory refers to: %w", err)
+		return nil, "", fmt.Errorf("host files of saved memory: %w", err)
 	}
 	for _, f := range changed {
 		source := ""
@@ -61,7 +61,7 @@ func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 		list.Files[i] = kept
 	}
 	if lost != nil {
-		h.log.Warn("no copies made of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
+		h.log.Warn("host files to which saved memory refers were not copied", "sandbox", r.ID, "files", count, "err", lost)
 	}
 	return list.Files
 }

@@ -30,7 +30,7 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Ba
 			return err
 		}
 		if now.Revision != b.Revision {
-			return fault.New(fault.Conflict, CodePrograms, "programs of the template have changed since the sandbox began, and its memory refers to them").
+			return fault.New(fault.Conflict, CodePrograms, "programs of the template have changed since the sandbox started, and its memory refers to the old ones").
 				WithHint(hintPrograms)
 		}
 		return nil
@@ -46,6 +46,6 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Ba
 }
 
 func otherPrograms(path string) error {
-	return fault.Newf(fault.Conflict, CodePrograms, "%s on the host has changed, no copy of it was kept, and the sandbox's memory refers to the old file", path).
+	return fault.Newf(fault.Conflict, CodePrograms, "%s on the host has changed, there is no copy of the old file, and the sandbox's memory refers to it", path).
 		WithHint(hintPrograms)
 }

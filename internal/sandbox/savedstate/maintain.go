@@ -57,7 +57,7 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 			s.Settle()
 		}
 		if err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("images not maintained", "while", what, "err", err)
+			s.deps.Log.Warn("maintenance of saved states failed", "while", what, "err", err)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (s *Service) Persist(ctx context.Context) {
 	// Callers were told that the state is saved, and the next process may still make it durable, so
 	// Close does not fail.
 	if err := errors.Join(s.deps.Images.Persist(ctx), s.files.sync()); err != nil {
-		s.deps.Log.Error("saved states are not on the disk yet: a reboot before another process ends would lose them", "err", err)
+		s.deps.Log.Error("saved states are not on the disk yet: a reboot may lose them", "err", err)
 	}
 }
 

@@ -60,7 +60,7 @@ const archiveName = "files.tar"
 // Available returns an error if this server saves no states.
 func (s *Service) Available() error {
 	if s.deps.Images == nil {
-		return fault.New(fault.Unsupported, "state_unsupported", "this service saves no state of sandboxes")
+		return fault.New(fault.Unsupported, "state_unsupported", "this server cannot save the state of sandboxes")
 	}
 	return nil
 }
@@ -86,10 +86,10 @@ func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) 
 	}
 	c, ok := one.(engine.Checkpointer)
 	if !ok {
-		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves and copies no memory and no processes", name).
+		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save or copy memory and processes", name).
 			WithHint("use an engine for which crannog engines lists the capability checkpointer")
 		if _, ok := one.(engine.Archiver); ok {
-			err = err.WithHint("leave them out: --files-only, or files_only in the API; or use an engine with the capability checkpointer")
+			err = err.WithHint("save only files (--files-only, or files_only in the API), or use an engine with the capability checkpointer")
 		}
 		return nil, err
 	}

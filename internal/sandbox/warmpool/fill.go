@@ -71,7 +71,7 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	key, err := keyOf(plan)
 	if err == nil && key != k.key {
 		// Otherwise the sandbox would be handed to callers who requested something else.
-		err = fault.New(fault.Internal, "pool_kind_differs", "a warm sandbox would not be of its kind")
+		err = fault.New(fault.Internal, "pool_kind_differs", "a warm sandbox did not match its kind")
 	}
 	plan.Config.Preload = k.preload
 	plan.Spec.Unhurried = true

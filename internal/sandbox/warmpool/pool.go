@@ -127,7 +127,7 @@ func (p *Pool) usual(now time.Time) {
 		k, err := p.kindOf(p.ctx, req)
 		if err != nil {
 			if first {
-				p.deps.Log.Warn("no sandbox of a usual kind will be warm", "template", req.Template, "err", err)
+				p.deps.Log.Warn("warm sandboxes of a usual kind cannot be created", "template", req.Template, "err", err)
 			}
 			continue
 		}

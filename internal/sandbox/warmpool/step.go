@@ -72,7 +72,7 @@ func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	if fault.CodeOf(err) == sandbox.CodeTooMany {
 		level = slog.LevelDebug // callers use all places
 	}
-	p.deps.Log.Log(p.ctx, level, "no warm sandbox made", "kind", k.name, "err", err)
+	p.deps.Log.Log(p.ctx, level, "warm sandbox not created", "kind", k.name, "err", err)
 	return pause
 }
 

@@ -112,7 +112,7 @@ func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 	p.mu.Lock()
 	k.snapshot = z
 	p.mu.Unlock()
-	p.deps.Log.Debug("template snapshot made", "kind", k.name, "boot", z.booted, "took", time.Since(began))
+	p.deps.Log.Debug("template snapshot created", "kind", k.name, "boot", z.booted, "took", time.Since(began))
 }
 
 // save boots a sandbox of the kind, saves it and ends it.

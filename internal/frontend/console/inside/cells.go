@@ -216,7 +216,7 @@ func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 // line's beginning, where the guest puts the kind.
 func tooLarge(line []byte, size int64) any {
 	kind, name := opening(line)
-	text := fmt.Sprintf("[%d MB, too large to be shown here: a page is shown at most %d MB at once]", size>>20, maxShown>>20)
+	text := fmt.Sprintf("[%d MB, too large to be shown here: the limit is %d MB]", size>>20, maxShown>>20)
 	switch kind {
 	case "stdout", "stderr":
 		return cellText{Type: kind, Text: quote(text + "\n")}

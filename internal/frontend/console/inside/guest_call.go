@@ -127,7 +127,7 @@ func guestError(err error) error {
 }
 
 func lost(cause error) error {
-	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox did not answer")
 }
 
 // statuses map the guest's HTTP statuses to faults.

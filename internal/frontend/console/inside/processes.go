@@ -152,5 +152,5 @@ func (x *Inside) isTerminal(ctx context.Context, v visit, pid int) (census.Proce
 			return p, nil
 		}
 	}
-	return census.Process{}, fault.Newf(fault.NotFound, "terminal_not_found", "no program runs on a terminal under number %d", pid)
+	return census.Process{}, fault.Newf(fault.NotFound, "terminal_not_found", "no program with the PID %d runs on a terminal", pid)
 }

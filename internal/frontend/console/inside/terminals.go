@@ -76,7 +76,7 @@ const maxWindow = 1000
 
 func windowOf(cols, rows int) (client.Size, error) {
 	if cols < 1 || rows < 1 || cols > maxWindow || rows > maxWindow {
-		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "a terminal has from 1 to %d columns and rows", maxWindow)
+		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "columns and rows must be from 1 to %d", maxWindow)
 	}
 	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}, nil
 }

@@ -158,7 +158,7 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	seq, resumed, newest := s.entry, s.resumed, l.lines.newest()
 	if s.failures != l.lines.failures {
 		s.failures = l.lines.failures
-		out.event("gap", gap{"record", "the audit log cannot be read now; missing entries follow when it can"})
+		out.event("gap", gap{"record", "the audit log cannot be read now; the missing entries will follow"})
 	}
 	l.mu.Unlock()
 	if !known {
@@ -196,7 +196,7 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
 	if seq > newest {
 		// The client's audit log was removed, and another one started.
-		out.event("gap", gap{"record", "the audit log is not the one that was followed before"})
+		out.event("gap", gap{"record", "this is another audit log than before"})
 		return newest, nil
 	}
 	first := newest + 1
@@ -208,7 +208,7 @@ func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error)
 		return seq, err
 	}
 	if first > seq+1 {
-		out.event("gap", gap{"record", "the oldest entries that were missed are not kept any more"})
+		out.event("gap", gap{"record", "the oldest missed entries are no longer available"})
 		seq = first - 1
 	}
 	return seq, nil

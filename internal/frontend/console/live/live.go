@@ -114,7 +114,7 @@ func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.
 	case one && r.Method == http.MethodPut:
 		err = l.change(w, r, who.ID, id)
 	default:
-		err = fault.New(fault.NotFound, "route_not_found", "events are followed with GET "+Path+", and changed with PUT")
+		err = fault.New(fault.NotFound, "route_not_found", "follow events with GET "+Path+", and change the topics with PUT")
 	}
 	if err != nil {
 		v1.WriteProblem(w, err)
@@ -152,7 +152,7 @@ func (l *Live) join(s *stream) error {
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
 	case len(l.streams) >= maxStreams || mine >= maxOfOne:
 		l.mu.Unlock()
-		return fault.New(fault.Exhausted, "too_many_streams", "too many pages have streams").
+		return fault.New(fault.Exhausted, "too_many_streams", "too many pages are open").
 			WithHint("close one")
 	}
 	s.id = rand.Text()

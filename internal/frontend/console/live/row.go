@@ -93,7 +93,7 @@ func attention(r Row, sb sandbox.Sandbox, f *summary, now time.Time) (int, strin
 	case live && r.LastCommand != nil && r.LastCommand.ExitCode != nil && *r.LastCommand.ExitCode != 0:
 		return failed, "its last command failed"
 	case sb.State == sandbox.Running && now.Sub(sb.StartedAt) > idleAfter && (r.LastCommand == nil || now.Sub(r.LastCommand.At) > idleAfter):
-		return lies, "no command was run lately"
+		return lies, "no command ran recently"
 	}
 	return 0, ""
 }

@@ -110,9 +110,9 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	r.Life = cmp.Or(r.Life, DefaultLife)
 	switch {
 	case !r.Scope.Has(Viewer):
-		return "", t, fault.New(fault.Invalid, "scope_invalid", "a scope is viewer, operator or admin")
+		return "", t, fault.New(fault.Invalid, "scope_invalid", "the scope must be viewer, operator or admin")
 	case r.Life < minLife || r.Life > maxLife:
-		return "", t, fault.Newf(fault.Invalid, "session_life_invalid", "a session lives from %s to %s", minLife, maxLife)
+		return "", t, fault.Newf(fault.Invalid, "session_life_invalid", "the lifetime of a session must be from %s to %s", minLife, maxLife)
 	}
 	if err := checkName(r.Name); err != nil {
 		return "", t, err
@@ -122,8 +122,8 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 		return "", t, fmt.Errorf("make a token: %w", err)
 	}
 	if waiting >= mostTokens {
-		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d tokens of the console wait to be used", waiting).
-			WithHint("they are gone after ten minutes")
+		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d console links are not used yet", waiting).
+			WithHint("they expire after ten minutes")
 	}
 	secret, hash := newSecret()
 	t = Token{Hash: hash, Name: r.Name, Scope: r.Scope, Life: r.Life, Expires: time.Now().Add(TokenLife).UTC().Round(0)}
@@ -147,8 +147,8 @@ func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie stri
 		if err := d.tries.failed(from, time.Now()); err != nil {
 			return "", s, err
 		}
-		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is not valid any more: each can be used once, for ten minutes").
-			WithHint("crannog console makes another")
+		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is no longer valid: it can be used once, within ten minutes").
+			WithHint("crannog console creates another")
 	}
 	if err != nil {
 		return "", s, fmt.Errorf("sign in: %w", err)
@@ -306,5 +306,5 @@ func nameInvalid() error {
 func unknown() error { return fault.New(fault.NotFound, "token_not_found", "no such token") }
 
 func signedOut() error {
-	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by")
+	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link")
 }

@@ -40,7 +40,7 @@ func ParseScope(text string) (Scope, error) {
 			return s, nil
 		}
 	}
-	return 0, fault.New(fault.Invalid, "scope_invalid", "a scope is viewer, operator or admin")
+	return 0, fault.New(fault.Invalid, "scope_invalid", "the scope must be viewer, operator or admin")
 }
 
 // Session is one signed-in browser.

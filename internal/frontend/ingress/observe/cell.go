@@ -137,7 +137,7 @@ func (l *lines) line(line []byte) {
 }
 
 // leftOut stands in a recording for the rest of a line.
-const leftOut = "… the rest was not kept …"
+const leftOut = "… the rest was not recorded …"
 
 // beginning parses the beginning of a long line. The outcome of the code must be found in it:
 // otherwise code that fails with a text of many MiB would be recorded as successful.

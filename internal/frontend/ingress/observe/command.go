@@ -69,7 +69,7 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
 	})
 	if err != nil {
-		t.Log.Error("recording not begun", "sandbox", c.Sandbox, "err", err)
+		t.Log.Error("recording not started", "sandbox", c.Sandbox, "err", err)
 		return nil, unrecorded(err).err
 	}
 	cmd.what.N = cmd.recording.N()
@@ -207,6 +207,6 @@ func (cmd *command) keep(tail recording.Tail) {
 		tail.Ended = time.Now()
 	}
 	if err := cmd.recording.End(tail); err != nil {
-		cmd.tap.Log.Error("recording not kept", "sandbox", cmd.call.Sandbox, "err", err)
+		cmd.tap.Log.Error("recording not completed", "sandbox", cmd.call.Sandbox, "err", err)
 	}
 }

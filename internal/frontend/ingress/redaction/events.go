@@ -81,7 +81,7 @@ func (r *eventReader) fill() {
 			r.release()
 			r.frame(flags, maskJSON(payload, r.redactor()))
 		default:
-			err = unreadable("is compressed, which was not asked for")
+			err = unreadable("is compressed although the request did not ask for it")
 		}
 		if r.err = err; err != nil || len(r.out) >= batch || !r.messages.ready() {
 			return
@@ -135,7 +135,7 @@ func (r *eventReader) event(payload []byte) error {
 	}
 	if err != nil {
 		r.out = r.out[:head]
-		return unreadable("is no event of a process")
+		return unreadable("is not an event of a process")
 	}
 	binary.BigEndian.PutUint32(r.out[head+1:], uint32(len(r.out)-head-frameHead))
 	return nil

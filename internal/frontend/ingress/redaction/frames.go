@@ -57,7 +57,7 @@ func (r *frameReader) begin() error {
 		return err
 	}
 	if r.in[0]&flagCompressed != 0 {
-		return unreadable("is compressed, which was not asked for")
+		return unreadable("is compressed although the request did not ask for it")
 	}
 	r.left = int(binary.BigEndian.Uint32(r.in[1:frameHead]))
 	r.out = append(r.out, r.in[:frameHead]...)
@@ -88,7 +88,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 	}
 	size := int64(binary.BigEndian.Uint32(head[1:]))
 	if size > int64(m.most) {
-		return 0, nil, unreadable("holds a message that is too large")
+		return 0, nil, unreadable("contains a message that is too large")
 	}
 	n := int(size)
 	if n <= m.source.Size() {

@@ -74,7 +74,7 @@ func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	for {
 		all = append(all, line...)
 		if len(all) > maxLine {
-			return nil, false, unreadable("has a line that is too long")
+			return nil, false, unreadable("contains a line that is too long")
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return all, true, err

@@ -162,7 +162,7 @@ func framed(kind string) (form, bool) {
 }
 
 func unreadable(text string) error {
-	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so that secrets could not be masked in it")
+	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so secrets in it could not be redacted")
 }
 
 // Transport redacts all answers of one port of a sandbox.

@@ -139,9 +139,9 @@ func plain(res *http.Response) (io.ReadCloser, error) {
 	case len(codings) == 0:
 		return res.Body, nil
 	case len(codings) > 1 || codings[0] != "gzip" && codings[0] != "x-gzip":
-		return nil, unreadable("is in an encoding that was not asked for")
+		return nil, unreadable("is in an encoding that the request did not ask for")
 	case res.StatusCode == http.StatusPartialContent:
-		return nil, unreadable("is a part of something compressed")
+		return nil, unreadable("is a part of compressed data")
 	}
 	res.Header.Del("Content-Encoding")
 	res.Header.Del("Content-Length")
