@@ -21,7 +21,7 @@ import (
 )
 
 // Programs is a fake whose guest runs a small shell on files in memory. The shell can write and
-// read files and count, and be frozen, saved and observed meanwhile. A Guest of a test has no such
+// read files and count, and be frozen, saved and observed while it runs. A Guest of a test has no such
 // programs, so only this engine implements Freezer and Observer.
 type Programs struct{ *Engine }
 

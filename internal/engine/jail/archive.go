@@ -24,8 +24,8 @@ import (
 const mostArchived = 256 << 30
 
 // Archive implements engine.Archiver. The engine reads the upper directories of the sandbox's
-// overlays. If control groups can freeze the sandbox, it is frozen during that time. Otherwise a
-// file that is written meanwhile may be incomplete in the archive.
+// overlays. If control groups can freeze the sandbox, it is frozen while they are read. Otherwise a
+// file that is written during that time may be incomplete in the archive.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	return e.exclusively(ctx, id, func(b *instance) error {
 		if frozen, err := b.rec.Group.Frozen(); err != nil {
