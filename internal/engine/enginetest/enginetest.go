@@ -33,6 +33,9 @@ type Config struct {
 	// Forbidden are shell lines that must fail inside for every user and print nothing, such as
 	// calls by which only the engine's own guest may speak to its kernel.
 	Forbidden []string
+	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its sandbox
+	// continues. Otherwise the sandbox ends, with the reason.
+	LosesOnlyPrograms bool
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
 	// Only lists the rules to check, or groups of them ("limits/"), for an engine that was checked
