@@ -65,7 +65,7 @@ CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachSt
 
 # These pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsTakeLittle|TestTreesAreBounded|TestFloodIsNotKept|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
+LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestTreesAreBounded|TestFloodIsNotKept|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
 
 # Packages that the race detector cannot run with. The egress gateway gives up its privileges
 # differently in a program with C code, as a plain go build with a compiler makes; the race detector
@@ -76,7 +76,7 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Three packages at a time: a sandbox that starts keeps about one processor busy, and most tests
+# Four packages at a time: a sandbox that starts keeps about one processor busy, but most tests
 # also wait. The longest ones start first (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
