@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// Limits of a process that compiles a module of a stranger.
+// Limits of a process that compiles an untrusted module.
 const (
 	compilerMemory  = 2 << 30
 	compilerSeconds = 120
 	compilerFile    = 1 << 30
 )
 
-// limitCompiler bounds the process, which is in no sandbox.
+// limitCompiler limits the resources of the process, which is in no sandbox.
 func limitCompiler() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_DATA: compilerMemory, unix.RLIMIT_CPU: compilerSeconds, unix.RLIMIT_FSIZE: compilerFile, unix.RLIMIT_CORE: 0,
@@ -29,7 +29,7 @@ func limitCompiler() error {
 	return nil
 }
 
-// confine gives up, for all threads, what no module needs: other programs, sockets, other
+// confine drops, for all threads, everything that no module needs: other programs, sockets, other
 // processes, and all files except those below dirs.
 func confine(dirs []string) error {
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
@@ -44,8 +44,8 @@ func confine(dirs []string) error {
 	return nil
 }
 
-// refuseNewCode makes the process unable to make memory executable. A module that could write
-// anywhere in the process would still have to make do with the code that is there.
+// refuseNewCode prevents the process from making memory executable. A module that gained write
+// access to the whole process could then use only existing code.
 func refuseNewCode() error {
 	if err := install(codeFilter()); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
@@ -53,7 +53,7 @@ func refuseNewCode() error {
 	return nil
 }
 
-// onAllThreads makes a system call on each thread: rights belong to threads.
+// onAllThreads makes a system call on each thread, because rights belong to threads.
 func onAllThreads(call, a, b, c uintptr) error {
 	if _, _, errno := syscall.AllThreadsSyscall(call, a, b, c); errno != 0 {
 		return errno
@@ -65,8 +65,8 @@ func onAllThreads(call, a, b, c uintptr) error {
 const newest = 3
 
 // restrictFiles makes Landlock refuse all files that are not below dirs. It is the second layer:
-// os.Root follows no path out of a directory either. A kernel without Landlock has the first layer
-// only.
+// the first is os.Root, which follows no path out of a directory. On a kernel without Landlock only
+// the first layer is active.
 func restrictFiles(dirs []string) error {
 	version, err := landlock.Version()
 	if err != nil || version < landlock.Refer {
