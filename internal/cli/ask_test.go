@@ -127,7 +127,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	return d
 }
 
-// result waits for the result of a request, without making it again.
+// result waits for the result of a request, without repeating the request.
 func (d *desktop) result(id string) approval.Approval {
 	d.served.t.Helper()
 	var got approval.Approval

@@ -31,7 +31,7 @@ var asking = map[string]string{
 	"template inspect": "x", "template ls": "", "template rm": "x", "template tag": "x y", "tree": "",
 }
 
-// alone are the commands that ask no server.
+// alone are the commands that need no server.
 var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 

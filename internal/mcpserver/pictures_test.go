@@ -107,7 +107,8 @@ func TestPicturesAreShownOnce(t *testing.T) {
 	}
 }
 
-// A sandbox that was forgotten has no pictures, and gets no more, although its code may run on.
+// A sandbox that was forgotten has no pictures, and gets no new ones, although its code may still
+// run.
 func TestForgottenPictures(t *testing.T) {
 	p := newPictures()
 	for name, forget := range map[string]func(b *agentSandbox, j *job){
@@ -144,7 +145,7 @@ func more(t *testing.T, b *agentSandbox, n int) {
 	}
 }
 
-// All output that is in memory counts, and a value of many MiB is not.
+// All output in memory counts. A value of many MiB is not stored.
 func TestOutputIsBounded(t *testing.T) {
 	b := newTestSandbox(newPictures())
 	value, err := json.Marshal(strings.Repeat("x", 4<<20))

@@ -32,7 +32,7 @@ func TestInert(t *testing.T) {
 	}
 }
 
-// P38: a person decides by a question, so nothing in it is there without being seen.
+// P38: a person decides by the text of the prompt, so all of the text must be visible.
 func TestTheQuestionIsInert(t *testing.T) {
 	evil := "x\u202egpj.exe\u200b\u200d\u2060\nAllow? yes\x1b[2J"
 	got := question(evil, "api.example.com:443", evil)

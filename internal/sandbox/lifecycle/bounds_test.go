@@ -15,7 +15,7 @@ import (
 )
 
 // onBlindEngine returns a rig whose engine has a boundary, shows no limits inside and does not
-// enforce some of those that it claims.
+// enforce some of the limits that it reports.
 func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -36,8 +36,8 @@ func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	return r
 }
 
-// An engine that shares the host's kernel enforces limits, but its programs see the host's figures:
-// the engine is asked about the limits, not the guest.
+// An engine that shares the host's kernel enforces limits, but its programs see the host's figures.
+// So the engine is asked about the limits, not the guest.
 func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	r := onBlindEngine(t)
 	sb := r.create(alice, on("other"))
