@@ -83,6 +83,8 @@ type Images struct {
 type Engines struct {
 	Default                   string // the engine of a sandbox that names none; "" means the first one
 	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
+	MicroVMKernel             string // the kernel of virtual machines
+	MicroVMEmulation          string // "", or InsecureForTests
 }
 
 // MCPEndpoint has the host names of /mcp, and who decides requests of its agents.

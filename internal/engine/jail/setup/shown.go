@@ -13,6 +13,9 @@ import (
 // replacements are files of /proc with the sandbox's sizes, where the kernel's are the host's. They
 // do not change: what is used is in the control group's files.
 func (b *builder) replacements() (map[string]string, error) {
+	if b.r.Own {
+		return nil, nil // the kernel's are the sandbox's
+	}
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return nil, err
