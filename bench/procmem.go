@@ -20,10 +20,20 @@ type sandboxProcesses struct {
 	stubs         []int
 }
 
+// engineRecord returns the engine's record of a sandbox. Builds of earlier versions, which are
+// measured too, give the file another name.
+func engineRecord(state, id string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(state, "run", id, "sandbox.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	}
+	return data, err
+}
+
 // processesOf reads a sandbox's processes from the engine's row of it, and finds their children,
 // which run the programs inside.
 func processesOf(state, id string) (sandboxProcesses, error) {
-	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	data, err := engineRecord(state, id)
 	if err != nil {
 		return sandboxProcesses{}, err
 	}

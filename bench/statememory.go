@@ -114,7 +114,7 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 // kernelOf reads the name of a sandbox's kernel from the engine's row. It differs from the
 // sandbox's name if the sandbox took over a spare kernel.
 func kernelOf(state, id string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	data, err := engineRecord(state, id)
 	if err != nil {
 		return "", err
 	}

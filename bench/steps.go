@@ -183,7 +183,7 @@ func (m *bootMarks) WithAttrs([]slog.Attr) slog.Handler       { return m }
 func (m *bootMarks) WithGroup(string) slog.Handler            { return m }
 
 func (m *bootMarks) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "box booted" {
+	if r.Message != "sandbox booted" {
 		return nil
 	}
 	m.mu.Lock()

@@ -75,8 +75,8 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		// Flags of the command line come later, and win.
 		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
 	}
-	if a.config.MemoryBytes == 0 {
-		a.config.MemoryBytes = agentMemory
+	if a.config.Sandbox.MemoryBytes == 0 {
+		a.config.Sandbox.MemoryBytes = agentMemory
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 			r.Grant(&document, r.keys)
 		}
 	} else if access.Level == "" {
-		access.Level = a.config.DefaultLevel
+		access.Level = a.config.Policies.Level
 	}
 	if err != nil {
 		return nil, fail("compile the policy of "+r.Name, err)

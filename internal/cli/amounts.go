@@ -15,12 +15,12 @@ var amounts = []struct {
 	size          bool
 	value         func(config.Config) int64
 }{
-	{"memory", "512m", true, func(c config.Config) int64 { return c.MemoryBytes }},
-	{"disk", "1g", true, func(c config.Config) int64 { return c.DiskBytes }},
-	{"shm", "64m", true, func(c config.Config) int64 { return c.ShmBytes }},
-	{"cpus", "1.5", false, func(c config.Config) int64 { return c.MilliCPU }},
-	{"pids", "100", false, func(c config.Config) int64 { return c.PIDs }},
-	{"inodes", "10000", false, func(c config.Config) int64 { return c.DiskInodes }},
+	{"memory", "512m", true, func(c config.Config) int64 { return c.Sandbox.MemoryBytes }},
+	{"disk", "1g", true, func(c config.Config) int64 { return c.Sandbox.DiskBytes }},
+	{"shm", "64m", true, func(c config.Config) int64 { return c.Sandbox.ShmBytes }},
+	{"cpus", "1.5", false, func(c config.Config) int64 { return c.Sandbox.MilliCPU }},
+	{"pids", "100", false, func(c config.Config) int64 { return c.Sandbox.PIDs }},
+	{"inodes", "10000", false, func(c config.Config) int64 { return c.Sandbox.DiskInodes }},
 }
 
 // mistaken is the least size without a unit that is accepted.

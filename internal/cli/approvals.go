@@ -258,7 +258,7 @@ func (a approvalVerbs) completeApprovals(cmd *cobra.Command, args []string, _ st
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	a.config = conf
-	if conf.URL == "" && !answers(ctx, conf.Socket()) {
+	if conf.Client.URL == "" && !answers(ctx, conf.Socket()) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var found []cobra.Completion

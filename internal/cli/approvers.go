@@ -14,8 +14,8 @@ import (
 // can sign in because no server runs.
 func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 	c := b.app.config
-	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
-	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {
+	written := b.flags.policy != "" || c.Policies.Organisation != "" || c.Policies.Project != ""
+	if !b.local || !written && first(b.flags.level, c.Policies.Level) != "strict" {
 		// The policies of another machine are not known here. Only one level needs
 		// several people, so the other levels skip reading the policies.
 		return

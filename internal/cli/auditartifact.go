@@ -114,7 +114,7 @@ func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (st
 		c.Key = string(text)
 		return "which is that in " + f.key, err
 	}
-	if a.config.URL != "" {
+	if a.config.Client.URL != "" {
 		return "", usagef("verifying a statement of another server needs --key FILE").
 			hint("crannog audit key prints it; transfer it over a trusted channel")
 	}

@@ -76,14 +76,14 @@ func checkPort(ctx context.Context, c config.Config) finding {
 	if answers(ctx, c.Socket()) {
 		return ok("port", "a server runs on this state directory")
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", c.HTTP.Listen)
 	if err != nil {
 		return finding{"port", resultWarn, err.Error(), "choose another with --listen; crannog run needs none"}
 	}
 	if err := l.Close(); err != nil {
 		return finding{"port", resultWarn, err.Error(), ""}
 	}
-	return ok("port", c.Listen+" is free")
+	return ok("port", c.HTTP.Listen+" is free")
 }
 
 // checkProxies warns about an HTTP proxy in the environment. A user with a proxy often has no other

@@ -23,7 +23,7 @@ type runResult struct {
 
 // collect runs a command and prints one object with the result.
 func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
-	limit := a.config.OutputBytes
+	limit := a.config.Sandbox.OutputBytes
 	if maxOutput != "" {
 		n, err := config.ParseSize(maxOutput)
 		if err != nil || n == 0 {

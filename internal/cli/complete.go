@@ -123,7 +123,7 @@ func (a *app) ask(ctx context.Context, work func(context.Context, *connection) e
 		return false
 	}
 	a.config = c
-	if c.URL == "" && !answers(ctx, c.Socket()) {
+	if c.Client.URL == "" && !answers(ctx, c.Socket()) {
 		return false
 	}
 	_ = a.with(ctx, func(c *connection) error { return work(ctx, c) })

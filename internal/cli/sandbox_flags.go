@@ -71,9 +71,9 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 // directory: the path means nothing elsewhere.
 func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
-		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
-		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes, ShmBytes: a.config.ShmBytes,
-		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(),
+		MemoryBytes: a.config.Sandbox.MemoryBytes, CPUMillis: a.config.Sandbox.MilliCPU, PIDs: a.config.Sandbox.PIDs,
+		DiskBytes: a.config.Sandbox.DiskBytes, DiskInodes: a.config.Sandbox.DiskInodes, ShmBytes: a.config.Sandbox.ShmBytes,
+		CommandTimeoutSeconds: a.config.Sandbox.CommandTimeout.Seconds(),
 	}
 	env, err := a.assignments(b.env, b.envFiles)
 	if err != nil {
@@ -110,7 +110,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	}
 	if access.Level == "" && access.Net != "open" && access.Policy == "" {
 		// A server with other settings must not be less strict.
-		access.Level = a.config.DefaultLevel
+		access.Level = a.config.Policies.Level
 	}
 	opts = append(opts, crannog.Access(access))
 	dir, err := a.workspaceOf(b, c)
@@ -166,18 +166,18 @@ func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (
 	if b.deterministic {
 		return "wasm-deterministic", nil
 	}
-	if b.engine != "" && b.from == "" && b.template == "" && a.config.Template == sandbox.BaseTemplate {
+	if b.engine != "" && b.from == "" && b.template == "" && a.config.Sandbox.Template == sandbox.BaseTemplate {
 		return "", nil // the engine decides
 	}
 	if b.from == "" {
 		if b.noWorkspace {
 			// For a snapshot as template the server would show its directory, although
 			// --no-workspace was given. The server reports other mistakes in the name.
-			if _, err := c.FindSnapshot(ctx, a.config.Template); err == nil {
-				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Template))
+			if _, err := c.FindSnapshot(ctx, a.config.Sandbox.Template); err == nil {
+				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Sandbox.Template))
 			}
 		}
-		return a.config.Template, nil
+		return a.config.Sandbox.Template, nil
 	}
 	snap, err := c.findSnapshot(ctx, b.from)
 	return snap.ID, err

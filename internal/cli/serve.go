@@ -96,9 +96,9 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	defer stop()
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.HTTP.Listen)
 	if err != nil {
-		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
+		return fail("listen on "+a.config.HTTP.Listen, err).hint("is another server running? --listen chooses another address")
 	}
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
@@ -106,7 +106,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
@@ -141,10 +141,10 @@ func (a serverVerbs) pool() *server.Pool {
 
 // webhook returns the configuration of the approval webhook, or nil.
 func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
-	if a.config.ApprovalWebhook == "" {
+	if a.config.Webhook.URL == "" {
 		return nil
 	}
-	return &approval.Webhook{URL: a.config.ApprovalWebhook, Secret: a.config.ApprovalWebhookSecret.Reveal(), Log: log}
+	return &approval.Webhook{URL: a.config.Webhook.URL, Secret: a.config.Webhook.Secret.Reveal(), Log: log}
 }
 
 func (a serverVerbs) serverLog() (*slog.Logger, error) {
@@ -183,7 +183,7 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
 	case f.keyFile == "":
-		return first(a.config.Key.Reveal(), a.variable("E2B_API_KEY")), nil
+		return first(a.config.Client.Key.Reveal(), a.variable("E2B_API_KEY")), nil
 	}
 	var text []byte
 	var err error

@@ -37,7 +37,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 		About: web.About{
 			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
 		},
-		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.Listen)), Log: log,
+		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.HTTP.Listen)), Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -129,8 +129,8 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 	// A setting of this user is no property of the template; only a flag is.
 	limits := api.Limits{}
 	for flag, set := range map[string]func(){
-		"memory": func() { limits.MemoryBytes = a.config.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.MilliCPU },
-		"pids": func() { limits.PIDs = a.config.PIDs }, "disk": func() { limits.DiskBytes = a.config.DiskBytes },
+		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
+		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
 	} {
 		if cmd.Flags().Changed(flag) {
 			set()

@@ -33,7 +33,7 @@ const noTools = "none"
 // toolsOf returns the version managers whose programs the sandbox is shown. The flag wins over the
 // setting, and the setting over an agent's need for all.
 func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
-	said := first(b.tools, a.config.Tools)
+	said := first(b.tools, a.config.Sandbox.Tools)
 	switch {
 	case said == "" && b.agentTools:
 		said = hosttools.All
@@ -71,7 +71,7 @@ func (b *runSandbox) reportTools() {
 	case b.flags.tools != "" && b.flags.tools != noTools:
 		a.note("no programs of version managers are shown: none are installed, or the policy shows none")
 		return
-	case first(b.flags.tools, a.config.Tools) == noTools:
+	case first(b.flags.tools, a.config.Sandbox.Tools) == noTools:
 		return // the user has decided by flag or setting
 	}
 	inside := filepath.SplitList(insidePath(a.variable("PATH"), nil))

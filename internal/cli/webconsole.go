@@ -51,7 +51,7 @@ func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 
 // atServer returns an error if no server runs: an engine in this process has no console.
 func (a consoleVerbs) atServer(ctx context.Context) error {
-	if a.config.URL != "" || answers(ctx, a.config.Socket()) {
+	if a.config.Client.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
 	}
 	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve runs one")

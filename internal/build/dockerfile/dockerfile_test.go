@@ -72,7 +72,7 @@ func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
 		"FROM a\nCOPY x":                      "at least two",
 		"FROM $NONE":                          "names no image",
 		"FROM a AS x\nCOPY --from=x a b":      "own stage",
-		"FROM a\nCOPY --from=5 a b":           "no earlier stage",
+		"FROM a\nCOPY --from=5 a b":           "not refer to an earlier stage",
 		"FROM a\nRUN --network=moon true":     "network",
 		"FROM a\nRUN --mount=type=wrong true": "mount type",
 	} {

@@ -52,17 +52,17 @@ func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, hos
 
 // ask asks about a whole connection, if the policy requires that. A grant is for this connection.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
-	d, asks := g.asksHost(conn, f.host, f.port, f.tls)
+	d, asks := g.asksHost(conn, f.dest.host, f.dest.port, f.dest.tls)
 	if !asks {
 		return nil
 	}
-	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostRequest(f.host, f.port))
+	id, stop := f.box.put(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
 	if stop != nil {
 		return stop
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.granted, f.approved = d.Rule, id
+	f.consent.granted, f.consent.approved = d.Rule, id
 	return nil
 }
 
@@ -82,7 +82,7 @@ func (g *generation) asksHost(conn policy.Connection, host string, port int, tls
 func (f *flow) approval() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.approved
+	return f.consent.approved
 }
 
 func hostRequest(host string, port int) egress.ApprovalRequest {
@@ -107,7 +107,7 @@ func (x *exchange) approve() *refusal {
 	if x.decision.Effect != egress.Ask && len(named) == 0 {
 		return nil
 	}
-	q := egress.ApprovalRequest{Kind: x.kind, Summary: x.summary}
+	q := egress.ApprovalRequest{Kind: x.question.kind, Summary: x.question.summary}
 	d := x.decision
 	var stop *refusal
 	if d.Effect != egress.Ask {
@@ -115,7 +115,7 @@ func (x *exchange) approve() *refusal {
 		d.Rule, d.Layer = "secret:"+named[0], "task"
 	}
 	if q.Summary == "" {
-		q.Summary = x.method + " " + x.target()
+		q.Summary = x.action.method + " " + x.target()
 	}
 	if len(named) > 0 {
 		q.Summary += " with the secret " + strings.Join(named, ", ")
@@ -123,14 +123,14 @@ func (x *exchange) approve() *refusal {
 	if q.Facts, stop = x.facts(); stop != nil {
 		return stop
 	}
-	maps.Copy(q.Facts, x.extra)
-	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, q)
+	maps.Copy(q.Facts, x.question.extra)
+	id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return stop
 	}
 	x.record.Approval = id
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.granted = d.Rule
+	x.progress.granted = d.Rule
 	return nil
 }

@@ -105,7 +105,7 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 	if code, _ := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 403 {
 		t.Errorf("a second time: %d", code)
 	}
-	if n := b.spooled.Load(); n != 0 {
+	if n := b.load.spooled.Load(); n != 0 {
 		t.Errorf("%d bytes are still held", n)
 	}
 	hosttest.Eventually(t, "records with the approval", func() bool {

@@ -14,7 +14,7 @@ import (
 // program had dialled the name itself.
 func (x *exchange) connect() {
 	f, b := x.flow, x.box
-	x.method, x.record.Kind = http.MethodConnect, egress.KindConnect
+	x.action.method, x.record.Kind = http.MethodConnect, egress.KindConnect
 	stop := x.connectTarget()
 	if stop == nil {
 		if err := b.records.ready(b.current.Load()); err != nil {
@@ -22,7 +22,7 @@ func (x *exchange) connect() {
 		}
 	}
 	if stop != nil {
-		b.running.Add(1) // end removes it
+		b.load.running.Add(1) // end removes it
 		defer x.end()
 		stop.writeConnect(x)
 		return
@@ -30,7 +30,7 @@ func (x *exchange) connect() {
 	f.mu.Lock()
 	// From here on this is a connection like any other, without an entry so far.
 	delete(f.exchanges, x)
-	f.host, f.port, f.proxy, f.connected, f.recorded = x.host, x.port, false, true, false
+	f.dest.host, f.dest.port, f.mode.proxy, f.mode.connected, f.recorded = x.dest.host, x.dest.port, false, true, false
 	f.mu.Unlock()
 	x.stopC()
 	conn, buffered, err := http.NewResponseController(x.w).Hijack()
@@ -69,7 +69,7 @@ func (x *exchange) connectTarget() *refusal {
 	if err != nil {
 		return floor(http.StatusForbidden, "host", policy.RuleName, fault.PublicText(err))
 	}
-	x.host, x.port = host, port
+	x.dest.host, x.dest.port = host, port
 	x.record.Host, x.record.Port = host, port
 	c := x.gen.policy.Connect(host, port)
 	if c.Effect == egress.Deny {
@@ -87,8 +87,8 @@ func (r *refusal) writeConnect(x *exchange) {
 		x.record.Error = r.cause.Error()
 	}
 	target := printable(x.r.Host, 253)
-	if x.host != "" {
-		target = net.JoinHostPort(x.host, strconv.Itoa(x.port))
+	if x.dest.host != "" {
+		target = net.JoinHostPort(x.dest.host, strconv.Itoa(x.dest.port))
 	}
 	// A CONNECT has no body, and what follows it on the connection must not be read as a request.
 	x.w.Header().Set("Connection", "close")

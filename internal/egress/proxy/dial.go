@@ -25,7 +25,7 @@ func (b *Handler) dialUpstream(ctx context.Context, _, address string) (net.Conn
 	// The transport continues to dial after the end of its request, but not after the sandbox's.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
+	defer context.AfterFunc(b.life.ctx, cancel)()
 	return b.dial(ctx, host, port)
 }
 
@@ -42,7 +42,7 @@ func (b *Handler) dial(ctx context.Context, host string, port int) (net.Conn, er
 	if c.Effect == egress.Deny {
 		return nil, fault.New(fault.Denied, "denied", "the policy does not allow this connection")
 	}
-	d := *b.dialer
+	d := *b.back.dialer
 	if d.Resolver == nil {
 		d.Resolver = names.System{}
 	}
@@ -67,7 +67,7 @@ func (b *Handler) dialAddress(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, err
 	}
-	dial := b.dialer.DialAddress
+	dial := b.back.dialer.DialAddress
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}

@@ -33,29 +33,44 @@ type flow struct {
 	ctx   context.Context // ends with the flow
 	stop  context.CancelFunc
 
-	// requests is how many the server has begun to read, judged how many were decided: the others
-	// were not HTTP.
-	requests, judged atomic.Int64
-	sent, received   atomic.Int64
-	heard            atomic.Bool // a first byte has arrived
+	requests requestCounts
+	traffic  traffic
+	heard    atomic.Bool // a first byte has arrived
 
 	mu        sync.Mutex
 	conn      net.Conn // nil until accepted
-	host      string   // canonical, or an address; "" at the proxy port
-	port      int
-	proxy     bool // at the proxy port, and no CONNECT has come
-	connected bool // by CONNECT
-	tls       bool
-	opaque    bool   // its bytes are not decrypted
-	granted   string // the rule for which a person approved this connection
-	approved  string // the approval
+	dest      destination
+	mode      mode
+	consent   consent
 	refused   *refusal
 	upstream  net.Conn // of an opaque flow
 	recorded  bool
-	why       string // it was killed
-	dead      bool
+	killed    killed
 	meters    []*meter
 	exchanges map[*exchange]struct{}
+}
+
+// requestCounts has how many requests the server has begun to read, and how many were decided. The
+// difference was not HTTP.
+type requestCounts struct{ read, judged atomic.Int64 }
+
+// mode is how a flow's bytes are treated.
+type mode struct {
+	proxy     bool // at the proxy port, and no CONNECT has come
+	connected bool // by CONNECT
+	opaque    bool // its bytes are not decrypted
+}
+
+// consent is a person's approval of a connection.
+type consent struct {
+	granted  string // the rule
+	approved string // the approval's ID
+}
+
+// killed is set when a flow is ended from outside.
+type killed struct {
+	dead bool
+	why  string
 }
 
 // TCP handles a connection attempt of the sandbox.
@@ -96,8 +111,8 @@ func (b *Handler) take(in incoming) {
 	if !f.accept(c) {
 		return
 	}
-	if f.proxy {
-		handed = b.handover.give(c)
+	if f.mode.proxy {
+		handed = b.front.handover.give(c)
 		return
 	}
 	handed = f.enter(c)
@@ -105,11 +120,11 @@ func (b *Handler) take(in incoming) {
 
 // begin registers a connection, if there is room for one.
 func (b *Handler) begin(in incoming) *flow {
-	if !b.connects.take(b, egress.KindTCP) {
+	if !b.floods.connects.take(b, egress.KindTCP) {
 		return nil
 	}
 	f := &flow{box: b, began: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
-	f.ctx, f.stop = context.WithCancel(b.ctx)
+	f.ctx, f.stop = context.WithCancel(b.life.ctx)
 	b.mu.Lock()
 	full := len(b.flows) >= b.limits.Connections
 	if !full && !b.closed {
@@ -129,7 +144,7 @@ func (b *Handler) begin(in incoming) *flow {
 func (f *flow) aim() *refusal {
 	a := f.dst.Addr().Unmap()
 	if a == egress.Gateway && f.dst.Port() == egress.ProxyPort {
-		f.proxy = true
+		f.mode.proxy = true
 		return nil
 	}
 	host, known := f.box.names.Name(a)
@@ -142,7 +157,7 @@ func (f *flow) aim() *refusal {
 		host = a.String()
 	}
 	f.target(host, int(f.dst.Port()))
-	c := f.box.current.Load().policy.Connect(host, f.port)
+	c := f.box.current.Load().policy.Connect(host, f.dest.port)
 	if c.Effect == egress.Deny {
 		return byPolicy(c.Decision)
 	}
@@ -156,7 +171,7 @@ func (b *Handler) undialled(host string, c policy.Connection, status int) *refus
 	if err != nil {
 		return nil
 	}
-	if err := names.CheckAddress(a, c.Private, b.dialer.Own); err != nil {
+	if err := names.CheckAddress(a, c.Private, b.back.dialer.Own); err != nil {
 		stop := byUpstream(err)
 		stop.status = status
 		return stop
@@ -167,13 +182,13 @@ func (b *Handler) undialled(host string, c policy.Connection, status int) *refus
 func (f *flow) target(host string, port int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.host, f.port = host, port
+	f.dest.host, f.dest.port = host, port
 }
 
 func (f *flow) accept(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dead {
+	if f.killed.dead {
 		reset(c)
 		return false
 	}
@@ -186,11 +201,11 @@ func (f *flow) accept(c net.Conn) bool {
 func (f *flow) enter(c *client) (handed bool) {
 	b := f.box
 	g := b.current.Load()
-	conn := g.policy.Connect(f.host, f.port)
+	conn := g.policy.Connect(f.dest.host, f.dest.port)
 	if conn.Effect == egress.Deny {
 		return f.drop(byPolicy(conn.Decision), "")
 	}
-	m := b.meters.of(conn.Limits)
+	m := b.load.meters.of(conn.Limits)
 	if !f.holds(m) {
 		d := conn.Decision
 		d.Effect, d.Reason = egress.Deny, "the rule's connections are all in use"
@@ -230,7 +245,7 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return f.drop(nil, err.Error())
 	}
-	return f.box.handover.give(served)
+	return f.box.front.handover.give(served)
 }
 
 // holds takes a place of a rule's connections until the flow ends.
@@ -259,14 +274,14 @@ func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
 	said := f.recorded
 	f.recorded = true
-	if f.why != "" && failure == "" {
-		failure = f.why
+	if f.killed.why != "" && failure == "" {
+		failure = f.killed.why
 	}
 	r := egress.Record{
-		Time: f.began, Kind: egress.KindTCP, Host: f.host, Port: f.port, Took: time.Since(f.began), Error: failure,
+		Time: f.began, Kind: egress.KindTCP, Host: f.dest.host, Port: f.dest.port, Took: time.Since(f.began), Error: failure,
 		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was requested"},
 	}
-	if f.proxy || f.connected {
+	if f.mode.proxy || f.mode.connected {
 		r.Kind = egress.KindConnect
 	}
 	if r.Host == "" {
@@ -282,7 +297,7 @@ func (f *flow) note(why *refusal, failure string) {
 			r.Approval = why.answer.Approval
 		}
 	}
-	if r.Probe = !f.heard.Load() && !f.proxy && f.box.probes.take(r); r.Probe && why == nil {
+	if r.Probe = !f.heard.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
 	// The connection ends in any case.
@@ -313,7 +328,7 @@ func (f *flow) end() {
 	f.note(nil, "")
 	f.mu.Lock()
 	conn, held := f.conn, f.meters
-	f.meters, f.dead = nil, true
+	f.meters, f.killed.dead = nil, true
 	f.mu.Unlock()
 	f.stop()
 	if conn != nil {
@@ -337,10 +352,10 @@ func (f *flow) end() {
 // kill ends the connection at once, with everything that runs on it.
 func (f *flow) kill(why string) {
 	f.mu.Lock()
-	if f.why == "" {
-		f.why = why
+	if f.killed.why == "" {
+		f.killed.why = why
 	}
-	f.dead = true
+	f.killed.dead = true
 	conn, upstream := f.conn, f.upstream
 	for x := range f.exchanges {
 		x.stop(why)
@@ -370,15 +385,15 @@ func (f *flow) misfit(g *generation) string {
 	if f.refused != nil {
 		return "the policy has changed" // the next attempt is judged anew
 	}
-	if !f.proxy && f.host != "" {
-		c := g.policy.Connect(f.host, f.port)
-		asked := c.Effect == egress.Ask && f.granted == c.Rule
-		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.host, f.port}]
-		if c.Effect == egress.Deny || f.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
+	if !f.mode.proxy && f.dest.host != "" {
+		c := g.policy.Connect(f.dest.host, f.dest.port)
+		asked := c.Effect == egress.Ask && f.consent.granted == c.Rule
+		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.dest.host, f.dest.port}]
+		if c.Effect == egress.Deny || f.mode.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
 			return changed
 		}
 		if f.upstream != nil {
-			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.dialer.Own) != nil {
+			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.back.dialer.Own) != nil {
 				return changed
 			}
 		}
@@ -411,7 +426,7 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 	f := flowOf(c)
 	switch s {
 	case http.StateActive:
-		f.requests.Add(1)
+		f.requests.read.Add(1)
 	case http.StateClosed:
 		f.unread(c)
 		f.end()
@@ -422,17 +437,17 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 // unread writes an entry about a request that the server could not parse and answered by itself.
 // Nothing of it was passed on.
 func (f *flow) unread(c net.Conn) {
-	if f.requests.Load() <= f.judged.Load() {
+	if f.requests.read.Load() <= f.requests.judged.Load() {
 		return
 	}
 	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be inspected")
-	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.judged.Load() == 0 {
+	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.requests.judged.Load() == 0 {
 		// HTTP/2 counts connections here, which have other entries.
 		f.note(bad, "")
 		return
 	}
 	f.mu.Lock()
-	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.host, Port: f.port, Status: bad.status, Decision: bad.decision, Error: f.why}
+	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.dest.host, Port: f.dest.port, Status: bad.status, Decision: bad.decision, Error: f.killed.why}
 	f.mu.Unlock()
 	_ = f.box.records.add(r, f.box.current.Load())
 }

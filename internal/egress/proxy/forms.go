@@ -27,7 +27,7 @@ const maxField = 128
 
 // isForm reports whether a server may parse a body of a type as a form.
 func (x *exchange) isForm(kind string) bool {
-	return x.method == http.MethodPost && x.r.Body != nil && x.r.Body != http.NoBody &&
+	return x.action.method == http.MethodPost && x.r.Body != nil && x.r.Body != http.NoBody &&
 		slices.ContainsFunc(x.r.Header.Values("Content-Type"), func(t string) bool { return strings.Contains(strings.ToLower(t), kind) })
 }
 
@@ -36,9 +36,9 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	if x.masked() {
 		return true // a secret may be bound to the method
 	}
-	for _, r := range x.readings {
+	for _, r := range x.action.readings {
 		for _, m := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			other, _ := x.gen.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: m, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
+			other, _ := x.gen.policy.Request(policy.Request{Host: x.dest.host, Port: x.dest.port, Method: m, Path: r.path, WebSocket: x.action.upgrade, TLS: x.dest.tls})
 			if other.Effect.Stricter(d.Effect) {
 				return true
 			}
@@ -51,10 +51,10 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 // there is a new one. A form with files may be too long to be held, so it is inspected while it is
 // passed on.
 func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
-	if x.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
+	if x.action.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
 		return false, nil
 	}
-	x.formRead = true
+	x.action.formRead = true
 	if x.isForm(multipartType) {
 		x.r.Body = &fieldGuard{ReadCloser: x.r.Body}
 	}
@@ -64,21 +64,21 @@ func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 	if err := x.hold(); err != nil {
 		return false, x.unheld(err)
 	}
-	if x.body == nil {
+	if x.action.body == nil {
 		return false, nil
 	}
-	methods, err := formMethods(x.body.reader())
+	methods, err := formMethods(x.action.body.reader())
 	if err != nil {
 		return false, x.unheld(err)
 	}
-	for _, r := range slices.Clone(x.readings) {
+	for _, r := range slices.Clone(x.action.readings) {
 		for _, m := range methods {
-			if also := (reading{m, r.path}); !slices.Contains(x.readings, also) {
-				x.readings, changed = append(x.readings, also), true
+			if also := (reading{m, r.path}); !slices.Contains(x.action.readings, also) {
+				x.action.readings, changed = append(x.action.readings, also), true
 			}
 		}
 	}
-	if len(x.readings) > mostReadings {
+	if len(x.action.readings) > mostReadings {
 		return false, floor(http.StatusBadRequest, "method", policy.RuleMethod, "the form names too many methods")
 	}
 	return changed, nil

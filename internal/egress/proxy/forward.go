@@ -77,7 +77,7 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	if _, said := h["User-Agent"]; !said {
 		h["User-Agent"] = nil // otherwise net/http sets its own
 	}
-	if x.masked() || x.git.op == git.FetchRefs || x.git.op == git.PushRefs {
+	if x.masked() || x.action.git.op == git.FetchRefs || x.action.git.op == git.PushRefs {
 		// The response must be readable.
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
@@ -87,26 +87,26 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 			return nil, stop
 		}
 	}
-	if x.upgrade {
+	if x.action.upgrade {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
 	}
 	if stop := x.inject(h); stop != nil {
 		return nil, stop
 	}
-	host, usual := x.host, 80
+	host, usual := x.dest.host, 80
 	u := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
-	if x.tls {
+	if x.dest.tls {
 		u.Scheme, usual = "https", 443
 	}
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	if x.port != usual || strings.Contains(host, ":") {
-		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	if x.dest.port != usual || strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, strconv.Itoa(x.dest.port))
 	}
 	u.Host = host
 	out := &http.Request{
-		Method: x.method, URL: u, Host: host, Header: h,
+		Method: x.action.method, URL: u, Host: host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 	}
 	x.attach(out)
@@ -119,31 +119,31 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 func (x *exchange) reached(c net.Conn) {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.address = c.RemoteAddr().String()
+	x.progress.address = c.RemoteAddr().String()
 }
 
 // attach gives the outgoing request its body.
 func (x *exchange) attach(out *http.Request) {
-	if x.push != nil && x.push.Decoded {
+	if x.action.push != nil && x.action.push.Decoded {
 		delete(out.Header, "Content-Encoding")
 	}
 	switch {
-	case x.push != nil && x.body == nil:
-		out.Body = io.NopCloser(&counter{Reader: x.push.Body, n: &x.sent, count: x.count})
-		if x.push.Decoded {
+	case x.action.push != nil && x.action.body == nil:
+		out.Body = io.NopCloser(&counter{Reader: x.action.push.Body, n: &x.traffic.sent, count: x.count})
+		if x.action.push.Decoded {
 			out.ContentLength = -1
 		}
-	case x.body != nil:
-		out.ContentLength = x.body.size
-		if x.body.size == 0 {
+	case x.action.body != nil:
+		out.ContentLength = x.action.body.size
+		if x.action.body.size == 0 {
 			out.Body = http.NoBody
 			return
 		}
-		out.Body = io.NopCloser(&counter{Reader: x.body.reader(), n: &x.sent, count: x.count})
+		out.Body = io.NopCloser(&counter{Reader: x.action.body.reader(), n: &x.traffic.sent, count: x.count})
 	case x.r.ContentLength == 0 || x.r.Body == nil || x.r.Body == http.NoBody:
 		out.Body, out.ContentLength = nil, 0
 	default:
-		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.sent, count: x.count})
+		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.traffic.sent, count: x.count})
 	}
 }
 
@@ -176,18 +176,18 @@ func (p *patience) Read(b []byte) (int, error) {
 
 // hold reads the body to its end.
 func (x *exchange) hold() error {
-	if x.body != nil {
+	if x.action.body != nil {
 		return nil
 	}
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
 	from := x.patient(x.r.Body)
-	if x.push != nil {
-		from = x.push.Body // its head was read
+	if x.action.push != nil {
+		from = x.action.push.Body // its head was read
 	}
 	var err error
-	x.body, err = x.box.holdBody(from)
+	x.action.body, err = x.box.holdBody(from)
 	return err
 }
 
@@ -212,7 +212,7 @@ func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
 		x.record.Effect = egress.Allow // a person approved it
 	}
-	lasting := x.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
+	lasting := x.action.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
 	if !lasting {
 		if err := x.box.records.ready(x.gen); err != nil {
 			return unrecorded(err)
@@ -231,7 +231,7 @@ func (x *exchange) commit() *refusal {
 func (x *exchange) failed(err error) *refusal {
 	x.record.Status = http.StatusBadGateway
 	x.flow.mu.Lock()
-	why := x.why
+	why := x.progress.why
 	x.flow.mu.Unlock()
 	if why != "" {
 		return &refusal{status: http.StatusForbidden, code: "stopped", decision: denied(policy.RuleLimit, why), cause: err}
@@ -243,7 +243,7 @@ func (x *exchange) failed(err error) *refusal {
 		return overBytes(x.decision)
 	}
 	if proof, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		r := floor(http.StatusBadGateway, "upstream_certificate", policy.RuleCertificate, "the server cannot prove that it is "+x.host)
+		r := floor(http.StatusBadGateway, "upstream_certificate", policy.RuleCertificate, "the server cannot prove that it is "+x.dest.host)
 		if _, ok := errors.AsType[x509.HostnameError](proof.Err); ok {
 			r.decision.Reason += ": its certificate is for another name"
 		}
@@ -255,7 +255,7 @@ func (x *exchange) failed(err error) *refusal {
 		if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 			kind, code = fault.Timeout, "upstream_timeout"
 		}
-		err = fault.Wrap(err, kind, code, x.host+" did not answer")
+		err = fault.Wrap(err, kind, code, x.dest.host+" did not answer")
 	}
 	return byUpstream(err)
 }

@@ -83,7 +83,7 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 func (b *Handler) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            b.dialUpstream,
-		TLSClientConfig:        &tls.Config{RootCAs: b.roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: b.back.roots, MinVersion: tls.VersionTLS12},
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           32,

@@ -36,11 +36,11 @@ type gitRequest struct {
 
 // classify determines which git operation a request certainly is.
 func (x *exchange) classify() {
-	op, endpoint := git.Exact(x.method, x.path, x.r.URL.RawQuery, x.r.Header)
-	x.git = gitRequest{op, gitRemote{place{x.host, x.port}, x.tls, endpoint}}
-	if (op == git.Fetch || op == git.Push) && !x.box.advertised.has(x.git.at) {
+	op, endpoint := git.Exact(x.action.method, x.action.path, x.r.URL.RawQuery, x.r.Header)
+	x.action.git = gitRequest{op, gitRemote{place{x.dest.host, x.dest.port}, x.dest.tls, endpoint}}
+	if (op == git.Fetch || op == git.Push) && !x.box.git.advertised.has(x.action.git.at) {
 		// The server has not shown that it is a git server, so it may be any.
-		x.git.op = git.None
+		x.action.git.op = git.None
 	}
 }
 
@@ -49,11 +49,11 @@ func (x *exchange) classify() {
 // and writes nothing.
 func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	x.classify()
-	if x.git.op == git.None {
+	if x.action.git.op == git.None {
 		d = x.publication(d)
 	}
 	var stop *refusal
-	for _, r := range x.readings {
+	for _, r := range x.action.readings {
 		op, repo := git.Classify(r.method, r.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
 		switch op {
 		case git.None:
@@ -74,7 +74,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 	if d.Effect == egress.Deny {
 		return d, nil
 	}
-	own := x.gen.policy.Fetch(x.host, repo)
+	own := x.gen.policy.Fetch(x.dest.host, repo)
 	asks := own.Effect == egress.Ask && (d.Effect == egress.Allow || x.isGranted(d))
 	writes := policy.ListsRemote(own) && d.Effect == egress.Ask && d.Rule == policy.RuleWrites
 	if asks || writes {
@@ -85,7 +85,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 		case sure && writes:
 			d = own
 			x.flow.mu.Lock()
-			x.fetches = repo
+			x.progress.fetches = repo
 			x.flow.mu.Unlock()
 		case sure:
 			return x.askFetch(own, repo)
@@ -99,7 +99,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 
 // surelyFetches reports whether the request is a step of a fetch in every part, including its body.
 func (x *exchange) surelyFetches() (bool, *refusal) {
-	switch x.git.op {
+	switch x.action.git.op {
 	case git.FetchRefs, git.PushRefs:
 		return x.r.ContentLength == 0, nil
 	case git.Fetch:
@@ -109,34 +109,34 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 	if err := x.hold(); err != nil {
 		return false, x.unheld(err)
 	}
-	if x.body == nil {
+	if x.action.body == nil {
 		return false, nil
 	}
-	return git.IsFetch(x.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
+	return git.IsFetch(x.action.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
 }
 
 // askFetch asks only once for what people see as one fetch. The approval covers requests that are
 // git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	b := x.box
-	key := fetchKey{x.git.at, d.Rule, d.Policy}
+	key := fetchKey{x.action.git.at, d.Rule, d.Policy}
 	key.Service = "" // the list before a push is a read too
-	if b.fetches.has(key) {
+	if b.git.fetches.has(key) {
 		d.Effect = egress.Allow
 		return d, nil
 	}
-	q := egress.ApprovalRequest{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.git.at.Base}
+	q := egress.ApprovalRequest{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.action.git.at.Base}
 	var stop *refusal
 	if q.Facts, stop = x.facts(); stop != nil {
 		return d, stop
 	}
 	q.Facts["git"], q.Facts["repo"] = "fetch", repo
-	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.git.at.Base + "/info/refs?service=git-…, and POST " + x.git.at.Base + "/git-upload-pack with what git sends to fetch"
-	id, stop := b.put(x.ctx, x.gen, d, x.host, x.port, q)
+	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.action.git.at.Base + "/info/refs?service=git-…, and POST " + x.action.git.at.Base + "/git-upload-pack with what git sends to fetch"
+	id, stop := b.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return d, stop
 	}
-	b.fetches.add(key, fetchGrant)
+	b.git.fetches.add(key, fetchGrant)
 	x.record.Approval = id
 	d.Effect = egress.Allow
 	return d, nil
@@ -151,12 +151,12 @@ type fetchKey struct {
 // advertises passes on a response, and remembers a server that lists its refs in it as a git
 // server.
 func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
-	if x.git.op != git.FetchRefs && x.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
+	if x.action.git.op != git.FetchRefs && x.action.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
 		return answer
 	}
-	answer, is := git.Advertises(x.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
+	answer, is := git.Advertises(x.action.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
 	if is {
-		x.box.advertised.add(x.git.at, advertisementLife)
+		x.box.git.advertised.add(x.action.git.at, advertisementLife)
 	}
 	return answer
 }

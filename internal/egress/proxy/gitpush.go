@@ -30,27 +30,27 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	if d.Effect == egress.Deny {
 		return d, nil
 	}
-	if x.push == nil {
+	if x.action.push == nil {
 		read, err := git.Parse(x.patient(x.r.Body), strings.Join(x.r.Header.Values("Content-Encoding"), ","))
-		x.push = &push{Request: read, repo: repo, bound: x.git.op == git.Push}
+		x.action.push = &push{Request: read, repo: repo, bound: x.action.git.op == git.Push}
 		if err != nil {
-			x.push.Body = x.r.Body
+			x.action.push.Body = x.r.Body
 			r := &refusal{status: http.StatusForbidden, code: fault.CodeOf(err), cause: err,
 				decision: denied(policy.RulePush, fault.PublicText(err))}
 			r.decision.Fix = fault.HintOf(err)
 			x.record.Kind = egress.KindGit
 			return d, r
 		}
-		x.push.bound = x.push.bound && read.Whole
+		x.action.push.bound = x.action.push.bound && read.Whole
 	}
-	p := x.push
+	p := x.action.push
 	p.reasons = nil
 	if p.Probe() && !p.bound {
 		return d, nil // it changes no ref, so only its other properties count
 	}
 	x.record.Kind = egress.KindGit
-	if x.kind == egress.AskRequest {
-		x.kind = egress.AskPush
+	if x.question.kind == egress.AskRequest {
+		x.question.kind = egress.AskPush
 	}
 	extra := map[string]string{"repo": repo}
 	var lines []string
@@ -77,20 +77,20 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	if len(lines) == 0 {
 		lines = []string{"nothing yet"}
 	}
-	x.notes("push to "+x.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
+	x.notes("push to "+x.dest.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
 	return d, nil
 }
 
 // notes adds facts to the approval request.
 func (x *exchange) notes(summary string, extra map[string]string) {
-	if x.summary != "" {
-		summary = x.summary + "; " + summary
+	if x.question.summary != "" {
+		summary = x.question.summary + "; " + summary
 	}
-	x.summary = summary
-	if x.extra == nil {
-		x.extra = map[string]string{}
+	x.question.summary = summary
+	if x.question.extra == nil {
+		x.question.extra = map[string]string{}
 	}
-	maps.Copy(x.extra, extra)
+	maps.Copy(x.question.extra, extra)
 }
 
 func verb(c git.Command) string {
@@ -106,7 +106,7 @@ func verb(c git.Command) string {
 
 // weighRef returns the policy's decision about one ref.
 func (x *exchange) weighRef(c git.Command) egress.Decision {
-	r := policy.PushRequest{Host: x.host, Repo: x.push.repo, Ref: c.Ref, Delete: c.Deletes()}
+	r := policy.PushRequest{Host: x.dest.host, Repo: x.action.push.repo, Ref: c.Ref, Delete: c.Deletes()}
 	d := x.gen.policy.Push(r)
 	tag := strings.HasPrefix(c.Ref, "refs/tags/")
 	if tag && d.Effect == egress.Allow && !x.listed(c.Ref, func(glob string) bool { return strings.HasPrefix(glob, "refs/tags/") }) {
@@ -134,7 +134,7 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 // listed reports whether a matching push glob of the repository matches the ref.
 func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	for _, m := range x.gen.policy.Document().Git.Remotes {
-		if m.Host == x.host && policy.Match(m.Repo, x.push.repo) &&
+		if m.Host == x.dest.host && policy.Match(m.Repo, x.action.push.repo) &&
 			slices.ContainsFunc(m.Push, func(g string) bool { return fit(g) && policy.Match(g, ref) }) {
 			return true
 		}
@@ -152,8 +152,8 @@ func (x *exchange) refusePush(r *refusal) {
 	if r.cause != nil {
 		x.record.Error = r.cause.Error()
 	}
-	note := x.gen.text.String(r.line("git push", "https://"+x.host+"/"+x.push.repo)) + "\n" + strings.Join(r.steps(), "\n")
-	reasons := slices.Clone(x.push.reasons)
+	note := x.gen.text.String(r.line("git push", "https://"+x.dest.host+"/"+x.action.push.repo)) + "\n" + strings.Join(r.steps(), "\n")
+	reasons := slices.Clone(x.action.push.reasons)
 	if r.answer != nil {
 		for i, reason := range reasons {
 			if reason != "" {
@@ -169,19 +169,19 @@ func (x *exchange) refusePush(r *refusal) {
 	h := x.w.Header()
 	h.Set("Content-Type", git.ContentType)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Crannog-Blocked", strings.TrimPrefix(x.gen.text.String(r.line("git push", "https://"+x.host+"/"+x.push.repo)), "crannog: "))
+	h.Set("X-Crannog-Blocked", strings.TrimPrefix(x.gen.text.String(r.line("git push", "https://"+x.dest.host+"/"+x.action.push.repo)), "crannog: "))
 	x.w.WriteHeader(http.StatusOK)
 	// A client that is gone needs no answer.
-	_, _ = x.w.Write(x.push.Refusal(reasons, note))
+	_, _ = x.w.Write(x.action.push.Refusal(reasons, note))
 }
 
 // drain reads the rest of a refused push.
 func (x *exchange) drain() error {
-	if x.push.Body == nil {
+	if x.action.push.Body == nil {
 		return nil
 	}
-	return pump(discard{}, x.push.Body, func(n int) error {
-		if x.sent.Add(int64(n)) > maxDrain {
+	return pump(discard{}, x.action.push.Body, func(n int) error {
+		if x.traffic.sent.Add(int64(n)) > maxDrain {
 			return errTooLarge
 		}
 		return nil

@@ -63,8 +63,8 @@ func (s *heldBody) write(p []byte) error {
 	if s.size+int64(len(p)) > s.box.limits.Body {
 		return errTooLarge
 	}
-	if s.box.spooled.Add(int64(len(p))) > s.box.limits.Spool {
-		s.box.spooled.Add(-int64(len(p)))
+	if s.box.load.spooled.Add(int64(len(p))) > s.box.limits.Spool {
+		s.box.load.spooled.Add(-int64(len(p)))
 		return errTooManyHeld
 	}
 	s.taken += int64(len(p))
@@ -112,7 +112,7 @@ func (s *heldBody) digest() string { return hex.EncodeToString(s.sum.Sum(nil)) }
 
 // Close frees the space. It may be called more than once.
 func (s *heldBody) Close() {
-	s.box.spooled.Add(-s.taken)
+	s.box.load.spooled.Add(-s.taken)
 	s.taken, s.memory = 0, nil
 	if s.file != nil {
 		_ = s.file.Close()

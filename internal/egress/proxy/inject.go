@@ -94,12 +94,12 @@ func (s *sealed) fits(host string, port int, method, path string) bool {
 // without it, the request would be another one.
 func (x *exchange) choose() *refusal {
 	x.secrets = nil
-	if !x.tls {
+	if !x.dest.tls {
 		return nil // never without verified TLS
 	}
 	for _, s := range x.gen.secrets {
 		// A server that reads the request in another way must not get it either.
-		if slices.ContainsFunc(x.readings, func(r reading) bool { return !s.fits(x.host, x.port, r.method, r.path) }) {
+		if slices.ContainsFunc(x.action.readings, func(r reading) bool { return !s.fits(x.dest.host, x.dest.port, r.method, r.path) }) {
 			continue
 		}
 		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
@@ -127,7 +127,7 @@ func secretRefusal(s *sealed, code, why string) *refusal {
 func (b *Handler) used(s *sealed) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.spent[s.Name]
+	return b.uses.spent[s.Name]
 }
 
 // inject sets the secrets on a request that is sent next and counts the use.
@@ -136,12 +136,12 @@ func (x *exchange) inject(h http.Header) *refusal {
 	defer x.box.mu.Unlock()
 	for _, s := range x.secrets {
 		// Counted here, under the lock: of two requests with one use left, one is sent.
-		if x.box.spent[s.Name] >= s.uses {
+		if x.box.uses.spent[s.Name] >= s.uses {
 			return secretRefusal(s, "secret_spent", "it was used as often as it may")
 		}
 	}
 	for _, s := range x.secrets {
-		x.box.spent[s.Name]++
+		x.box.uses.spent[s.Name]++
 		h[s.header] = []string{s.line} // replaces what the sandbox sent
 		x.record.Secrets = append(x.record.Secrets, s.Name)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // masked reports whether the response comes from a host that may know a secret.
-func (x *exchange) masked() bool { return x.gen.masked[x.host] || len(x.secrets) > 0 }
+func (x *exchange) masked() bool { return x.gen.masked[x.dest.host] || len(x.secrets) > 0 }
 
 // inName reports whether the name of a header or trailer contains a secret. As a name, it would
 // reach the sandbox in another case, where redaction of values would not find it.
@@ -104,7 +104,7 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 		}
 	}
 	switch {
-	case len(codings) == 0 || resp.ContentLength == 0 || x.method == http.MethodHead || resp.Body == http.NoBody:
+	case len(codings) == 0 || resp.ContentLength == 0 || x.action.method == http.MethodHead || resp.Body == http.NoBody:
 		return nil, nil
 	case len(codings) == 1 && (codings[0] == "gzip" || codings[0] == "x-gzip"):
 		z, err := gzip.NewReader(resp.Body)
@@ -142,7 +142,7 @@ func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {
 			piece = out
 		}
 		if len(piece) > 0 {
-			x.received.Add(int64(len(piece)))
+			x.traffic.received.Add(int64(len(piece)))
 			if err := x.count(len(piece)); err != nil {
 				return err
 			}

@@ -49,45 +49,76 @@ type Config struct {
 
 // Handler stands between one sandbox and the world. It is an attachment.Handler.
 type Handler struct {
-	sandbox   string
-	ca        *certs.Authority
-	asker     egress.Approver
-	dialer    *names.Dialer
-	roots     *x509.CertPool
-	limits    Limits
+	sandbox string
+	asker   egress.Approver
+	limits  Limits
+	// spoolFile creates the file that holds a large body.
 	spoolFile func() (*os.File, error)
 
 	names   *names.Table
 	probes  probes
 	records records
 	current atomic.Pointer[generation]
-	meters  meters
-	spooled atomic.Int64 // bytes of bodies that are held
-	running atomic.Int64 // requests
 
-	server   *http.Server
-	tls      *tls.Config
-	handover *handover
-	queries  flood
-	packets  flood
-	connects flood
+	front  front
+	back   back
+	load   load
+	floods floods
+	git    gitMemory
 
-	fetches    recent[fetchKey]  // approved by a person
-	advertised recent[gitRemote] // by which their servers were recognised as git's
-
-	ctx    context.Context
-	cancel context.CancelFunc
-	served chan struct{} // closed when the server has ended
+	life life
 
 	updates sync.Mutex // one Update at a time
 
-	mu    sync.Mutex
-	flows map[*flow]struct{}
-	spent map[string]int64 // uses of secrets, by name
+	mu     sync.Mutex
+	flows  map[*flow]struct{}
+	uses   secretUses
+	closed bool
+	empty  chan struct{} // closed when the Handler is closed and no flow is left
+}
+
+// front is the HTTP server towards the sandbox. It serves each connection that is handed over.
+type front struct {
+	ca       *certs.Authority
+	tls      *tls.Config
+	server   *http.Server
+	handover *handover
+	served   chan struct{} // closed when the server has ended
+}
+
+// back reaches upstream servers and verifies them.
+type back struct {
+	dialer *names.Dialer
+	roots  *x509.CertPool
+}
+
+// life ends with the Handler, and all its work with it.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// load is what the sandbox's requests use now.
+type load struct {
+	meters  meters
+	spooled atomic.Int64 // bytes of bodies that are held
+	running atomic.Int64 // requests
+}
+
+// floods limit the entries of what costs the sandbox nothing.
+type floods struct{ queries, packets, connects flood }
+
+// gitMemory has what was learned about git requests. A client sends several for one operation.
+type gitMemory struct {
+	fetches    recent[fetchKey]  // approved by a person
+	advertised recent[gitRemote] // by which their servers were recognised as git's
+}
+
+// secretUses has what is known about each secret's use. Handler.mu guards it.
+type secretUses struct {
+	spent map[string]int64 // number of uses, by name
 	// permits are the secrets whose first use a person has allowed.
 	permits map[permission]bool
-	closed  bool
-	empty   chan struct{} // closed when the Handler is closed and no flow is left
 }
 
 // New creates a Handler and writes an entry that it exists. Without that entry it does not start.
@@ -96,33 +127,34 @@ func New(c Config) (*Handler, error) {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
 	b := &Handler{
-		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
-		limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
-		names: names.NewTable(), handover: newHandover(), served: make(chan struct{}),
-		flows: map[*flow]struct{}{}, spent: map[string]int64{}, permits: map[permission]bool{}, empty: make(chan struct{}),
+		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
+		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
+		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
+		back:  back{dialer: c.Dialer, roots: c.Roots},
+		uses:  secretUses{spent: map[string]int64{}, permits: map[permission]bool{}},
 	}
 	if b.spoolFile == nil {
 		b.spoolFile = unnamedFile
 	}
 	b.records = records{sandbox: c.Sandbox, to: c.Recorder, seq: c.After}
-	b.queries.rate, b.packets.rate, b.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.floods.queries.rate, b.floods.packets.rate, b.floods.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
+	b.life.ctx, b.life.cancel = context.WithCancel(context.Background())
 	g, err := b.generation(c.Policy, c.Secrets, nil)
 	if err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, err
 	}
 	b.current.Store(g)
 	b.ExpectProbes()
 	if err := b.records.add(attachmentRecord("the network is open"), g); err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
-	b.tls = b.serverTLS()
-	b.server = b.httpServer()
+	b.front.tls = b.serverTLS()
+	b.front.server = b.httpServer()
 	go func() {
-		defer close(b.served)
-		_ = b.server.Serve(b.handover)
+		defer close(b.front.served)
+		_ = b.front.server.Serve(b.front.handover)
 	}()
 	return b, nil
 }
@@ -187,14 +219,14 @@ func (b *Handler) Close() {
 	}
 	b.mu.Unlock()
 	if first {
-		b.cancel()
-		_ = b.handover.Close()
+		b.life.cancel()
+		_ = b.front.handover.Close()
 		for _, f := range b.open() {
 			f.kill("the sandbox's network was closed")
 		}
-		_ = b.server.Close()
+		_ = b.front.server.Close()
 	}
-	<-b.served
+	<-b.front.served
 	<-b.empty
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
@@ -215,7 +247,7 @@ func (b *Handler) open() []*flow {
 
 // Names answers a DNS query with synthetic addresses. It forwards nothing.
 func (b *Handler) Names(query []byte, max int) []byte {
-	if !b.queries.take(b, egress.KindDNS) {
+	if !b.floods.queries.take(b, egress.KindDNS) {
 		return nil
 	}
 	g := b.current.Load()
@@ -250,7 +282,7 @@ func (b *Handler) Names(query []byte, max int) []byte {
 
 // Dropped is called for dropped packets.
 func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
-	if !b.packets.take(b, egress.KindPacket) {
+	if !b.floods.packets.take(b, egress.KindPacket) {
 		return
 	}
 	r := egress.Record{

@@ -20,7 +20,7 @@ func plainName(name string) string {
 // a secret that a server had stored, ten bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
 	// With a POST, the body often selects what is read; with a PUT or PATCH, where to write.
-	reads := slices.ContainsFunc(x.readings, func(r reading) bool {
+	reads := slices.ContainsFunc(x.action.readings, func(r reading) bool {
 		return r.method == http.MethodGet || r.method == http.MethodHead || r.method == http.MethodPost
 	})
 	for name := range queryHeaders(x.r.URL.RawQuery) {

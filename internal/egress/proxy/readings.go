@@ -37,7 +37,7 @@ const mostReadings = 16
 
 // read adds all readings of the request. The first is that of the request line.
 func (x *exchange) read() *refusal {
-	methods, paths := []string{x.method}, []string{x.path}
+	methods, paths := []string{x.action.method}, []string{x.action.path}
 	add := func(list *[]string, one string) {
 		if one != "" && !slices.Contains(*list, one) {
 			*list = append(*list, one)
@@ -82,10 +82,10 @@ func (x *exchange) read() *refusal {
 	if len(methods)*len(paths) > mostReadings {
 		return floor(http.StatusBadRequest, "method", policy.RuleMethod, "the request names too many methods or paths")
 	}
-	x.readings = x.readings[:0]
+	x.action.readings = x.action.readings[:0]
 	for _, p := range paths {
 		for _, m := range methods {
-			x.readings = append(x.readings, reading{m, p})
+			x.action.readings = append(x.action.readings, reading{m, p})
 		}
 	}
 	return nil
@@ -112,7 +112,7 @@ func queryHeaders(query string) iter.Seq2[string, string] {
 // otherPath returns the escaped path of a URL in a header, without its query.
 func (x *exchange) otherPath(value string) (string, bool) {
 	u, err := url.Parse(value)
-	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.host {
+	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.dest.host {
 		return "", false
 	}
 	path := u.EscapedPath()

@@ -40,7 +40,7 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 		return f.drop(stop, "")
 	}
 	f.mu.Lock()
-	f.tls = true
+	f.dest.tls = true
 	f.mu.Unlock()
 	if stop := f.ask(g, conn); stop != nil {
 		// Decrypted only to answer: a closed connection gives a program no reason.
@@ -49,7 +49,7 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 	}
 	// A second, encrypted hello may name another host, and a dummy looks the same. If the
 	// connection is decrypted, it has no effect.
-	if conn.Inspect || g.bound[place{f.host, f.port}] || hello.ech {
+	if conn.Inspect || g.bound[place{f.dest.host, f.dest.port}] || hello.ech {
 		return f.unseal(c)
 	}
 	if stop := f.splice(c, conn, m, size); stop != nil {
@@ -78,11 +78,11 @@ func readHello(c *client) (hello, int, error) {
 // hosts would answer for that one.
 func (f *flow) named(h hello) *refusal {
 	if h.name == "" {
-		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.host)
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.dest.host)
 	}
 	// TLS has no names that end in a dot: a server that gets one may answer for its default host.
-	if name, err := names.Canonical(h.name); err != nil || name != f.host || strings.HasSuffix(h.name, ".") {
-		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.host)
+	if name, err := names.Canonical(h.name); err != nil || name != f.dest.host || strings.HasSuffix(h.name, ".") {
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.dest.host)
 	}
 	return nil
 }
@@ -108,14 +108,14 @@ func (b *Handler) serverTLS() *tls.Config {
 			if f == nil {
 				return nil, errIdentity
 			}
-			return b.ca.Leaf(f.host)
+			return b.front.ca.Leaf(f.dest.host)
 		},
 	}
 }
 
 // unseal terminates the sandbox's TLS here and passes the connection to the server.
 func (f *flow) unseal(c *client) (handed bool) {
-	t := tls.Server(c, f.box.tls)
+	t := tls.Server(c, f.box.front.tls)
 	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
 	defer cancel()
 	// Asking may have used up the time for the hello.

@@ -60,24 +60,24 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	if m.full() {
 		return nil, overBytes(d)
 	}
-	up, err := f.box.dial(f.ctx, f.host, f.port)
+	up, err := f.box.dial(f.ctx, f.dest.host, f.dest.port)
 	if err != nil {
 		return nil, byUpstream(err)
 	}
 	f.mu.Lock()
-	dead := f.dead
-	f.upstream, f.opaque = up, true
+	dead := f.killed.dead
+	f.upstream, f.mode.opaque = up, true
 	f.mu.Unlock()
 	// The policy may have changed during the dial.
 	g := f.box.current.Load()
 	if why := f.misfit(g); dead || why != "" {
 		_ = up.Close()
-		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.host, f.port).Decision}
+		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.dest.host, f.dest.port).Decision}
 	}
 	p := &passage{Conn: up, gen: g, record: egress.Record{
-		Time: f.began, Kind: kind, Host: f.host, Port: f.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
+		Time: f.began, Kind: kind, Host: f.dest.host, Port: f.dest.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
 	}}
-	if f.granted != "" {
+	if f.consent.granted != "" {
 		p.record.Effect = egress.Allow
 	}
 	first := p.record
@@ -102,9 +102,9 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 	}
 	_ = up.Close()
 	r := up.record
-	r.Took, r.Sent, r.Received = time.Since(f.began), f.sent.Load(), f.received.Load()
+	r.Took, r.Sent, r.Received = time.Since(f.began), f.traffic.sent.Load(), f.traffic.received.Load()
 	f.mu.Lock()
-	why := f.why
+	why := f.killed.why
 	f.mu.Unlock()
 	switch {
 	case errors.Is(err, errSecondName):
@@ -139,7 +139,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			err := pump(up, c, func(n int) error { f.sent.Add(int64(n)); return m.add(n) })
+			err := pump(up, c, func(n int) error { f.traffic.sent.Add(int64(n)); return m.add(n) })
 			if err == nil {
 				err = closeWrite(up)
 			}
@@ -150,7 +150,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 		}
 		out <- err
 	}()
-	err := pump(c, up, func(n int) error { f.received.Add(int64(n)); return m.add(n) })
+	err := pump(c, up, func(n int) error { f.traffic.received.Add(int64(n)); return m.add(n) })
 	if err == nil {
 		err = c.CloseWrite()
 	}
@@ -185,7 +185,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	var answer [recordHead + 4 + 2 + 32]byte
 	n, err := io.ReadFull(up, answer[:])
 	if n > 0 {
-		f.received.Add(int64(n))
+		f.traffic.received.Add(int64(n))
 		if err := m.add(n); err != nil {
 			return err
 		}
@@ -239,7 +239,7 @@ func (f *flow) forward(c *client, up net.Conn, m *meter, n int) error {
 	if err != nil {
 		return err
 	}
-	f.sent.Add(int64(n))
+	f.traffic.sent.Add(int64(n))
 	if err := m.add(n); err != nil {
 		return err
 	}

@@ -487,7 +487,7 @@ func TestBodyIsHeldWithoutAFile(t *testing.T) {
 	}
 	s.Close()
 	s.Close()
-	if b.spooled.Load() != 0 {
+	if b.load.spooled.Load() != 0 {
 		t.Error("the room is not given back")
 	}
 }

@@ -13,7 +13,7 @@ import (
 // about.
 func (x *exchange) switched(resp *http.Response) *refusal {
 	up, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok || !x.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
+	if !ok || !x.action.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
 		return floor(http.StatusBadGateway, "upstream_protocol", policy.RuleProtocol, "the server switched to a protocol that was not requested")
 	}
 	if x.masked() && len(resp.Header["Sec-Websocket-Extensions"]) > 0 {
@@ -55,7 +55,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			return pump(up, buffered, func(n int) error { x.sent.Add(int64(n)); return x.count(n) })
+			return pump(up, buffered, func(n int) error { x.traffic.sent.Add(int64(n)); return x.count(n) })
 		})
 		_ = up.Close()
 		out <- err
@@ -78,7 +78,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 func isWebSocket(protocol string) bool { return strings.EqualFold(protocol, "websocket") }
 
 func (x *exchange) fromWebSocket(conn io.Writer, up io.Reader) error {
-	count := func(n int) error { x.received.Add(int64(n)); return x.count(n) }
+	count := func(n int) error { x.traffic.received.Add(int64(n)); return x.count(n) }
 	if !x.masked() {
 		return pump(conn, up, count)
 	}

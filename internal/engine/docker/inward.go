@@ -16,26 +16,26 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// inward is the standard streams of a program inside as a connection. The daemon sends
-// output and errors of a program as frames over one connection, each with a header of a
-// kind and a length.
+// inward is a connection over the standard streams of a program in a container. The daemon sends
+// output and errors of the program as frames, each with a header that states the stream and the
+// length.
 type inward struct {
 	net.Conn
 	hijacked client.HijackedResponse
-	left     uint32 // of the frame of output that is being read
+	left     uint32 // bytes left of the present frame of output
 	streams  *relay.Streams
 	once     sync.Once
 
 	mu    sync.Mutex
-	words strings.Builder // the errors
+	words strings.Builder // the beginning of standard error
 }
 
-// Kinds of frames, and the size of their header.
+// Types of frames, and the size of their header.
 const (
 	frameOutput = 1
 	frameErrors = 2
 	frameHeader = 8
-	// maxWords bounds what is kept of the errors.
+	// maxWords bounds how much of standard error is stored.
 	maxWords = 4 << 10
 )
 
@@ -43,7 +43,7 @@ func newInward(h client.HijackedResponse) *inward {
 	return &inward{Conn: h.Conn, hijacked: h}
 }
 
-// Read returns what the program prints on its standard output.
+// Read reads from the program's standard output.
 func (i *inward) Read(b []byte) (int, error) {
 	for i.left == 0 {
 		var header [frameHeader]byte
@@ -67,7 +67,7 @@ func (i *inward) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hear keeps the beginning of what the program prints on its standard error.
+// hear stores the beginning of the program's standard error.
 func (i *inward) hear(size int64) error {
 	text := new(strings.Builder)
 	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxWords)); err != nil {
@@ -82,7 +82,7 @@ func (i *inward) hear(size int64) error {
 	return err
 }
 
-// said returns what the program printed on its standard error.
+// said returns what the program printed on standard error.
 func (i *inward) said() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,12 +97,12 @@ func (i *inward) Close() error {
 
 func (i *inward) close() error {
 	if i.streams != nil {
-		return i.streams.Close() // and with it the connection
+		return i.streams.Close() // this also closes the connection
 	}
 	return i.Close()
 }
 
-// boot gives the guest its configuration and returns when it is ready.
+// boot sends the guest its configuration and returns when the guest is ready.
 func boot(ctx context.Context, conn *inward, spec engine.Spec) error {
 	written := make(chan error, 1)
 	go func() {

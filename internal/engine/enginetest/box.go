@@ -52,7 +52,7 @@ func (c *Config) spec(id string) engine.Spec {
 	return engine.Spec{ID: id, Hostname: "box", Image: c.Image, Boot: engine.Boot{Config: guestConfig(id)}}
 }
 
-// absent is a configuration with which the guest removes the placeholders of absent files.
+// absent returns a configuration with which the guest removes the placeholders of absent files.
 func (c *Config) absent(id string, paths []string) []byte { return guestConfig(id, paths...) }
 
 func guestConfig(id string, absent ...string) []byte {
@@ -66,7 +66,7 @@ func guestConfig(id string, absent ...string) []byte {
 	return config
 }
 
-// start makes a sandbox and removes it when the test ends.
+// start creates a sandbox and removes it when the test ends.
 func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) *testSandbox {
 	t.Helper()
 	spec := c.spec(newID())
@@ -84,7 +84,7 @@ func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spe
 	return attach(t, e, spec.ID)
 }
 
-// attach makes a handle for a sandbox that exists.
+// attach returns a handle for an existing sandbox.
 func attach(t testing.TB, e engine.Engine, id string) *testSandbox {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return e.Dial(ctx, id, guestboot.Port)
@@ -93,10 +93,10 @@ func attach(t testing.TB, e engine.Engine, id string) *testSandbox {
 	return &testSandbox{e: e, id: id, client: &http.Client{Transport: transport}}
 }
 
-// exec runs a command as a user and collects what it prints.
+// exec runs a command as a user and collects its output.
 //
-// Where no program can be root, the sandbox's user does what root would do: it has all the
-// rights that a program inside can have.
+// On engines on which no program can be root, the command runs as the sandbox's user, which has all
+// rights that a program in the sandbox can have.
 func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (result, error) {
 	if user == "root" && b.e.Info().NoRoot {
 		user = "user"
@@ -126,8 +126,8 @@ func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (re
 	return result{out.String(), errOut.String(), -1, ""}, errors.Join(stream.Err(), errors.New("the stream ended before the command"))
 }
 
-// sh runs a shell line as the sandbox's user and fails the test if it cannot be run. The caller
-// judges the result.
+// sh runs a shell command as the sandbox's user and fails the test if it cannot be started. The
+// caller checks the result.
 func (b *testSandbox) sh(t testing.TB, line string) result {
 	t.Helper()
 	return b.shAs(t, "user", line)
@@ -144,7 +144,7 @@ func (b *testSandbox) shAs(t testing.TB, user, line string) result {
 	return r
 }
 
-// want runs a line and checks that it prints exactly out.
+// want runs a shell command and checks its output.
 func (b *testSandbox) want(t testing.TB, line, out string) {
 	t.Helper()
 	if r := b.sh(t, line); r.code != 0 || strings.TrimSpace(r.stdout) != out {

@@ -48,31 +48,31 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	}{
 		"everything":  {func(*engine.Info, *Config) {}, nil, nil},
 		"no meter":    {less(engine.CanMeasure), []string{"limits/usage-grows", "limits/cpu-is-bounded"}, nil},
-		"no observer": {less(engine.CanObserve), []string{"record/", "spares/one-is-watched-when-it-is-used"}, nil},
+		"no observer": {less(engine.CanObserve), []string{"record/", "prestarted/are-watched-when-used"}, nil},
 		"no freezer":  {less(engine.CanFreeze), []string{"freeze/"}, nil},
-		"no archiver": {less(engine.CanArchive), []string{"archive/", "freeze/a-frozen-one-is-not-archived"}, nil},
-		"no warmer":   {less(engine.CanWarm), []string{"spares/"}, nil},
+		"no archiver": {less(engine.CanArchive), []string{"archive/", "freeze/a-frozen-sandbox-is-not-archived"}, nil},
+		"no warmer":   {less(engine.CanWarm), []string{"prestarted/"}, nil},
 		"no binder":   {less(engine.CanBind), []string{"bound/"}, nil},
 		"no checkpointer": {less(engine.CanCheckpoint), []string{
-			"state/", "memory/", "copies/", "spares/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-one-is-not-saved",
+			"state/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
-			"record/restored-boxes-are-watched-from-the-start", "record/copies-and-replaced-boxes-are-watched",
-			"record/continues-with-programs-that-were-not-waited-for", "record/replaced-boxes-go-on-in-the-same-file",
+			"record/restored-sandboxes-are-watched-from-the-start", "record/copies-and-replaced-sandboxes-are-watched",
+			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file",
 		}, nil},
 		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:1] }, []string{
-			"link/", "copies/links-are-their-own", "copies/no-link-comes-with-the-memory", "copies/a-link-is-replaced-with-its-box", "spares/links-are-their-own",
+			"link/", "copies/have-their-own-links", "copies/links-are-not-restored-with-the-memory", "copies/a-link-is-replaced-with-its-sandbox", "prestarted/have-their-own-links",
 		}, nil},
 		"shows the host's memory": {func(i *engine.Info, _ *Config) { i.Shows = i.Shows[1:] }, []string{"limits/programs-see-the-memory-limit"}, nil},
 		"no limit of memory": {func(i *engine.Info, _ *Config) { i.Enforces = i.Enforces[1:] }, []string{
-			"limits/memory-ends-the-box-and-says-so", "state/a-copys-memory-limit-is-its-own", "archive/large-files-cost-no-box",
+			"limits/memory-ends-the-sandbox-with-a-reason", "state/a-copys-memory-limit-is-its-own", "archive/large-files-do-not-end-the-sandbox",
 		}, nil},
 		"no groups":            {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
-		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-become-another"}, nil},
+		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-change-the-identity"}, nil},
 		"a root of the host's": {func(i *engine.Info, _ *Config) { i.OwnRoot = false }, []string{"imageowners/"}, nil},
 		"no view of the host":  {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
 		"a jail":               {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
-			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "spares/",
+			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "prestarted/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
 		got := without(c.change)
@@ -112,7 +112,7 @@ func TestMistakesOfAConfigurationAreFound(t *testing.T) {
 
 // A waiver is for a rule that does not hold.
 func TestUnneededWaiversFail(t *testing.T) {
-	const name = "lifecycle/list-names-what-is-held"
+	const name = "lifecycle/list-has-every-sandbox"
 	r := rules()[slices.IndexFunc(rules(), func(r rule) bool { return r.name == name })]
 	c := sound(t)
 	if result := record(t, soon, func(t testing.TB) { c.check(t, r) }); !result.passed() {

@@ -12,20 +12,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// removedType marks a file of the host that was removed inside.
+// removedType marks a file of the host that was removed in the sandbox.
 const removedType = "gone"
 
-// shown is the part of the host's files that a sandbox sees. What the sandbox writes is in
-// State.files.
+// shown are the host's files that a sandbox sees. The sandbox's writes are in State.files.
 type shown struct {
-	roots    map[string]*os.Root // directories of the host, by the key at which they are
+	roots    map[string]*os.Root // directories of the host, by the key at which they are shown
 	hidden   []string            // keys at which nothing can be read or changed
 	readOnly []string            // keys at and below which nothing can be changed
 }
 
 var errReadOnly = errors.New("the file system is read-only")
 
-// show opens what the sandbox sees of the host. A link in it leads nowhere outside.
+// show opens the host's files for a sandbox. Links cannot lead outside.
 func show(spec engine.Spec) (*shown, error) {
 	s := &shown{roots: map[string]*os.Root{}}
 	binds := spec.Mounts
@@ -70,7 +69,7 @@ func within(name string, dirs []string) (at, below bool) {
 	return at, below
 }
 
-// look finds a file of the host.
+// look returns a file of the host.
 func (s *shown) look(name string) (file, bool) {
 	if s == nil {
 		return file{}, false
@@ -124,7 +123,7 @@ func (s *shown) names(name string) (list []string) {
 	return list
 }
 
-// guard refuses a change at a key, or below it if all is set.
+// guard returns an error if a key, or with all set a key below it, may not be changed.
 func (s *shown) guard(name string, all bool) error {
 	if s == nil {
 		return nil

@@ -19,11 +19,11 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// instance is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
+// instance is the handle of one sandbox. Its content can be restored from the sandbox's record.
 type instance struct {
 	e   *Engine
 	rec record
-	dir string // its own directory
+	dir string // the sandbox's directory
 
 	watching  sync.Once
 	bounding  sync.Once
@@ -32,11 +32,11 @@ type instance struct {
 
 	mu      sync.Mutex
 	exit    engine.Exit
-	removed bool // Remove was called: the exit that follows is ours
-	// Set if another process has put another sandbox in its place; valid once done is closed.
+	removed bool // Remove was called and caused the exit
+	// Set if another process has replaced the sandbox by another one; valid once done is closed.
 	replaced bool
 
-	settled atomic.Bool // it no longer continues from a saved state
+	settled atomic.Bool // it no longer restores a saved state
 
 	conns   controlConns
 	channel *relay.Channel // nil until its first use
@@ -58,12 +58,12 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	}
 	b, err := e.find(id)
 	if fault.KindOf(err) == fault.NotFound {
-		// A sandbox's directory is made first and goes last, so without one there is
-		// nothing to look for.
+		// A sandbox's directory is created first and removed last, so without one there is nothing
+		// to remove.
 		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		// No record: a creation that was cut short before it wrote one.
+		// There is no record, because the creation was interrupted before it wrote one.
 		b = newInstance(e, record{ID: id, Kernel: id}, e.instanceDir(id))
 	} else if err != nil {
 		return err
@@ -79,8 +79,8 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-// destroy ends the sandbox's processes and frees everything it held. It may be
-// called at any stage of creation and any number of times.
+// destroy kills the sandbox's processes and frees all its resources. It may be called at any stage
+// of creation, and repeatedly.
 func (b *instance) destroy() error {
 	b.mu.Lock()
 	b.removed = true
@@ -99,15 +99,15 @@ func (b *instance) destroy() error {
 		errs = append(errs, b.e.groups.RemoveNamed(b.rec.Kernel))
 	}
 	errs = append(errs, b.removeRuntimeFiles())
-	// The directory comes last: as long as it exists, List names the sandbox.
+	// The directory is removed last, because List finds the sandbox by it.
 	if errors.Join(errs...) == nil {
 		errs = append(errs, sandboxdir.Remove(b.dir))
 	}
 	return errors.Join(errs...)
 }
 
-// removeRuntimeFiles deletes what gVisor keeps for the sandbox outside its
-// directory: state, lock and control socket, all named after the sandbox.
+// removeRuntimeFiles deletes gVisor's files for the sandbox outside its directory: state, lock and
+// control socket, all named after the sandbox.
 func (b *instance) removeRuntimeFiles() error {
 	var errs []error
 	root := b.e.runtimeRoot()

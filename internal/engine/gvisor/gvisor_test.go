@@ -105,7 +105,7 @@ func only(rules ...string) []string {
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"freeze/programs-stand-still-and-go-on", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/limits-that-are-met-are-seen")
+		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/reached-limits-are-recorded")
 	c := suite(t, true)
 	c.Cycles, c.Only = 3, rules
 	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be asked for"}
@@ -119,15 +119,15 @@ func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		rules := only("boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
 			"exec/extended-attributes", "exec/root-on-request", "exec/runs-as-the-user", "exec/streams-and-exit-code", "exec/writable-places",
-			"link/ends-with-the-box", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
-			"state/covers-hold-in-a-copy", "archive/kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",
-			"spares/one-takes-the-name-of-a-new-box", "copies/are-not-each-other", "copies/links-are-their-own",
-			"changes/what-comes-out-is-what-is-inside", "record/each-file-has-its-size-and-sum", "record/ends-have-codes-and-signals")
+			"link/ends-with-the-sandbox", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
+			"state/covers-hold-in-a-copy", "archive/has-kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-continue", "bound/",
+			"prestarted/get-the-name-of-a-new-sandbox", "copies/have-their-own-identity", "copies/have-their-own-links",
+			"changes/exported-files-equal-those-in-the-sandbox", "record/each-file-has-its-size-and-checksum", "record/ends-have-codes-and-signals")
 		c := suite(t, true)
 		c.Cycles, c.Only = 3, rules
 		c.Waive = map[string]string{
-			"limits/cpu-is-bounded":            "without groups only whole processors can be asked for",
-			"copies/a-full-disk-costs-nothing": "its small disk is a mount of root's",
+			"limits/cpu-is-bounded":                      "without groups only whole processors can be asked for",
+			"copies/a-full-disk-does-not-end-the-source": "its small disk is a mount of root's",
 		}
 		enginetest.Run(t, c)
 		return

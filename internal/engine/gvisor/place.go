@@ -10,12 +10,12 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// errReplaced is the error for a sandbox whose directory belongs to another by now.
-var errReplaced = errors.New("another process has put another box in its place")
+// errReplaced is the error for a sandbox whose directory now belongs to another one.
+var errReplaced = errors.New("another process has replaced the sandbox")
 
-// kept opens the directory of a sandbox and reads its record. Another process may
-// exchange it with another sandbox's at any time: the path leads to one and the
-// same, until done is called. b.mu must be held.
+// kept opens the directory of a sandbox and reads its record. Another process may exchange the
+// directory with another sandbox's at any time. The returned path leads to the same one until done
+// is called. The caller holds b.mu.
 func (b *instance) kept() (rec record, dir string, done func(), err error) {
 	dir, done, err = sandboxdir.Short(b.dir)
 	if err != nil {
@@ -31,14 +31,14 @@ func (b *instance) kept() (rec record, dir string, done func(), err error) {
 	return rec, dir, done, err
 }
 
-// move gives a sandbox an ID and the directory of it. With RENAME_EXCHANGE its
-// former directory is that of the sandbox that had the ID.
+// move gives a sandbox an ID and the directory for it. With RENAME_EXCHANGE, the sandbox that had
+// the ID gets the former directory.
 func (b *instance) move(id string, flags uint) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	rec := b.rec
 	rec.ID = id
-	// The record is right before and after the move: it names the kernel.
+	// The record names the kernel, so it is correct before and after the move.
 	if err := rec.write(b.dir); err != nil {
 		return err
 	}
@@ -46,13 +46,13 @@ func (b *instance) move(id string, flags uint) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
 		return err
 	}
-	b.rec.ID, b.dir = id, dir // nothing else: its memory watch is running
+	b.rec.ID, b.dir = id, dir // no other field: its memory watch is running
 	return nil
 }
 
 // adopt records that this process has to remove what is left of a replaced sandbox. The process
-// that made the sandbox may live for long, and after a crash of this one no process would remove
-// it.
+// that created the sandbox may run for long, and after a crash of this process no other would
+// remove it.
 func (b *instance) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *instance) adopt() error {
 }
 
 // replaceBy gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
-// dead waits until the move is done and each sandbox's directory is known.
+// dead waits until the move is done and both directories are known.
 func (b *instance) replaceBy(next *instance, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

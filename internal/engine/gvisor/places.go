@@ -2,29 +2,29 @@ package gvisor
 
 import "time"
 
-// places is how many goroutines more than there are processors a sandbox's kernel
-// and its file server may run at once.
+// places is how many goroutines, in addition to the number of processors, a sandbox's kernel and
+// its file server may run at once.
 //
-// Go counts a goroutine in a system call as running until its monitor, which
-// sleeps for up to 10 ms, has found it there twice. gVisor's kernel has several
-// that wait in calls of which Go knows nothing but that they may take long: one
-// for each connection to the file server, which checks whether that is alive,
-// one for events of the host's files, one for calls of ours. They begin to wait
-// as soon as a sandbox runs; then two processors had no place left, and all
-// programs of the sandbox waited for the monitor.
+// Go counts a goroutine in a system call as running until its monitor, which sleeps for up to 10
+// ms, has found it there twice. gVisor's kernel has several goroutines in calls that block for long
+// without Go's knowledge: one for each connection to the file server, which checks whether that is
+// alive, one for events of host files, and one for our calls. They start to wait as soon as a
+// sandbox runs. On two processors no place was then left, and all programs of the sandbox waited
+// for the monitor.
 const places = 6
 
-// alone is how long after it makes its platform a kernel does without them. Until then it drops
-// capabilities on each of its threads, one after the other; soon after, its guest starts.
+// alone is how long after the creation of its platform a kernel runs without these places. During
+// that time it drops capabilities on each of its threads, one after the other. Soon after, its
+// guest starts.
 const alone = 20 * time.Millisecond
 
-// serving is when a file server may use all processors: once it has started.
+// serving is the time after which a file server may use all processors, because it has started.
 const serving = 300 * time.Millisecond
 
-// Where others wait for the processors too, no processor time is left over, and more places only
-// mean more threads that take turns: a hundred sandboxes at once took a tenth longer with them.
-// Crowding shows in how late a timer fires. If it is later than crowded, the host is checked again
-// after recheck.
+// If other processes wait for the processors too, no processor time is idle, and more places only
+// mean more threads that take turns: a hundred sandboxes at once took a tenth longer with them. The
+// delay of timers shows how crowded the host is. If a timer fires later than crowded, the host is
+// checked again after recheck.
 const (
 	crowded = 3 * time.Millisecond
 	recheck = 250 * time.Millisecond

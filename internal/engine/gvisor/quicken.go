@@ -19,22 +19,21 @@ import (
 	"github.com/crannog/crannog/internal/host/prefault"
 )
 
-// settled is when a gVisor process has certainly started. What was switched off for its start is
-// then switched on again.
+// settled is the time after which a gVisor process has certainly started. Features that were
+// disabled for the start are then enabled again.
 const settled = 2 * time.Second
 
-// startMemory is how much memory a gVisor process may take for itself before it
-// collects garbage while it starts. It needs less than ten megabytes. The 16 MB by
-// which package first has made the heap grow count too.
+// startMemory is how much memory a gVisor process may allocate during its start before it collects
+// garbage. It needs less than ten megabytes. The 16 MB by which package first has grown the heap
+// count too.
 const startMemory = 64 << 20
 
-// quicken removes from the start of a gVisor process what costs time and gives a sandbox nothing.
+// quicken removes work from the start of a gVisor process that a sandbox does not need.
 func quicken(name string) {
-	// gVisor drops some 35 capabilities on all threads, one after the other,
-	// and each drop wakes each thread: 20 ms of a boot with a thread for each
-	// processor, of which one leaves a quarter. The kernel process sets the
-	// number that the sandbox gets itself before it reads it; the file server's
-	// is set here.
+	// gVisor drops some 35 capabilities on all threads, one after the other, and each drop wakes
+	// each thread. That takes 20 ms of a boot with a thread for each processor, and a quarter of it
+	// with one thread. The kernel process itself sets the sandbox's number of processors before it
+	// reads the number. That of the file server is set here.
 	processors := early.Processors
 	runtime.GOMAXPROCS(1) // early has done so
 	pages := programPages()
@@ -51,10 +50,10 @@ func quicken(name string) {
 	}
 }
 
-// collectLater postpones garbage collection until the process has started. A process that has just
-// started has next to no garbage, and collecting it costs the kernel's start 5 ms. A sandbox that
-// is busy from its first moment has some. A kernel in which nothing runs yet has not started. The
-// returned function postpones collection once more.
+// collectLater postpones garbage collection until the process has started. A new process has almost
+// no garbage, and collecting it takes 5 ms of the kernel's start. A sandbox that is busy at once
+// produces some. A kernel in which nothing runs yet counts as not started. The returned function
+// postpones collection once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
 	debug.SetGCPercent(-1) // early has done so
 	percent, most := early.Percent, debug.SetMemoryLimit(startMemory)
@@ -78,19 +77,19 @@ func collectLater(pages []span, waits func() bool) (again func()) {
 	}
 }
 
-// tracePoints is what guards the table of gVisor's trace points.
+// tracePoints is the sync.Once of the table of gVisor's trace points.
 //
 //go:linkname tracePoints gvisor.dev/gvisor/pkg/sentry/seccheck.initOnce
 var tracePoints sync.Once
 
-// forgoTracePoints keeps the table empty: naming all thousand takes 5 ms.
-// Package watch asks for its points without their names. A watcher that asked
-// for one by name would be refused, not left without events.
+// forgoTracePoints keeps the table empty, because naming its thousand entries takes 5 ms. Package
+// watch enables its points without their names. A watcher that requested a point by name would get
+// an error rather than no events.
 func forgoTracePoints() { tracePoints.Do(func() {}) }
 
-// watchPlatform makes a kernel postpone garbage collection again when it makes its
-// platform, as at its start. That is when a sandbox that was saved elsewhere is restored
-// in it, which may be long after the start.
+// watchPlatform makes a kernel postpone garbage collection again when it creates its platform, as
+// at its start. This happens when a sandbox that was saved elsewhere is restored in it, which may
+// be long after the start.
 func watchPlatform(again func(), pages []span) {
 	if systrap, err := platform.Lookup(running); err == nil {
 		platform.Register(running, quickPlatform{systrap, again, pages, &atomic.Bool{}})
@@ -101,7 +100,7 @@ type quickPlatform struct {
 	platform.Constructor
 	again   func()
 	pages   []span
-	started *atomic.Bool // a platform has been made before
+	started *atomic.Bool // a platform was created before
 }
 
 // New implements platform.Constructor.
@@ -124,14 +123,14 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	return made, err
 }
 
-// takeSignalsEarly begins to take signals while the kernel waits for its first stub. It would take
-// them one by one just before the guest starts, each through another thread, for 8 ms; a signal
-// that is taken already costs nothing. By then capabilities are dropped, so another thread costs
-// little.
+// takeSignalsEarly registers the signal handlers while the kernel waits for its first stub. gVisor
+// would register them one by one just before the guest starts, each through another thread, which
+// takes 8 ms. Registering a signal again costs nothing. Capabilities are dropped by then, so
+// another thread costs little.
 func takeSignalsEarly() {
 	go func() {
-		// A signal that arrives before gVisor listens is lost instead of ending the
-		// process. That is harmless, because we send none except SIGKILL.
+		// A signal that arrives before gVisor listens is lost instead of ending the process. That
+		// is harmless, because we send only SIGKILL.
 		taken := make(chan os.Signal, 1)
 		for sig := syscall.Signal(1); sig < 32; sig++ {
 			switch sig {

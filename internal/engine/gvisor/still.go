@@ -8,16 +8,16 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 )
 
-// Platforms of kernels: gVisor's own, and the same without running any program. gVisor lets all
-// programs of a restored state run before it can be told to pause them. A caller that reads only
-// files needs them as they were saved.
+// Platforms of kernels: gVisor's own, and one that runs no program. gVisor runs all programs of a
+// restored state before it accepts a request to pause them. A caller that only reads files needs
+// the files as they were saved.
 const (
 	running = "systrap"
 	still   = "crannog-still"
 )
 
-// registerStill makes the second platform known: to the kernel that is made on
-// it, and to the child that asks for that kernel.
+// registerStill registers the second platform for the kernel that uses it, and for the child that
+// creates that kernel.
 func registerStill() {
 	if systrap, err := platform.Lookup(running); err == nil {
 		platform.Register(still, stillConstructor{systrap})
@@ -42,21 +42,20 @@ func (s stillPlatform) NewContext(ctx context.Context) platform.Context {
 	return &stillContext{Context: s.Platform.NewContext(ctx), interrupted: make(chan struct{}, 1)}
 }
 
-// stillContext is a thread of a program that never gets to its next instruction.
+// stillContext is a thread of a program that does not execute instructions.
 type stillContext struct {
 	platform.Context
 	interrupted chan struct{}
 }
 
-// Switch implements platform.Context. It waits until the kernel wants the
-// thread back.
+// Switch implements platform.Context. It waits until the kernel interrupts the thread.
 func (c *stillContext) Switch(context.Context, platform.MemoryManager, *arch.Context64, int32) (*linux.SignalInfo, hostarch.AccessType, error) {
 	<-c.interrupted
 	return nil, hostarch.NoAccess, platform.ErrContextInterrupt
 }
 
-// Interrupt implements platform.Context: an interrupt that comes before Switch
-// is for the next one.
+// Interrupt implements platform.Context. An interrupt that arrives before Switch applies to the
+// next one.
 func (c *stillContext) Interrupt() {
 	select {
 	case c.interrupted <- struct{}{}:
@@ -64,5 +63,5 @@ func (c *stillContext) Interrupt() {
 	}
 }
 
-// Preempt implements platform.Context. Nothing runs that could be preempted.
+// Preempt implements platform.Context. Nothing runs, so there is nothing to preempt.
 func (c *stillContext) Preempt() {}

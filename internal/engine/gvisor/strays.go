@@ -15,11 +15,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// killStrays ends processes of this sandbox that no record names, because the server or the child
-// that made them was killed before it could write them down. They are recognized by their program
-// name and their last argument, the sandbox's kernel; only processes of our own user can be
-// signalled at all. A child that still boots may start more while we look, so it goes first and we
-// repeat this until nothing is found.
+// killStrays kills processes of this sandbox that no record names, because the server or the child
+// that started them was killed before it could record them. They are recognised by their program
+// name and by the sandbox's kernel, which is their last argument. Only processes of our own user
+// can be signalled. A booting child may start more of them during the search, so it is killed
+// first, and the search is repeated until it finds nothing.
 func (b *instance) killStrays() error {
 	for {
 		strays, err := b.strays()
@@ -34,7 +34,7 @@ func (b *instance) killStrays() error {
 	}
 }
 
-// strays lists the sandbox's processes, the booting child first.
+// strays lists these processes, the booting child first.
 func (b *instance) strays() ([]process.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -48,7 +48,7 @@ func (b *instance) strays() ([]process.Process, error) {
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
-			continue // it has ended, or is another user's on a host that hides those
+			continue // it has ended, or belongs to another user on a host that hides those
 		}
 		if err != nil {
 			return nil, fmt.Errorf("strays: %w", err)

@@ -18,19 +18,19 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// instance is the handle of one sandbox. All that it holds can be found again from the sandbox's record.
+// instance is the handle of one sandbox. Its content can be restored from the sandbox's record.
 type instance struct {
 	e   *Engine
 	rec record
-	dir string // its own directory
+	dir string // the sandbox's directory
 
 	watching sync.Once
 	done     chan struct{} // closed when exit is set
-	reaped   chan struct{} // closed when this process has reaped the first; nil if that is no child of it
+	reaped   chan struct{} // closed when the first process was reaped; nil if it is not a child of this process
 
 	mu      sync.Mutex
 	exit    engine.Exit
-	removed bool // Remove was called: the exit that follows is ours
+	removed bool // Remove was called and caused the exit
 	oom     bool // the memory limit was hit
 }
 
@@ -38,8 +38,8 @@ func newInstance(e *Engine, rec record) *instance {
 	return &instance{e: e, rec: rec, dir: e.instanceDir(rec.ID), done: make(chan struct{})}
 }
 
-// over reports whether the sandbox is known to have ended. Another process may have made
-// one of the same ID since.
+// over reports whether the sandbox is known to have ended. Another process may have created one
+// with the same ID since.
 func (b *instance) over() bool {
 	select {
 	case <-b.done:
@@ -74,8 +74,8 @@ func (b *instance) watch() {
 	})
 }
 
-// ended records why the sandbox stopped. It runs before the group is removed, which
-// holds the kernel's count of processes that it ended for memory.
+// ended records why the sandbox stopped. It runs before the group is removed, because the group has
+// the kernel's count of processes that were killed for lack of memory.
 func (b *instance) ended() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +106,7 @@ func (b *instance) ended() {
 	close(b.done)
 }
 
-// removedName is a file that exists while any process removes the sandbox.
+// removedName is a file that exists while a process removes the sandbox.
 const removedName = "removed"
 
 func (b *instance) beingRemoved() bool {
@@ -149,7 +149,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	e.mu.Unlock()
 	if b == nil || b.over() {
 		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
-			// A sandbox's directory is made first and goes last.
+			// A sandbox's directory is created first and removed last.
 			e.forget(id, b)
 			return nil
 		}
@@ -158,7 +158,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 			return fmt.Errorf("remove %s: %w", id, err)
 		}
 		if rec.ID != id {
-			// No record: a creation that was cut short before it wrote one.
+			// There is no record, because the creation was interrupted before it wrote one.
 			rec = record{ID: id, Slot: -1}
 		}
 		if b == nil || rec.Init != b.rec.Init {
@@ -183,9 +183,9 @@ func (e *Engine) forget(id string, b *instance) {
 // patience bounds how long the kernel may take to end a process.
 const patience = 10 * time.Second
 
-// destroy ends the sandbox's processes and frees everything it held. It may be called at any stage
-// of creation and any number of times. With the first process the kernel ends all others of its
-// namespace, and the mounts end with the last of them.
+// destroy kills the sandbox's processes and frees all its resources. It may be called at any stage
+// of creation, and repeatedly. When the first process ends, the kernel kills all others of its PID
+// namespace, and the mounts disappear with the last of them.
 func (b *instance) destroy() error {
 	b.mu.Lock()
 	b.removed = true
@@ -205,15 +205,15 @@ func (b *instance) destroy() error {
 	if errors.Join(errs...) == nil {
 		errs = append(errs, b.e.freeSlots(b.rec))
 	}
-	// The directory comes last: as long as it exists, List names the sandbox.
+	// The directory is removed last, because List finds the sandbox by it.
 	if errors.Join(errs...) == nil {
 		errs = append(errs, sandboxdir.Remove(b.dir))
 	}
 	return errors.Join(errs...)
 }
 
-// watchMemory ends the sandbox when it has hit its memory limit. Version 2 does so by
-// itself, and version 1 ends one process only.
+// watchMemory kills the sandbox when it reaches its memory limit. Version 2 does that by itself.
+// Version 1 kills only one process.
 func (b *instance) watchMemory() (stop func()) {
 	if b.rec.Group == nil {
 		return func() {}
@@ -223,12 +223,12 @@ func (b *instance) watchMemory() (stop func()) {
 		b.oom = true
 		b.mu.Unlock()
 		if err := b.rec.Init.Kill(patience); err != nil {
-			b.e.log.Error("end a sandbox without memory", "sandbox", b.rec.ID, "err", err)
+			b.e.log.Error("kill a sandbox that reached its memory limit", "sandbox", b.rec.ID, "err", err)
 		}
 	}
 	stop, err := b.rec.Group.OnOOM(hit)
 	if err != nil {
-		b.e.log.Warn("a sandbox that hits its memory limit loses one process and continues", "sandbox", b.rec.ID, "err", err)
+		b.e.log.Warn("at its memory limit, the sandbox will lose one process instead of ending", "sandbox", b.rec.ID, "err", err)
 		return func() {}
 	}
 	return stop

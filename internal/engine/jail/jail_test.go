@@ -63,9 +63,9 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 // inherent are rules of sandboxes with a kernel of their own.
 var inherent = map[string]string{
 	"cover/read-only-moves-with-a-directory-above": "a directory of the host is moved by copying, which a mount in it stops",
-	"owners/the-workspace-is-the-users":            "the kernel maps owners one to one: files of third users stay theirs",
+	"owners/the-workspace-belongs-to-the-user":     "the kernel maps owners one to one: files of third users stay theirs",
 	"owners/permissions-hold-inside":               "as above",
-	"owners/what-is-covered-can-be-read":           "as above",
+	"owners/protected-paths-can-be-read":           "as above",
 }
 
 func TestConformance(t *testing.T) {
@@ -100,8 +100,8 @@ func TestConformanceRootless(t *testing.T) {
 var oneUser = map[string]string{
 	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
-	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
-	"archive/kinds-owners-and-removals":            "there is no root inside, which removes files of the template",
+	"owners/the-workspace-belongs-to-the-user":     "there is no root inside to whom a file could be given",
+	"archive/has-kinds-owners-and-removals":        "there is no root inside, which removes files of the template",
 	"exec/writable-places":                         "the template's files are the user's as well",
 	"exec/root-on-request":                         "there is no root inside",
 	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],

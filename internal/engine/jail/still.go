@@ -13,13 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// readingName is a file in a sandbox's directory that exists while the sandbox stands still because
-// its files are read. The reader holds the lock of the directory. A file without a lock is of a
-// reader that has died, and the sandbox must continue.
+// readingName is a file in a sandbox's directory that exists while the sandbox is frozen because
+// its files are being read. The reader holds a lock on the directory. If the file exists without a
+// lock, the reader has died, and the sandbox must be thawed.
 const readingName = "reading"
 
-// exclusively finds a running sandbox and locks its directory against other processes and callers
-// that freeze it or read its files.
+// exclusively calls do with a running sandbox whose directory is locked. Freezing and reading the
+// files take this lock, in all processes.
 func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
 	b, err := e.find(id)
 	if err != nil {
@@ -54,10 +54,10 @@ func (b *instance) lock(how int) (release func(), err error) {
 	if err != nil {
 		return nil, errors.Join(os.NewSyscallError("flock", err), dir.Close())
 	}
-	return func() { _ = dir.Close() }, nil // which gives the lock back
+	return func() { _ = dir.Close() }, nil // closing releases the lock
 }
 
-// standStill stops the sandbox's programs until resume is called. The caller holds the lock.
+// standStill freezes the sandbox until resume is called. The caller holds the lock.
 func (b *instance) standStill() (resume func() error, err error) {
 	mark := filepath.Join(b.dir, readingName)
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
@@ -79,7 +79,7 @@ func (b *instance) standStill() (resume func() error, err error) {
 	return resume, nil
 }
 
-// recover lets a sandbox continue whose reader has died.
+// recover thaws a sandbox whose reader has died.
 func (b *instance) recover() error {
 	mark := filepath.Join(b.dir, readingName)
 	if _, err := os.Lstat(mark); err != nil {
@@ -87,7 +87,7 @@ func (b *instance) recover() error {
 	}
 	release, err := b.lock(unix.LOCK_EX | unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
-		return nil // it is being read, or gone
+		return nil // a reader is at work, or the sandbox is gone
 	}
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (b *instance) recover() error {
 	return nil
 }
 
-// orStopped returns the fault of a sandbox that has ended, if that explains an error.
+// orStopped replaces an error by the fault for a stopped sandbox if the sandbox has ended.
 func (b *instance) orStopped(err error) error {
 	if err != nil && !b.rec.Init.Alive() {
 		return engine.HasStopped(b.rec.ID, err)

@@ -27,7 +27,7 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	} else {
 		u = b.processUsage()
 	}
-	// The root's file system is the one that takes all that the sandbox writes.
+	// The sandbox's root is on the tmpfs that receives all its writes.
 	var stat unix.Statfs_t
 	if unix.Statfs(fmt.Sprintf("/proc/%d/root", b.rec.Init.PID), &stat) == nil && b.rec.Init.Alive() {
 		u.DiskBytes = int64(stat.Blocks-stat.Bfree) * stat.Bsize
@@ -36,7 +36,7 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	return u, nil
 }
 
-// processUsage adds up the sandbox's processes where no group counts them.
+// processUsage adds up the sandbox's processes if no group counts them.
 func (b *instance) processUsage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	for queue := []int{b.rec.Init.PID}; len(queue) > 0; queue = queue[1:] {
@@ -48,9 +48,10 @@ func (b *instance) processUsage() engine.Usage {
 	return u
 }
 
-// children lists the children of a process. All processes of a sandbox descend from its first.
+// children lists the children of a process. All processes of a sandbox descend from its first
+// process.
 func children(pid int) (list []int) {
-	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none, if it has ended
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // an ended process has none
 	for _, task := range tasks {
 		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
 		for child := range strings.FieldsSeq(string(data)) {
@@ -62,7 +63,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// Bounds implements engine.Meter. The limits of the disk and of processes are shown inside.
+// Bounds implements engine.Meter. Programs in the sandbox can read the limits of the disk and of
+// processes themselves.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b, err := e.find(id)
 	if err != nil {

@@ -23,8 +23,8 @@ func TestZeroIsNotUnlimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.budget <= 0 || s.budget > defaultBudget || s.budget > free/4 {
-		t.Errorf("budget %d of %d free", s.budget, free)
+	if s.space.budget <= 0 || s.space.budget > defaultBudget || s.space.budget > free/4 {
+		t.Errorf("budget %d of %d free", s.space.budget, free)
 	}
 	if _, err := Open(t.TempDir(), Options{Budget: -1}); err == nil {
 		t.Error("a negative budget was taken")

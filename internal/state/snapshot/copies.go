@@ -108,7 +108,7 @@ func (s *Images) trim() error {
 	for _, f := range all {
 		sum += f.bytes
 	}
-	return s.evict(sum - s.budget/flatShare)
+	return s.evict(sum - s.space.budget/flatShare)
 }
 
 // dropCopy removes the copy of one image, unless it is in use.
@@ -134,18 +134,18 @@ func (s *Images) dropCopy(id string) (bool, error) {
 
 // spoil notes that an image's big file was changed.
 func (s *Images) spoil(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spoiled[id] = true
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.spoiled[id] = true
 }
 
 // dropSpoiled removes a copy that was changed, so that the next lease makes it again. An image
 // without packs stays damaged.
 func (s *Images) dropSpoiled(id string) error {
-	s.mu.Lock()
-	was := s.spoiled[id]
-	delete(s.spoiled, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	was := s.notes.spoiled[id]
+	delete(s.notes.spoiled, id)
+	s.notes.mu.Unlock()
 	if !was {
 		return nil
 	}

@@ -147,7 +147,7 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 		// A rename does not replace a directory that is not empty.
 		err := d.s.root.Rename(d.name, imagePath(d.id))
 		if err == nil {
-			d.s.claimed -= taken
+			d.s.space.claimed -= taken
 		}
 		return err
 	})
@@ -249,7 +249,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 
 // remember stores the key of an image for Settle.
 func (s *Images) remember(id, sum string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sums[id] = sum
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.sums[id] = sum
 }

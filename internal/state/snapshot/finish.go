@@ -59,9 +59,9 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if err := errors.Join(s.syncDir(imagePath(id)), s.syncDir(imagesDir)); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	delete(s.sums, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	delete(s.notes.sums, id)
+	s.notes.mu.Unlock()
 	return nil
 }
 
@@ -128,9 +128,9 @@ func (s *Images) syncFile(name string) error {
 
 // sumOf returns the key of an image.
 func (s *Images) sumOf(ctx context.Context, id string) (string, error) {
-	s.mu.Lock()
-	sum := s.sums[id]
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	sum := s.notes.sums[id]
+	s.notes.mu.Unlock()
 	if sum != "" {
 		return sum, nil
 	}

@@ -33,18 +33,18 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 		if m.Bulk.Kind != Pages || !s.has(imagePath(m.ID, indexFile)) {
 			return damaged(m.ID, m.Bulk.Name+" is missing", err)
 		}
-		s.mu.Lock()
-		wait, other := s.building[m.ID]
+		s.notes.mu.Lock()
+		wait, other := s.notes.building[m.ID]
 		if !other {
 			wait = make(chan struct{})
-			s.building[m.ID] = wait
+			s.notes.building[m.ID] = wait
 		}
-		s.mu.Unlock()
+		s.notes.mu.Unlock()
 		if !other {
 			err := s.build(ctx, m)
-			s.mu.Lock()
-			delete(s.building, m.ID)
-			s.mu.Unlock()
+			s.notes.mu.Lock()
+			delete(s.notes.building, m.ID)
+			s.notes.mu.Unlock()
 			close(wait)
 			return diskFault(err)
 		}
@@ -72,7 +72,7 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	if int64(x.pages)*pageBytes != m.Bulk.Bytes {
 		return damaged(m.ID, "its index has the wrong size", nil)
 	}
-	if over := s.used.Load() + m.Bulk.Bytes - s.budget; over > 0 {
+	if over := s.space.used.Load() + m.Bulk.Bytes - s.space.budget; over > 0 {
 		if err := s.evict(over); err != nil {
 			return err
 		}

@@ -78,29 +78,41 @@ type Options struct {
 // safe for concurrent use.
 type Images struct {
 	reader
-	dir    string
-	root   *os.Root
-	budget int64
-	log    *slog.Logger
-	sum    func(ctx context.Context, id string) (string, error)
-	now    func() time.Time
-	step   func(name string)            // called before each change of the disk
-	read   func(*os.File) (bool, error) // whether another process has it open
-	known  *memory
-	used   atomic.Int64 // bytes of images and packs, at the last measurement
+	dir   string
+	root  *os.Root
+	log   *slog.Logger
+	sum   func(ctx context.Context, id string) (string, error)
+	now   func() time.Time
+	step  func(name string)            // called before each change of the disk
+	read  func(*os.File) (bool, error) // whether another process has it open
+	known *memory
+	space space
 
+	clearing sync.Mutex // held while removing directories
+	settling settling
+	notes    notes
+}
+
+// space is the disk space that images use, and may use.
+type space struct {
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
+	budget    int64
+	used      atomic.Int64 // bytes of images and packs, at the last measurement
 
 	room    sync.Mutex // held while making room
 	tally   sync.Mutex // the disk and the counters change together
 	claimed int64      // bytes that were claimed and are not in used yet
+}
 
-	clearing sync.Mutex // held while removing directories
+// settling is held by one Settle or Prune at a time.
+type settling struct {
+	sync.Mutex
+	collected bool // this process has looked for unneeded packs
+}
 
-	settling  sync.Mutex // one Settle or Prune at a time
-	collected bool       // this process has looked for unneeded packs
-
+// notes are what this process knows about single images.
+type notes struct {
 	mu       sync.Mutex
 	sums     map[string]string        // of images that this process can settle
 	building map[string]chan struct{} // images whose pages are being assembled
@@ -128,9 +140,10 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
+		dir: dir, root: root, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
 		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newMemory(),
-		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
+		space: space{budget: o.Budget},
+		notes: notes{sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{}},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -162,24 +175,24 @@ func (s *Images) prepare() error {
 
 // ready measures for the first time. Open does not: most commands that open images do not need it.
 func (s *Images) ready() error {
-	s.measuring.Lock()
-	defer s.measuring.Unlock()
-	if s.measured {
+	s.space.measuring.Lock()
+	defer s.space.measuring.Unlock()
+	if s.space.measured {
 		return nil
 	}
 	used, err := s.measure()
 	if err != nil {
 		return err
 	}
-	if s.budget == 0 {
+	if s.space.budget == 0 {
 		free, err := s.free()
 		if err != nil {
 			return err
 		}
 		// Space that images use already counts as available.
-		s.budget = max(min(defaultBudget, (free+used)/5), 1)
+		s.space.budget = max(min(defaultBudget, (free+used)/5), 1)
 	}
-	s.measured = true
+	s.space.measured = true
 	return nil
 }
 

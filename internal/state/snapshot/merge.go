@@ -51,9 +51,9 @@ func (s *Images) merge(ctx context.Context) error {
 		}
 	}
 	// A process that died may have left packs that no image needs.
-	if !s.collected {
+	if !s.settling.collected {
 		err := s.collect(ctx, false)
-		s.collected = err == nil
+		s.settling.collected = err == nil
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, s.trim())...)
@@ -79,7 +79,7 @@ func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool)
 	var errs []error
 	for _, m := range slices.Backward(line) {
 		if err := s.excuse(m.ID, s.mergeOne(ctx, m)); err != nil {
-			s.collected = false
+			s.settling.collected = false
 			errs = append(errs, err)
 		}
 	}
@@ -118,10 +118,10 @@ func (s *Images) excuse(id string, err error) error {
 
 // warn logs damage, once.
 func (s *Images) warn(id string, err error) {
-	s.mu.Lock()
-	said := s.warned[id]
-	s.warned[id] = true
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	said := s.notes.warned[id]
+	s.notes.warned[id] = true
+	s.notes.mu.Unlock()
 	if !said {
 		s.log.Warn("snapshot is damaged", "snapshot", id, "err", err)
 	}
@@ -160,22 +160,22 @@ func (s *Images) underLock(ctx context.Context, id string, do func(context.Conte
 // interruptible returns a context that interrupt cancels.
 func (s *Images) interruptible(ctx context.Context, id string) (work context.Context, done func()) {
 	work, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current, s.stop = id, cancel
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.current, s.notes.stop = id, cancel
 	return work, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.current, s.stop = "", nil
+		s.notes.mu.Lock()
+		defer s.notes.mu.Unlock()
+		s.notes.current, s.notes.stop = "", nil
 		cancel()
 	}
 }
 
 // interrupt cancels the settling of one image.
 func (s *Images) interrupt(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current == id && s.stop != nil {
-		s.stop()
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	if s.notes.current == id && s.notes.stop != nil {
+		s.notes.stop()
 	}
 }

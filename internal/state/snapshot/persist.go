@@ -65,7 +65,7 @@ func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 }
 
 func (s *Images) remembers(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sums[id] != ""
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	return s.notes.sums[id] != ""
 }

@@ -31,8 +31,8 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(s.sums) > 0 || len(packs(t, s)) > 0 {
-		t.Errorf("still to be settled: %d, packs %v", len(s.sums), packs(t, s))
+	if len(s.notes.sums) > 0 || len(packs(t, s)) > 0 {
+		t.Errorf("still to be settled: %d, packs %v", len(s.notes.sums), packs(t, s))
 	}
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
@@ -95,7 +95,7 @@ func TestAnotherProcessIsFaster(t *testing.T) {
 	if err := s.Persist(t.Context()); err != nil || meanwhile != nil {
 		t.Fatal(err, meanwhile == nil)
 	}
-	if s.warned["a"] {
+	if s.notes.warned["a"] {
 		t.Error("it was said to be damaged")
 	}
 	wantPages(t, rebooted(t, s), a, noise(1, 200))

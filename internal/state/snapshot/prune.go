@@ -39,10 +39,10 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())
 	}
-	s.mu.Lock()
-	delete(s.sums, id)
-	delete(s.warned, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	delete(s.notes.sums, id)
+	delete(s.notes.warned, id)
+	s.notes.mu.Unlock()
 	s.clear(g)
 	return nil
 }
@@ -60,9 +60,9 @@ type gone struct {
 // clear deletes a directory in the background: freeing tens of megabytes would delay
 // the resume of a sandbox.
 func (s *Images) clear(g gone) {
-	s.mu.Lock()
-	s.gone = append(s.gone, g)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	s.notes.gone = append(s.notes.gone, g)
+	s.notes.mu.Unlock()
 	go s.drain()
 }
 
@@ -70,10 +70,10 @@ func (s *Images) clear(g gone) {
 func (s *Images) drain() {
 	s.clearing.Lock()
 	defer s.clearing.Unlock()
-	s.mu.Lock()
-	all := s.gone
-	s.gone = nil
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	all := s.notes.gone
+	s.notes.gone = nil
+	s.notes.mu.Unlock()
 	var packed bool
 	var errs []error
 	for _, g := range all {

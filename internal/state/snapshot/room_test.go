@@ -30,8 +30,8 @@ func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
 // that no draft uses.
 func wantRoom(t *testing.T, s *Images) {
 	t.Helper()
-	if used, err := s.measure(); err != nil || used > s.budget || s.claimed != 0 {
-		t.Errorf("used %d of %d, claimed %d: %v", used, s.budget, s.claimed, err)
+	if used, err := s.measure(); err != nil || used > s.space.budget || s.space.claimed != 0 {
+		t.Errorf("used %d of %d, claimed %d: %v", used, s.space.budget, s.space.claimed, err)
 	}
 }
 
@@ -91,11 +91,11 @@ func TestMeasuredWhileItChanges(t *testing.T) {
 	var sizes [2]int64 // without the image and with it
 	for i := range 200 {
 		commit(t, s, "b", "", noise(1, 10))
-		sizes[1] = s.used.Load()
+		sizes[1] = s.space.used.Load()
 		if err := s.Remove(t.Context(), "b"); err != nil {
 			t.Fatal(err)
 		}
-		sizes[0] = s.used.Load()
+		sizes[0] = s.space.used.Load()
 		if want := [2]int64{one, 2 * one}; sizes != want {
 			t.Fatalf("after %d rounds %d bytes are counted, want %d", i, sizes, want)
 		}
@@ -138,7 +138,7 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 	commit(t, s, "b", "", noise(2, 2*mib-64))
-	s.budget = 3 << 20
+	s.space.budget = 3 << 20
 	_, err = s.Begin("c")
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	if got, want := fault.PublicText(err), "snapshots take 3 MiB of the 3 MiB that they may"; got != want {

@@ -68,8 +68,8 @@ func (s *Images) list() ([]string, error) {
 
 // measure returns the disk space of images and packs, and of drafts.
 func (s *Images) measure() (int64, error) {
-	s.tally.Lock()
-	defer s.tally.Unlock()
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
 	ids, err := s.list()
 	if err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ func (s *Images) measure() (int64, error) {
 			return 0, err
 		}
 	}
-	s.used.Store(sum)
+	s.space.used.Store(sum)
 	return sum, nil
 }
 
@@ -114,37 +114,37 @@ func (s *Images) drafted() (int64, error) {
 		}
 		sum += n
 	}
-	s.tally.Lock()
-	defer s.tally.Unlock()
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
 	// A draft that is being committed counts by its claim, and for a moment also here.
-	return max(sum-s.claimed, 0), nil
+	return max(sum-s.space.claimed, 0), nil
 }
 
 // counted changes the disk and its count together, so that a concurrent measurement
 // never sees one without the other.
 func (s *Images) counted(bytes int64, change func() error) error {
-	s.tally.Lock()
-	defer s.tally.Unlock()
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
 	if err := change(); err != nil {
 		return err
 	}
-	s.used.Add(bytes)
+	s.space.used.Add(bytes)
 	return nil
 }
 
 // over returns how many bytes exceed the budget if need more are added.
 func (s *Images) over(need int64) int64 {
-	s.tally.Lock()
-	defer s.tally.Unlock()
-	return s.used.Load() + s.claimed + need - s.budget
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
+	return s.space.used.Load() + s.space.claimed + need - s.space.budget
 }
 
 // claim reserves bytes before they are counted, so that no other call uses them; a negative value
 // releases them.
 func (s *Images) claim(bytes int64) {
-	s.tally.Lock()
-	defer s.tally.Unlock()
-	s.claimed += bytes
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
+	s.space.claimed += bytes
 }
 
 // admit makes room for another draft: images and drafts together must be below the budget. The size
@@ -172,8 +172,8 @@ func (s *Images) admit() error {
 // claims them. The caller releases the claim.
 func (s *Images) makeRoom(mine, others int64) error {
 	need := mine + others
-	s.room.Lock()
-	defer s.room.Unlock()
+	s.space.room.Lock()
+	defer s.space.room.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed images, pages that
 	// images share, and copies that may soon have to be made again.
 	for _, free := range []func() error{
@@ -227,7 +227,7 @@ func (s *Images) mergeSoon() error {
 
 // refuse returns the error for a full budget, with the missing amount.
 func (s *Images) refuse(mine, others, over int64) error {
-	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
+	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.space.used.Load()>>20, s.space.budget>>20)
 	if others > 0 {
 		text += fmt.Sprintf(", and %d MiB are being written", ceilMiB(others))
 	}

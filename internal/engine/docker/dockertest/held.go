@@ -9,13 +9,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Held counts what the daemon has of the sandboxes of a state directory. Its images are not
-// counted: they stay for later sandboxes.
+// Held counts the daemon's containers and volumes of a state directory. Images are not counted,
+// because they stay for later sandboxes.
 func (d *Daemon) Held(ctx context.Context, state string) (map[string]int, error) {
 	counts := map[string]int{"containers": 0, "volumes": 0, "networks": 0}
 	owner, err := os.ReadFile(filepath.Join(state, "docker/owner"))
 	if os.IsNotExist(err) {
-		return counts, nil // nothing was made yet
+		return counts, nil // nothing was created yet
 	}
 	if err != nil {
 		return nil, err

@@ -7,20 +7,20 @@ import (
 	"github.com/crannog/crannog/internal/host/calm"
 )
 
-// What Go used before this package chose otherwise: how many processors, and
-// how much garbage may gather before it is collected, in percent of what is not.
+// The settings that Go had before this package changed them: the number of processors, and the
+// garbage collection target in percent.
 var (
 	Processors = runtime.GOMAXPROCS(0)
 	Percent    = 100
 )
 
-// begin prepares a process that is about to initialise all of gVisor.
+// begin prepares a process that will initialise all of gVisor.
 func begin() {
-	// A collection would find next to nothing. Each process decides later when
-	// it begins to collect.
+	// A collection would find almost nothing. Each process later decides when it starts to collect.
 	Percent = debug.SetGCPercent(-1)
-	// With one processor, no work is handed to another one while packages initialise themselves. If
-	// the others were given up later, they would leave a partly used block of each size behind.
+	// With one processor, no work is distributed while packages initialise themselves. If the other
+	// processors were used and given up later, each would leave a partly used block of each size
+	// class.
 	runtime.GOMAXPROCS(1)
-	_ = calm.Monitor() // without root it stays as it is
+	_ = calm.Monitor() // without root the setting stays
 }

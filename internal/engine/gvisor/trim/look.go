@@ -10,10 +10,10 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 )
 
-// gVisor exports nothing of what is read here. If a version of it has another name or type for
-// something, an error reports that, and nothing is given back.
+// gVisor does not export what is read here. If a version of it has other names or types, an error
+// reports that, and no memory is released.
 
-// private is an unexported field of a struct of another package.
+// private returns an unexported field of a struct of another package.
 func private[T any](of any, name string) (*T, error) {
 	field, err := hidden(of, name)
 	if err != nil {
@@ -26,7 +26,7 @@ func private[T any](of any, name string) (*T, error) {
 	return found, nil
 }
 
-// hidden is the pointer to such a field, of whatever type.
+// hidden returns a pointer to such a field, of any type.
 func hidden(of any, name string) (reflect.Value, error) {
 	field := reflect.ValueOf(of).Elem().FieldByName(name)
 	if !field.IsValid() {
@@ -35,7 +35,7 @@ func hidden(of any, name string) (reflect.Value, error) {
 	return reflect.NewAt(field.Type(), field.Addr().UnsafePointer()), nil
 }
 
-// memoryFile is the file that holds the memory of all programs.
+// memoryFile returns the file that holds the memory of all programs.
 func memoryFile(mf *pgalloc.MemoryFile) (*os.File, error) {
 	file, err := private[*os.File](mf, "file")
 	if err != nil {
@@ -47,14 +47,14 @@ func memoryFile(mf *pgalloc.MemoryFile) (*os.File, error) {
 // span is a range of a program's addresses.
 type span = hostarch.AddrRange
 
-// area is a range for which gVisor has reserved memory, and where in the file.
+// area is a range for which gVisor has reserved memory, with its offset in the file.
 type area struct {
 	span
 	offset uint64
 }
 
-// untouched are the addresses for which memory is reserved and the file has no
-// page. Programs must stand still.
+// untouched returns the addresses for which memory is reserved and the file has no page. Programs
+// must be paused.
 func untouched(m *mm.MemoryManager, mf *pgalloc.MemoryFile, fd int) ([]span, error) {
 	areas, err := reserved(m, mf)
 	if err != nil {
@@ -73,17 +73,17 @@ func untouched(m *mm.MemoryManager, mf *pgalloc.MemoryFile, fd int) ([]span, err
 	return spans, nil
 }
 
-// locked is what the tables of a program's memory are read under.
+// locked is the lock of the tables of a program's memory.
 type locked interface {
 	RLock()
 	RUnlock()
 }
 
-// reserved are the areas that read as zeros when they are given back.
+// reserved returns the areas that read as zeros after they are released.
 func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			areas, err = nil, fmt.Errorf("gVisor's tables of memory are not as expected: %v", r)
+			areas, err = nil, fmt.Errorf("gVisor's tables of memory have an unexpected form: %v", r)
 		}
 	}()
 	var tables [2]reflect.Value
@@ -101,16 +101,16 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	}
 	var plain []span
 	each(tables[0], func(at span, vma reflect.Value) {
-		// Memory over a file would read as the file again: a page of it that a program has filled
-		// with zeros has no page of its own after a save. Locked memory is what a program has asked
-		// to keep.
+		// Memory that maps a file would show the file's content again: after a save, a page of it
+		// that a program has filled with zeros has no page of its own. Locked memory must stay,
+		// because a program has requested that.
 		if vma.FieldByName("mappable").IsNil() && vma.FieldByName("mlockMode").IsZero() {
 			plain = append(plain, at)
 		}
 	})
 	file := reflect.ValueOf(mf).Pointer()
 	each(tables[1], func(at span, pma reflect.Value) {
-		// The rest of a huge page stays reserved, so nothing is gained.
+		// The rest of a huge page stays reserved, so releasing a part gains nothing.
 		if pma.FieldByName("private").Bool() && !pma.FieldByName("huge").Bool() && pma.FieldByName("file").Elem().Pointer() == file {
 			areas = append(areas, area{at, pma.FieldByName("off").Uint()})
 		}
@@ -118,16 +118,15 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	return within(areas, plain), nil
 }
 
-// each calls f with the entries of one of gVisor's tables. The names of the
-// methods are written out, so that the linker knows that they are called.
+// each calls f with the entries of one of gVisor's tables. The names of the methods are spelled
+// out, so that the linker keeps them.
 func each(table reflect.Value, f func(span, reflect.Value)) {
 	for at := table.MethodByName("FirstSegment").Call(nil)[0]; at.MethodByName("Ok").Call(nil)[0].Bool(); at = at.MethodByName("NextSegment").Call(nil)[0] {
 		f(at.MethodByName("Range").Call(nil)[0].Interface().(span), at.MethodByName("ValuePtr").Call(nil)[0].Elem())
 	}
 }
 
-// within are the parts of areas that lie in spans. Both are in the order of
-// their addresses.
+// within returns the parts of areas that lie in spans. Both are sorted by address.
 func within(areas []area, spans []span) []area {
 	var parts []area
 	for _, a := range areas {

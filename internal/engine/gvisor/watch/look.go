@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// Kinds of files, as events have them.
+// Kinds of files, as they appear in events.
 const (
 	kindFile  = "file"
 	kindDir   = "dir"
@@ -43,7 +43,7 @@ const (
 	piece      = 1 << 20
 )
 
-// state is what a path leads to. Without a kind, it leads to nothing.
+// state describes the file at a path. Without a kind, there is no file.
 type state struct {
 	kind     string
 	mode     uint16
@@ -71,8 +71,8 @@ func (s state) describe(e *events.Event) {
 
 func valid(s string) bool { return utf8.ValidString(s) }
 
-// look is how one survey sees the sandbox's files: with the rights of the kernel,
-// from the first process's root.
+// look is the view of the sandbox's files that one survey has: with the rights of the kernel, from
+// the first process's root.
 type look struct {
 	ctx    context.Context
 	k      *sentry.Kernel
@@ -85,8 +85,8 @@ const asked = linux.STATX_TYPE | linux.STATX_MODE | linux.STATX_SIZE | linux.STA
 
 func (l *look) at(path string) state { return l.from(l.places.root, path) }
 
-// operation looks a path up without following links: a link that has replaced a directory leads to
-// another file.
+// operation looks up a path without following links, because a link that has replaced a directory
+// leads to another file.
 func operation(top vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: top, Start: top, Path: fspath.Parse(path), ResolveFlags: linux.RESOLVE_NO_SYMLINKS}
 }
@@ -116,13 +116,12 @@ func (l *look) from(top vfs.VirtualDentry, path string) state {
 	return s
 }
 
-// hash reads a file in pieces, and returns why it could not.
+// hash reads a file in pieces, and returns the reason if it could not.
 func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	if s.size > mostHashed {
 		return unhashedTooLarge
 	}
-	// A program may have put another file there since, for example a pipe, which must
-	// not block this call.
+	// A program may have replaced the file, for example by a pipe, which must not block this call.
 	f, err := l.k.VFS().OpenAt(l.ctx, l.creds, operation(top, path), &vfs.OpenOptions{
 		Flags: linux.O_RDONLY | linux.O_NOFOLLOW | linux.O_NONBLOCK | linux.O_NOATIME,
 	})
@@ -163,8 +162,9 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	return ""
 }
 
-// below is what the sandbox started from at a path. gVisor does not export where that is. If it
-// cannot be found, a file that was opened to be written, and was not, is reported as changed.
+// below returns the original file at a path, from which the sandbox started. gVisor does not export
+// the layer that contains it. If it cannot be found, a file that was opened for writing but not
+// written is reported as changed.
 func (l *look) below(path string) (state, bool) {
 	impl := reflect.ValueOf(l.places.root.Mount().Filesystem().Impl())
 	if impl.Kind() != reflect.Pointer || impl.Elem().Kind() != reflect.Struct {

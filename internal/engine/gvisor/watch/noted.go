@@ -8,64 +8,64 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// mostNotes bounds the paths that a survey has to look at. A sandbox has far fewer
-// files; what makes more is a loop of new names.
+// mostNotes bounds the number of paths that a survey has to check. A sandbox has far fewer files;
+// only a loop that creates new names exceeds it.
 const mostNotes = 1_000_000
 
-// note is a path that is to be looked at.
+// note is a path to check.
 type note struct {
 	existed bool // at the last survey
 	actor
 }
 
-// actor changed a file, as far as it is known: the last that noted it.
+// actor is the process that changed a file, as far as it is known: the last one that was noted.
 type actor struct {
 	pid, command int32
 	uid          uint32
 }
 
-// held is a descriptor through which a program may write at any time, also into memory that is
-// mapped from it. It is not kept open by this, and is checked for whether it still is.
+// held is a descriptor through which a program may write at any time, also by mapping it. Recording
+// it does not keep it open, and each survey checks whether it is still open.
 type held struct {
-	path string // where it was last
-	file inode  // for one without a path
+	path string // the last known path
+	file inode  // the file, if it has no path
 	actor
 }
 
-// inode identifies a file, whatever names it has.
+// inode identifies a file regardless of its names.
 type inode struct {
 	major, minor uint32
 	number       uint64
 }
 
-// files holds which of the sandbox's files have to be looked at, and what is known of them.
+// files records which of the sandbox's files have to be checked, and what is known of them.
 type files struct {
-	// names is held while names change. A rename holds it alone, because it moves all
-	// that is below a directory.
+	// names is locked while names change. A rename locks it exclusively, because it moves
+	// everything below a directory.
 	names sync.RWMutex
 
 	mu      sync.Mutex
 	pending map[string]note
 	open    map[*vfs.FileDescription]held
-	swept   int // how many were open after the last sweep
+	swept   int // number of open descriptors after the last sweep
 	lost    uint64
 	known   map[string]state   // by the last survey
-	links   map[inode][]string // further names of files
+	links   map[inode][]string // additional names of files
 	always  map[string]actor   // may be written without a descriptor
 	places  *places
 }
 
-// places are the mounts that the first process sees and whose files count.
+// places are the mounts in the first process's view whose files are recorded.
 type places struct {
 	root   vfs.VirtualDentry
 	mounts map[*vfs.Filesystem]*vfs.Mount
 }
 
-// systemPlaces hold no files of anybody's.
+// systemPlaces contain no files of users.
 var systemPlaces = []string{"/proc", "/sys", "/dev"}
 
-// where returns the mounts. They do not change: no program inside may mount, except
-// in a namespace of its own.
+// where returns the mounts. They do not change, because programs in the sandbox may mount only in
+// their own namespaces.
 func (w *watcher) where(k *sentry.Kernel) *places {
 	w.files.mu.Lock()
 	p := w.files.places
@@ -80,7 +80,7 @@ func (w *watcher) where(k *sentry.Kernel) *places {
 	ctx := k.SupervisorContext()
 	defer ns.DecRef(ctx)
 	p = &places{root: ns.Root(ctx), mounts: map[*vfs.Filesystem]*vfs.Mount{}}
-	defer p.root.DecRef(ctx) // the first process keeps it
+	defer p.root.DecRef(ctx) // the first process holds a reference
 	for _, m := range k.VFS().GetAllMounts(ctx) {
 		path, err := k.VFS().PathnameReachable(ctx, p.root, vfs.MakeVirtualDentry(m, m.Root()))
 		if err == nil && path != "" && !system(path) {
@@ -104,9 +104,9 @@ func system(path string) bool {
 	return false
 }
 
-// path is where the first process sees a file, or "" if it has no name or lies where no files
-// count. It does not matter through which mount the file was reached: a namespace or a root of a
-// program's own hides nothing.
+// path returns the path of a file in the first process's view, or "" if the file has no name or is
+// not recorded. The mount through which the file was reached does not matter, so a program's own
+// namespace or root hides nothing.
 func (w *watcher) path(ctx context.Context, k *sentry.Kernel, file vfs.VirtualDentry) string {
 	p := w.where(k)
 	if p == nil || file.Dentry().IsDead() {
@@ -128,7 +128,7 @@ func (w *watcher) actorOf(t *sentry.Task) actor {
 	return actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)}
 }
 
-// note remembers a path. The first call since the last survey determines whether the path existed.
+// note records a path. The first call since the last survey determines whether the path existed.
 func (f *files) note(path string, existed bool, by actor) {
 	if path == "" {
 		return
@@ -152,7 +152,7 @@ func (f *files) noteLocked(path string, existed bool, by actor) {
 	f.pending[path] = note{existed, by}
 }
 
-// hold remembers a descriptor that can write.
+// hold records a writable descriptor.
 func (f *files) hold(file *vfs.FileDescription, h held) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,8 +165,7 @@ func (f *files) hold(file *vfs.FileDescription, h held) {
 	}
 }
 
-// sweepLocked forgets descriptors that are closed; what they wrote is still to
-// be looked at.
+// sweepLocked removes closed descriptors. The files that they wrote are still to be checked.
 func (f *files) sweepLocked() {
 	for file, h := range f.open {
 		if file.ReadRefs() > 0 {
@@ -183,10 +182,10 @@ func (f *files) sweepLocked() {
 	f.swept = len(f.open)
 }
 
-// mostLinks bounds the files that are known to have several names.
+// mostLinks bounds the number of files that are known to have several names.
 const mostLinks = 100_000
 
-// link remembers that a file has one more name.
+// link records an additional name of a file.
 func (f *files) link(file inode, paths ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,7 +203,7 @@ func (f *files) link(file inode, paths ...string) {
 	}
 }
 
-// nothing reports whether a survey has no files to look at.
+// nothing reports whether a survey has no files to check.
 func (f *files) nothing() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

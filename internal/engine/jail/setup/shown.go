@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// replacements are files of /proc with the sandbox's sizes, where the kernel's are the host's. They
-// do not change: what is used is in the control group's files.
+// replacements returns files of /proc with the sandbox's sizes, for those in which the kernel shows
+// the host's. They are constant: the present usage is in the files of the control group.
 func (b *builder) replacements() (map[string]string, error) {
 	if b.r.Own {
 		return nil, nil // the kernel's are the sandbox's
@@ -30,7 +30,7 @@ func (b *builder) replacements() (map[string]string, error) {
 		"stat":    statOf(stat, b.r.CPUs),
 		"swaps":   "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
 		"cmdline": "\n",
-		// The host's value would show which sandboxes are on one host.
+		// The host's value would reveal which sandboxes are on the same host.
 		"sys/kernel/random/boot_id": bootID(),
 	}, nil
 }
@@ -40,7 +40,7 @@ func bootID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x\n", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// meminfo has the lines that programs size themselves by.
+// meminfo returns the lines of /proc/meminfo that programs use to choose their size.
 func meminfo(most int64) string {
 	kib := most >> 10
 	var out strings.Builder
@@ -72,8 +72,8 @@ func firstProcessors(text string, most int) string {
 	return out.String()
 }
 
-// statOf returns lines for the first processors without the host's counts: the load of the host
-// tells a sandbox about the others.
+// statOf returns /proc/stat for the first processors without the host's counts, because the host's
+// load reveals what other sandboxes do.
 func statOf(text []byte, most int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {
@@ -92,7 +92,7 @@ func statOf(text []byte, most int) string {
 	return out.String()
 }
 
-// processors makes the files by which C libraries count processors.
+// processors creates the files by which C libraries count processors.
 func (b *builder) processors(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

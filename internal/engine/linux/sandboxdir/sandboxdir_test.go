@@ -48,6 +48,29 @@ func TestList(t *testing.T) {
 	}
 }
 
+// A sandbox of an earlier version keeps the name of its record.
+func TestRecordOfAnEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, sandboxdir.EarlierName)
+	if err := os.WriteFile(path, []byte(`{"Created":"1970-01-01T00:00:01Z"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	created, _, err := describe(dir)
+	if err != nil || !created.Equal(time.Unix(1, 0)) {
+		t.Errorf("read %v, %v", created, err)
+	}
+	if err := sandboxdir.Write(dir, record{time.Unix(2, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	created, _, err = describe(dir)
+	if err != nil || !created.Equal(time.Unix(2, 0)) {
+		t.Errorf("read %v, %v after a change", created, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != sandboxdir.EarlierName {
+		t.Errorf("the directory contains %v, %v", entries, err)
+	}
+}
+
 func TestRemove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandbox")
 	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700), sandboxdir.Write(dir, record{})); err != nil {
