@@ -1,4 +1,4 @@
-// Command crannog contains the server, the command line and the gVisor runtime in one binary.
+// Command crannog is the server, the command line and the gVisor runtime in one binary.
 package main
 
 import (
