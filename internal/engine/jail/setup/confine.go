@@ -3,11 +3,12 @@ package setup
 import (
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
 // guestCapabilities are the capabilities that the guest keeps over its own user namespace if it has
@@ -121,31 +122,17 @@ func onAllThreads(call, a, b, c uintptr) error {
 // because debuggers and daemons write below /proc. On a kernel without Landlock, the other layers
 // remain.
 func restrictFiles() error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return nil
+	version, err := landlock.Version()
+	if err != nil || version < landlock.Refer {
+		return err // an older version would refuse every move between directories
 	}
-	if errno != 0 {
-		return errno
-	}
-	const moves = 2 // the version that allows moving files between directories
-	if version < moves {
-		return nil // an earlier version would refuse every such move
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_REFER}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return errno
-	}
-	defer unix.Close(int(ruleset))
-	root, err := os.OpenFile("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	ruleset, err := landlock.New(unix.LANDLOCK_ACCESS_FS_MAKE_CHAR|unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK|unix.LANDLOCK_ACCESS_FS_REFER, 0)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(root.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_REFER}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
-		return errno
+	defer ruleset.Close()
+	if err := ruleset.Allow("/", unix.LANDLOCK_ACCESS_FS_REFER); err != nil {
+		return err
 	}
-	return onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0)
+	return ruleset.Restrict(onAllThreads)
 }
