@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Flaw is the way in which an audit log differs from what was written.
+// Flaw is a kind of difference between an audit log and what was written.
 type Flaw string
 
 const (
@@ -32,7 +32,7 @@ type Verification struct {
 	OK      bool
 	Entries int64 // number of entries read
 	First   int64 // number of the first kept entry
-	// Seq is the first entry that differs, Flaw the way, and Text a sentence about it.
+	// Seq is the first entry that differs, Flaw the kind of difference, and Text its description.
 	Seq  int64
 	Flaw Flaw
 	Text string
@@ -55,14 +55,14 @@ func found(seq int64, flaw Flaw, format string, args ...any) error {
 	return &finding{seq, flaw, fmt.Sprintf(format, args...)}
 }
 
-// mark is the root that the tree had at a size.
+// mark is the root hash that the tree had at a size.
 type mark struct {
 	size int64
 	root tlog.Hash
 }
 
-// marksOf checks the signatures of notes. The finding is for the first one that is not signed; the
-// others are used all the same.
+// marksOf checks the signatures of notes. The error is for the first note that is not signed. The
+// others are returned anyway.
 func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
 	for _, text := range notes {
 		c, root, err := openCheckpoint(text, key)
@@ -77,14 +77,14 @@ func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
 	return out, unsigned
 }
 
-// marks are roots to compare with a tree while it grows.
+// marks are root hashes that are compared with a tree while it grows.
 type marks struct {
 	left   []mark // by size
 	agreed int64  // size of the last matching one
 	count  int
 }
 
-// at compares the marks of the tree's current size. It leaves marks of a smaller tree to a caller
+// at compares the marks of the tree's current size. Marks of a smaller tree are left to a caller
 // that can read the earlier entries.
 func (m *marks) at(tree *frontier) error {
 	for len(m.left) > 0 && m.left[0].size == tree.size {
@@ -97,7 +97,7 @@ func (m *marks) at(tree *frontier) error {
 	return nil
 }
 
-// chain follows the hashes from line to line.
+// chain checks the hashes from line to line.
 type chain struct {
 	begun   bool
 	hash    string // hash of the last line
@@ -105,9 +105,9 @@ type chain struct {
 	suspect bool   // the last line does not match the previous one
 }
 
-// link compares the last line with the hash in the next line, or in what stands for it. After a
-// mismatch either of the two was changed. If the next line mismatches too, it is the line between
-// them.
+// link compares the hash of the last line with the hash in the next line, or in the line that
+// represents omitted ones. After a mismatch, one of the two lines was changed. If the next pair
+// mismatches too, it is the line in the middle.
 func (c *chain) link(prev string) error {
 	if !c.begun {
 		return nil
@@ -125,7 +125,7 @@ func (c *chain) link(prev string) error {
 
 func (c *chain) line(seq int64, line []byte) { c.begun, c.last, c.hash = true, seq, hashOf(line) }
 
-// end is called where no line follows.
+// end is called if no line follows.
 func (c *chain) end() error {
 	if c.suspect {
 		return found(c.last-1, Changed, "entry %d was changed: entry %d has another hash of it", c.last-1, c.last)
@@ -144,8 +144,8 @@ func misplaced(seq, other int64, later bool) error {
 	return found(seq, Missing, "entry %d is missing: entry %d is in its place", seq, other)
 }
 
-// Notes finds tree heads in a file: notes one after the other, or lines of JSON that hold one as
-// "note", directly or in "checkpoint".
+// Notes finds tree heads in a file: notes one after the other, or lines of JSON with a field
+// "note", at the top level or in "checkpoint".
 func Notes(data []byte) ([]string, error) {
 	var out []string
 	var text strings.Builder

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// kept is a signed tree head in its file: one line of JSON.
+// kept is a stored tree head: one line of JSON.
 type kept struct {
 	Note string `json:"note"`
 }
@@ -25,7 +25,7 @@ func (l *Log) keep(c Checkpoint) (err error) {
 			err = e
 		}
 	}()
-	// A crash may have left part of a line; overwrite it.
+	// A crash may have left a partial line, which is overwritten.
 	_, end, err := lastLine(f)
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (l *Log) keep(c Checkpoint) (err error) {
 	return datasync(f)
 }
 
-// thin rewrites the file with fewer tree heads, and one more at its end.
+// thin rewrites the file with fewer tree heads, and appends another one.
 func (l *Log) thin(last []byte) error {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if err != nil {
 		return err
 	}
-	// Leave out the part of a line that a crash left: together with the next line it would be a
-	// line without a valid signature.
+	// Skip a partial line that a crash left. Together with the next line it would be a line without
+	// a valid signature.
 	all := bytes.SplitAfter(data[:bytes.LastIndexByte(data, '\n')+1], []byte("\n"))
 	var out bytes.Buffer
 	for i, line := range all {

@@ -74,7 +74,7 @@ type rig struct {
 	dir     string
 	boxes   *sandboxes
 	library *library.Library
-	audit   *audittest.Record
+	audit   *audittest.Log
 }
 
 func open(t *testing.T, dir string) *rig {
@@ -83,7 +83,7 @@ func open(t *testing.T, dir string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Record{}}
+	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Log{}}
 	r.Service, err = build.Open(t.Context(), build.Options{
 		Dir: r.dir, Library: l, Sandboxes: r.boxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
 	})

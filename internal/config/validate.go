@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -114,6 +114,18 @@ func (c Config) checkPolicies() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// InsecureForTests is the value of microvm_emulation that permits machines without KVM.
+const InsecureForTests = "insecure-for-tests"
+
+// checkMicroVM refuses every other value: a machine without KVM is no boundary, which nothing short may
+// switch on.
+func (c Config) checkMicroVM() error {
+	if v := c.Engines.MicroVMEmulation; v != "" && v != InsecureForTests {
+		return fmt.Errorf("microvm_emulation: %q is not %s, and only that permits machines without KVM", v, InsecureForTests)
+	}
+	return nil
 }
 
 // checkDocker refuses addresses that the Docker client would misread or that have no client here.

@@ -26,8 +26,8 @@ func record(t testing.TB, bound int64, write func(*Writer)) string {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if w.Kept() != int64(out.Len()) {
-		t.Errorf("%d bytes counted, %d written", w.Kept(), out.Len())
+	if w.Size() != int64(out.Len()) {
+		t.Errorf("%d bytes counted, %d written", w.Size(), out.Len())
 	}
 	return out.String()
 }
@@ -159,7 +159,7 @@ func TestOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := WriteOld(&out, r); err != nil {
+	if err := WriteVersion2(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"version":2,"width":100,"height":30,"timestamp":1700000000,"command":"sh -c 'a<b'"}

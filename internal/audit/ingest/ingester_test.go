@@ -25,13 +25,13 @@ const box = "box1"
 type rig struct {
 	t      testing.TB
 	dir    string
-	record *audittest.Record
+	record *audittest.Log
 	hide   func(context.Context, string) (ingest.Redact, error)
 }
 
 func newRig(t testing.TB) *rig {
 	return &rig{
-		t: t, dir: t.TempDir(), record: &audittest.Record{},
+		t: t, dir: t.TempDir(), record: &audittest.Log{},
 		hide: func(context.Context, string) (ingest.Redact, error) {
 			return func(s string) string { return strings.ReplaceAll(s, "hunter2", "[hidden]") }, nil
 		},

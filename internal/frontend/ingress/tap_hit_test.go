@@ -64,7 +64,7 @@ func TestHitIsOnRecord(t *testing.T) {
 			if c.source == "stderr" {
 				stderr = c.said
 			}
-			if got := all[len(all)-1].Hit; got != c.want || got != client.Hit(client.Exit{Code: int(c.code)}, stderr, false) {
+			if got := all[len(all)-1].Hit; got != c.want || got != client.LimitHit(client.Exit{Code: int(c.code)}, stderr, false) {
 				t.Errorf("%s, %s: %q, want %q", dialect, name, got, c.want)
 			}
 		}

@@ -118,7 +118,7 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if err != nil {
 			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording is still empty"), file.Close())
 		}
-		send = func(to io.Writer) error { return asciicast.WriteOld(to, r) }
+		send = func(to io.Writer) error { return asciicast.WriteVersion2(to, r) }
 	}
 	return &recordingOutput{asciicast.MediaType, func(c huma.Context) {
 		c.SetHeader("Content-Type", asciicast.MediaType)

@@ -98,17 +98,17 @@ func (e *eater) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fed := make(chan struct{})
+	inputError := make(chan struct{})
 	go func() {
-		defer close(fed)
+		defer close(inputError)
 		p.Feed(t.Context(), r)
 	}()
 	if e.refuse != nil {
-		<-fed // the program continues without it
+		<-inputError // the program continues without it
 		close(e.ended)
 	}
 	exit, err = p.Pump(io.Discard, io.Discard)
-	<-fed
+	<-inputError
 	return exit, err
 }
 

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveAcross moves to another file system: it copies beside the destination, renames the copy into
-// place and removes the source. A failure leaves source and destination unchanged.
+// moveAcross moves an entry to another file system. It copies the entry to a temporary name beside
+// the destination, renames the copy and removes the source. If it fails, source and destination are
+// unchanged.
 func moveAcross(source, destination string) error {
 	beside, err := os.MkdirTemp(filepath.Dir(destination), ".move-")
 	if err != nil {
@@ -30,7 +31,7 @@ func moveAcross(source, destination string) error {
 	return os.RemoveAll(source)
 }
 
-// copyTree copies an entry with everything below it, with modes and times.
+// copyTree copies an entry with everything below it, including modes and times.
 func copyTree(source, destination string) error {
 	info, err := os.Lstat(source)
 	if err != nil {
@@ -92,7 +93,7 @@ func copyFile(source, destination string) (err error) {
 	return copyAttributes(int(in.Fd()), int(out.Fd()))
 }
 
-// copyAttributes copies the extended attributes that any user may have.
+// copyAttributes copies the extended attributes of the user namespace.
 func copyAttributes(from, to int) error {
 	names := make([]byte, 64<<10)
 	n, err := unix.Flistxattr(from, names)
@@ -115,7 +116,7 @@ func copyAttributes(from, to int) error {
 	return nil
 }
 
-// userAttributes returns the names of the user namespace in a kernel's list.
+// userAttributes returns the names of the user namespace in a list of listxattr(2).
 func userAttributes(list []byte) []string {
 	var names []string
 	for name := range strings.SplitSeq(string(list), "\x00") {

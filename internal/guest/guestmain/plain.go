@@ -15,10 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// plain prepares a guest that shares the host's kernel and may not be root, as in a container
+// plain configures a guest that shares the host's kernel and may not be root, as in a container
 // without capabilities.
 func plain(around surroundings, cfg *guest.Config) (surroundings, error) {
-	// Programs inside have the guest's user. A program that could trace the guest would read its
+	// Programs inside run as the guest's user. A program that could trace the guest could read its
 	// tokens and remove the sandbox's time limits.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return around, fmt.Errorf("refuse to be traced: %w", err)
@@ -26,17 +26,17 @@ func plain(around surroundings, cfg *guest.Config) (surroundings, error) {
 	if err := fill(filepath.Join(around.root, guestboot.FillDir), around.root); err != nil {
 		return around, err
 	}
-	// The host's kernel has no such call, and a seccomp profile may return any error for it.
+	// The host's kernel lacks the call, and a seccomp profile may return any error for it.
 	around.become = func(string, bool) error { return unix.ENOSYS }
-	// A guest that is not root cannot give programs the rights of root. Without this check, a
-	// command that is to run as root would silently run as the sandbox's user.
+	// A guest that is not root cannot start programs as root. Without this check, a command for
+	// root would silently run as the sandbox's user.
 	cfg.NoRoot = cfg.NoRoot || os.Geteuid() != 0
 	return around, nil
 }
 
-// fill copies the tree at from over the tree at to, and keeps what exists there. An empty tmpfs
-// gets in this way the files that the image has in its place. Files that this user may not read are
-// left out, because only root could use them.
+// fill copies the tree at from over the tree at to, without replacing existing files. It fills an
+// empty tmpfs with the image's files at that path. Files that this user may not read are skipped,
+// because only root could use them.
 func fill(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrPermission) {
@@ -91,8 +91,8 @@ func copyFile(from, to string, mode fs.FileMode) error {
 	return errors.Join(err, out.Close())
 }
 
-// Channel serves streams to ports inside on standard input and output until they end. It does
-// not return.
+// Channel serves streams to ports inside, on standard input and output, until they end. It does not
+// return.
 func Channel() {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
@@ -105,7 +105,7 @@ func Channel() {
 	os.Exit(0)
 }
 
-// standardStreams are standard input and output as one stream.
+// standardStreams combines standard input and output to one stream.
 type standardStreams struct{}
 
 // Read implements io.Reader.

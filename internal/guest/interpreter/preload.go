@@ -10,7 +10,7 @@ import (
 // preloadTime limits how long a worker may load libraries.
 const preloadTime = time.Minute
 
-// loading waits for a worker that loads libraries, and drops their output.
+// loading waits until a worker has loaded its libraries, and discards their output.
 type loading struct{ done chan struct{} }
 
 func (l *loading) text(string, []byte) {}
@@ -22,9 +22,9 @@ func (l *loading) message(m message) {
 	}
 }
 
-// Preload starts the worker of a language's default context and lets it load the usual libraries of
-// the language, if they are installed. The context shows no trace of it. A language that the
-// sandbox does not have is skipped.
+// Preload starts the worker of a language's default context and loads the usual libraries of the
+// language, if they are installed. The context's state does not change. If the sandbox lacks the
+// language, Preload does nothing.
 func (s *Server) Preload(ctx context.Context, language string) error {
 	sess, err := s.byLanguage(language)
 	if err != nil {

@@ -74,7 +74,7 @@ type rig struct {
 	host    string
 	library *library.Library
 	boxes   *sandboxes
-	entries *audittest.Record
+	entries *audittest.Log
 	all     *catalog.Templates
 }
 
@@ -97,7 +97,7 @@ func openLibrary(t *testing.T, dir, host string) *library.Library {
 func open(t *testing.T) *rig {
 	t.Helper()
 	dir, host := t.TempDir(), imagetest.Registry(t)
-	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Record{}}
+	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Log{}}
 	var err error
 	if r.Catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {
 		t.Fatal(err)

@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-func newLog(t *testing.T) (*auditlog.Log, *audittest.Record) {
+func newLog(t *testing.T) (*auditlog.Log, *audittest.Log) {
 	t.Helper()
-	r := &audittest.Record{}
+	r := &audittest.Log{}
 	return auditlog.New(r, slog.New(slog.NewTextHandler(t.Output(), nil))), r
 }
 
 // actions returns the actions with an outcome, by their names.
-func actions(t *testing.T, r *audittest.Record) (list []payload.Action) {
+func actions(t *testing.T, r *audittest.Log) (list []payload.Action) {
 	t.Helper()
 	for _, e := range r.Entries() {
 		if e.Kind != audit.Action {

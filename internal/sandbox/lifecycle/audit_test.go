@@ -107,7 +107,7 @@ func TestActionsWithoutSandboxAreInTheAuditLog(t *testing.T) {
 	}
 }
 
-func actions(t *testing.T, r *audittest.Record) []payload.Action {
+func actions(t *testing.T, r *audittest.Log) []payload.Action {
 	t.Helper()
 	var out []payload.Action
 	for _, e := range r.Entries(audit.Action) {
@@ -120,7 +120,7 @@ func actions(t *testing.T, r *audittest.Record) []payload.Action {
 	return out
 }
 
-func kinds(r *audittest.Record, id string) map[audit.Kind]int {
+func kinds(r *audittest.Log, id string) map[audit.Kind]int {
 	n := make(map[audit.Kind]int)
 	for _, e := range r.Entries() {
 		if e.Sandbox == id {

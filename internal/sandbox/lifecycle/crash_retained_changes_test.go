@@ -85,7 +85,7 @@ func leave(dir, what string) error {
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
 	s, err := audited.NewService(deps)

@@ -99,7 +99,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathAsked, nil)
+	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathLookups, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if res.StatusCode != http.StatusOK {
 		return nil, fault.Newf(fault.Unavailable, "guest_failed", "the guest answered %s", res.Status)
 	}
-	var asked guest.Asked
+	var asked guest.Lookups
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
 		return nil, fmt.Errorf("names looked up in %s: %w", r.ID, err)
 	}
@@ -122,7 +122,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 
 // askedAfter returns the names that were looked up within the given time. The guest reports how
 // long ago that was because its clock differs from ours.
-func askedAfter(asked guest.Asked, ago time.Duration) []string {
+func askedAfter(asked guest.Lookups, ago time.Duration) []string {
 	if len(asked.AgoUS) != len(asked.Names) {
 		return asked.Names // an earlier version's, which does not report it
 	}

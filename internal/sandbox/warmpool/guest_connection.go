@@ -37,7 +37,7 @@ type connection struct {
 }
 
 func connect(e engine.Engine, id, token string) *connection {
-	return &connection{token, control.Keep(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, id, guestboot.Port) })}
+	return &connection{token, control.Reuse(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, id, guestboot.Port) })}
 }
 
 // post sends a change and waits until it is in force.

@@ -36,7 +36,7 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	go func() { served <- guest.Serve(l) }()
 	defer func() { guest.Close(); <-served }()
 	x, err := New(Deps{
-		Sandboxes: one{}, Census: unused{}, Record: &audittest.Record{}, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			l.conns <- theirs

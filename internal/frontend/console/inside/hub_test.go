@@ -84,9 +84,9 @@ func (unused) SignalProcess(context.Context, sandbox.Principal, string, int, sys
 	return errors.New("unused")
 }
 
-func newHub(t *testing.T) (*hub, *shell, *audittest.Record) {
+func newHub(t *testing.T) (*hub, *shell, *audittest.Log) {
 	t.Helper()
-	book := &audittest.Record{}
+	book := &audittest.Log{}
 	x, err := New(Deps{
 		Sandboxes: unused{}, Census: unused{}, Record: book, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) { return nil, errors.New("unused") },

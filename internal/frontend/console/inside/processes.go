@@ -43,7 +43,7 @@ func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) erro
 		Cut       bool      `json:"cut,omitempty"`
 	}{make([]Process, 0, len(c.Processes)), c.Cut}
 	for _, p := range c.Processes {
-		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Asked, Tag: p.Tag}
+		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Requested, Tag: p.Tag}
 		if cpu, ok := rate[idOf(p)]; ok {
 			one.CPU = &cpu
 		}

@@ -43,7 +43,7 @@ func TestSilentGuest(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			x, err := New(Deps{
-				Sandboxes: one{}, Census: unused{}, Record: &audittest.Record{}, Log: slog.New(slog.DiscardHandler),
+				Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					go func() { _, _ = io.Copy(io.Discard, theirs) }()

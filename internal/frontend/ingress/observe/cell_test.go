@@ -22,7 +22,7 @@ import (
 // entries, the recording, and the memory that was used.
 func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
 	t.Helper()
-	r := &audittest.Record{}
+	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
 	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {

@@ -180,7 +180,7 @@ func (cmd *command) end(e Ended) {
 	cmd.ended = true
 	e.PID = cmd.pid
 	if e.Exit != nil {
-		e.Hit = client.Hit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
+		e.Hit = client.LimitHit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
 	}
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package audittest owns an audit log in memory for tests. It keeps the entries that it gets, and
-// fails when a test requests that.
+// Package audittest owns an audit log in memory for tests. It stores the entries, and fails when a
+// test requests that.
 package audittest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Record is an audit log in memory. The zero value is ready.
-type Record struct {
+// Log is an audit log in memory. The zero value is ready for use.
+type Log struct {
 	mu      sync.Mutex
 	entries []audit.Entry
 	durable int
@@ -22,17 +22,17 @@ type Record struct {
 	appends int
 }
 
-var _ audit.Recorder = (*Record)(nil)
+var _ audit.Recorder = (*Log)(nil)
 
-// Fail sets which drafts are refused from now on; nil refuses none.
-func (r *Record) Fail(f func(audit.Draft) bool) {
+// Fail sets which drafts are rejected from now on. With nil, none are.
+func (r *Log) Fail(f func(audit.Draft) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail = f
 }
 
 // Append implements audit.Recorder.
-func (r *Record) Append(_ context.Context, drafts ...audit.Draft) error {
+func (r *Log) Append(_ context.Context, drafts ...audit.Draft) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.appends++
@@ -44,13 +44,13 @@ func (r *Record) Append(_ context.Context, drafts ...audit.Draft) error {
 }
 
 // Note implements audit.Recorder.
-func (r *Record) Note(drafts ...audit.Draft) error {
+func (r *Log) Note(drafts ...audit.Draft) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.add(drafts)
 }
 
-func (r *Record) add(drafts []audit.Draft) error {
+func (r *Log) add(drafts []audit.Draft) error {
 	for _, d := range drafts {
 		if r.fail != nil && r.fail(d) {
 			return Unavailable()
@@ -75,13 +75,13 @@ func (r *Record) add(drafts []audit.Draft) error {
 	return nil
 }
 
-// Unavailable is the fault with which a Record refuses drafts.
+// Unavailable returns the fault with which a Log rejects drafts.
 func Unavailable() error {
 	return fault.New(fault.Unavailable, "record_unavailable", "the audit log cannot be written")
 }
 
 // Position implements audit.Recorder.
-func (r *Record) Position(_ context.Context, source string) (uint64, error) {
+func (r *Log) Position(_ context.Context, source string) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range slices.Backward(r.entries) {
@@ -93,14 +93,14 @@ func (r *Record) Position(_ context.Context, source string) (uint64, error) {
 }
 
 // Checkpoint implements audit.Recorder. It signs nothing.
-func (r *Record) Checkpoint(context.Context) (audit.Checkpoint, error) {
+func (r *Log) Checkpoint(context.Context) (audit.Checkpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return audit.Checkpoint{Size: int64(len(r.entries)), Root: "in memory", Note: "in memory\n"}, nil
 }
 
-// Entries returns the entries of the given kinds, or all without any, oldest first.
-func (r *Record) Entries(kinds ...audit.Kind) []audit.Entry {
+// Entries returns the entries of the given kinds, or all entries if no kind is given, oldest first.
+func (r *Log) Entries(kinds ...audit.Kind) []audit.Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []audit.Entry
@@ -116,15 +116,15 @@ func (r *Record) Entries(kinds ...audit.Kind) []audit.Entry {
 	return out
 }
 
-// Crash drops the noted entries that are not durable, as the end of a process by kill -9 does.
-func (r *Record) Crash() {
+// Crash removes the noted entries that are not durable, like the end of a process by kill -9.
+func (r *Log) Crash() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.entries = r.entries[:r.durable]
 }
 
 // Appends returns the number of calls that waited for the disk.
-func (r *Record) Appends() int {
+func (r *Log) Appends() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.appends

@@ -9,38 +9,38 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// Handler serves the service below the path that it returns.
+// Handler returns the service's path and handler.
 func (s *Service) Handler(options ...connect.HandlerOption) (string, http.Handler) {
 	path, next := processpbconnect.NewProcessHandler(s, options...)
 	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own := &answer{ResponseWriter: w}
 		next.ServeHTTP(own, r.WithContext(context.WithValue(r.Context(), resultKey{}, own)))
-		// A client that is gone has no use for the rest.
+		// An error means that the client has disconnected.
 		_ = own.spill()
 	})
 }
 
 type resultKey struct{}
 
-// answer is a stream that writes its last event together with its end, and other events together
-// with those that wait behind them. Otherwise each took three writes, and each write wakes the
-// other side.
+// answer is a ResponseWriter that writes the last event together with the end of the stream, and
+// other events together with those that are queued behind them. Otherwise each event took three
+// writes, and each write wakes the peer.
 type answer struct {
 	http.ResponseWriter
 	more bool   // another event is about to be sent, or the end
 	held []byte // not yet written, while there is more
 }
 
-// mostHeld is the most that one write has.
-const mostHeld = 128 << 10
+// maxHeld is the maximum size of one write.
+const maxHeld = 128 << 10
 
-// resultOf returns the answer of a request, or nil if it is served without Handler.
+// resultOf returns the answer of a request, or nil if the request is not served by Handler.
 func resultOf(ctx context.Context) *answer {
 	own, _ := ctx.Value(resultKey{}).(*answer)
 	return own
 }
 
-// hold sets whether more follows at once after the next event.
+// hold sets whether another event follows immediately after the next one.
 func (a *answer) hold(more bool) {
 	if a != nil {
 		a.more = more
@@ -53,7 +53,7 @@ func (a *answer) Write(b []byte) (int, error) {
 		return a.ResponseWriter.Write(b)
 	}
 	a.held = append(a.held, b...)
-	if len(a.held) < mostHeld {
+	if len(a.held) < maxHeld {
 		return len(b), nil
 	}
 	return len(b), a.spill()
@@ -69,15 +69,15 @@ func (a *answer) spill() error {
 	return err
 }
 
-// Flush implements http.Flusher. Held data is written with what follows, or when the handler
-// returns, which it does at once.
+// Flush implements http.Flusher. Held data is written with the data that follows, or when the
+// handler returns.
 func (a *answer) Flush() {
 	if a.more || a.spill() != nil {
 		return
 	}
-	// The next write notices a client that is gone.
+	// If the client has disconnected, the next write fails.
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Unwrap lets http.ResponseController find methods that this type hides.
+// Unwrap gives http.ResponseController access to the methods of the wrapped writer.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -6,12 +6,12 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Hit returns the limit that a command ran into, as one of the values of api.ExecResult. Time and
-// output are known. Disk, processes and memory of a live sandbox are recognised by the texts that
-// the C library and the runtimes print for ENOSPC, EAGAIN and ENOMEM, and count only if the command
-// failed. A shell that retries prints them at once and may still succeed. A program can print such
-// texts as it likes: the result is a hint to a caller, and proves nothing.
-func Hit(exit Exit, stderr string, truncated bool) string {
+// LimitHit returns the limit that a command exceeded, as one of the values of api.ExecResult, or
+// "". Time and output limits are known for certain. Limits of disk, processes and memory are
+// recognised by the messages that the C library and language runtimes print for ENOSPC, EAGAIN and
+// ENOMEM, and only if the command failed: a shell prints such messages and may still succeed when
+// it retries. Any program can print these messages, so the result is only a hint for the caller.
+func LimitHit(exit Exit, stderr string, truncated bool) string {
 	said := func(words ...string) bool {
 		for _, w := range words {
 			if strings.Contains(stderr, w) {
@@ -36,15 +36,15 @@ func Hit(exit Exit, stderr string, truncated bool) string {
 	return api.HitNone
 }
 
-// tailSize is how much of the end of a stream is inspected. The reason for a failure is among a
-// program's last output.
+// tailSize is the number of bytes at the end of a stream that LimitHit searches. The reason for a
+// failure is usually among the last lines.
 const tailSize = 16 << 10
 
-// Tail keeps the end of a command's output, for Hit, at most twice tailSize. The zero value is
+// Tail stores the end of a command's output for LimitHit, at most twice tailSize. The zero value is
 // ready for use.
 type Tail struct{ kept []byte }
 
-// Add adds the next piece, which it copies.
+// Add appends a copy of data.
 func (t *Tail) Add(data []byte) {
 	data = data[max(0, len(data)-tailSize):]
 	if len(t.kept)+len(data) > 2*tailSize {

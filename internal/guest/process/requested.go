@@ -6,18 +6,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Asked is a process that a caller had run.
-type Asked struct {
+// Requested is a process that a caller of the API started.
+type Requested struct {
 	Terminal   bool   // it runs on a terminal
 	Cols, Rows uint16 // of the terminal
 	Tag        string
 }
 
-// Asked returns the running processes that callers had run, by number.
-func (s *Service) Asked() map[int]Asked {
-	out := map[int]Asked{}
+// Requested returns the running processes that callers started, by PID.
+func (s *Service) Requested() map[int]Requested {
+	out := map[int]Requested{}
 	for _, p := range s.table.list() {
-		var a Asked
+		var a Requested
 		if p.tty != nil {
 			a.Terminal = true
 			a.Cols, a.Rows = p.tty.size()
@@ -30,8 +30,8 @@ func (s *Service) Asked() map[int]Asked {
 	return out
 }
 
-// Signal signals a command that a caller had run, with its whole group, or another process alone.
-// It fails with ESRCH if there is none.
+// Signal signals the process group of a command that a caller started, or another single process.
+// It returns ESRCH if there is no such process.
 func (s *Service) Signal(pid int, sig syscall.Signal) error {
 	for _, p := range s.table.list() {
 		if p.pid == pid {
@@ -41,7 +41,7 @@ func (s *Service) Signal(pid int, sig syscall.Signal) error {
 	return syscall.Kill(pid, sig)
 }
 
-// size returns the window's size, or zero if it is unknown because the program has ended.
+// size returns the size of the terminal's window. It is zero if the program has ended.
 func (t *terminal) size() (cols, rows uint16) {
 	raw, err := t.file.SyscallConn()
 	if err != nil {

@@ -35,7 +35,7 @@ func TestF29EventsGoTogether(t *testing.T) {
 	send("three", true)
 	send("four", false)
 	send("five", false)
-	large := string(make([]byte, mostHeld))
+	large := string(make([]byte, maxHeld))
 	send(large, true)
 	send("last", true)
 	if err := a.spill(); err != nil {

@@ -22,36 +22,36 @@ func TestKept(t *testing.T) {
 	s := New(Options{Dir: filepath.Join(t.TempDir(), "r"), Step: func(name string) { steps = append(steps, name) }})
 	now := time.Now().Round(0)
 	later := now.Add(time.Hour)
-	if some, err := s.Keep(Kept{Sandbox: "none", ExpiresAt: later}); some || err != nil {
+	if some, err := s.Retain(Retained{Sandbox: "none", ExpiresAt: later}); some || err != nil {
 		t.Errorf("a sandbox without commands: %t %v", some, err)
 	}
 	for i, id := range []string{"old", "new", "gone"} {
 		keep(t, s, id, "hello")
-		k := Kept{Sandbox: id, Workspace: "/w", TakenAt: now.Add(time.Duration(i) * time.Minute), ExpiresAt: later}
+		k := Retained{Sandbox: id, Workspace: "/w", TakenAt: now.Add(time.Duration(i) * time.Minute), ExpiresAt: later}
 		if id == "gone" {
 			k.ExpiresAt = now.Add(-time.Second)
 		}
-		if some, err := s.Keep(k); !some || err != nil {
+		if some, err := s.Retain(k); !some || err != nil {
 			t.Fatalf("%s: %t %v", id, some, err)
 		}
 	}
 	if !slices.Equal(steps[:2], []string{"written", "kept"}) {
 		t.Errorf("%q", steps)
 	}
-	if k, ok := s.Kept("old"); !ok || k.Workspace != "/w" || !k.ExpiresAt.Equal(later) {
+	if k, ok := s.Retained("old"); !ok || k.Workspace != "/w" || !k.ExpiresAt.Equal(later) {
 		t.Errorf("%+v %t", k, ok)
 	}
-	if k, ok := s.Kept("gone"); ok || k.Sandbox != "gone" {
+	if k, ok := s.Retained("gone"); ok || k.Sandbox != "gone" {
 		t.Errorf("an expired one: %+v %t", k, ok)
 	}
-	list, err := s.ListKept()
+	list, err := s.ListRetained()
 	if err != nil || len(list) != 3 || list[0].Sandbox != "gone" || list[2].Sandbox != "old" {
 		t.Errorf("%+v %v", list, err)
 	}
-	if err := errors.Join(s.Let("old"), s.Let("old"), s.Let("none")); err != nil {
+	if err := errors.Join(s.Discard("old"), s.Discard("old"), s.Discard("none")); err != nil {
 		t.Error(err)
 	}
-	if _, ok := s.Kept("old"); ok {
+	if _, ok := s.Retained("old"); ok {
 		t.Error("kept after Let")
 	}
 	if got := printed(t, s, "old", 1); got != "hello" {
@@ -67,26 +67,26 @@ func TestKeptThatIsDamaged(t *testing.T) {
 	const good = `{"sandbox":"box","taken_at":"2020-01-01T00:00:00Z","expires_at":"2999-01-01T00:00:00Z"}`
 	for text, want := range map[string]bool{
 		good: true, "": false, "{": false, strings.Replace(good, "box", "other", 1): false, strings.Replace(good, "{", `{"more":1,`, 1): false,
-		strings.Replace(good, "{", "{"+strings.Repeat(" ", maxKept), 1): false,
+		strings.Replace(good, "{", "{"+strings.Repeat(" ", maxRetained), 1): false,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "box", keptFile), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "box", retainedFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := s.Kept("box"); ok != want {
+		if _, ok := s.Retained("box"); ok != want {
 			t.Errorf("%.80q: %t", text, ok)
 		}
 	}
-	path := filepath.Join(dir, "box", keptFile)
+	path := filepath.Join(dir, "box", retainedFile)
 	if err := errors.Join(os.Remove(path), os.WriteFile(filepath.Join(dir, "good"), []byte(good), 0o600), os.Symlink(filepath.Join(dir, "good"), path)); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := s.Kept("box"); ok {
+	if _, ok := s.Retained("box"); ok {
 		t.Error("a link was followed")
 	}
 	for _, id := range []string{"", "..", "a/b"} {
-		_, errKeep := s.Keep(Kept{Sandbox: id})
-		_, ok := s.Kept(id)
-		if errKeep == nil || s.Let(id) == nil || ok {
+		_, errKeep := s.Retain(Retained{Sandbox: id})
+		_, ok := s.Retained(id)
+		if errKeep == nil || s.Discard(id) == nil || ok {
 			t.Errorf("%q names a directory of recordings", id)
 		}
 	}

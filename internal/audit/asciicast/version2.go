@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// oldHeader is the first line of a recording of version 2.
-type oldHeader struct {
+// headerVersion2 is the first line of a recording of version 2.
+type headerVersion2 struct {
 	Version   int    `json:"version"`
 	Width     int    `json:"width"`
 	Height    int    `json:"height"`
@@ -17,14 +17,14 @@ type oldHeader struct {
 	Title     string `json:"title,omitempty"`
 }
 
-// WriteOld writes a recording as version 2, for players older than asciinema 3.0. Version 2 has no
+// WriteVersion2 writes a recording as version 2, for players older than asciinema 3.0. Version 2 has no
 // event for the exit status of a command. An incomplete recording is written up to its end.
-func WriteOld(to io.Writer, from *Reader) error {
+func WriteVersion2(to io.Writer, from *Reader) error {
 	out := bufio.NewWriter(to)
 	lines := json.NewEncoder(out)
 	lines.SetEscapeHTML(false)
 	h := from.Header()
-	first := oldHeader{Version: 2, Width: h.Cols, Height: h.Rows, Command: h.Command, Title: h.Title}
+	first := headerVersion2{Version: 2, Width: h.Cols, Height: h.Rows, Command: h.Command, Title: h.Title}
 	if !h.Time.IsZero() {
 		first.Timestamp = h.Time.Unix()
 	}
