@@ -15,6 +15,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// engineFlags choose what isolates a new sandbox.
+type engineFlags struct {
+	engine  string
+	atLeast string
+}
+
 // sandboxFlags are the flags about how a sandbox is created.
 type sandboxFlags struct {
 	name        string
@@ -31,8 +37,7 @@ type sandboxFlags struct {
 	bytesEnv    []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
 	metadata    []string
 	tools       string
-	engine      string
-	atLeast     string
+	engineFlags
 	// deterministic starts from the template with a fixed clock and fixed random numbers.
 	deterministic bool
 	agentTools    bool // an agent runs, which needs host tools
