@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"syscall"
 	"testing"
 
 	"github.com/crannog/crannog/internal/guest/relay"
@@ -45,5 +47,31 @@ func TestF5PortsOnEveryAddress(t *testing.T) {
 	}
 	if _, err := r.first.Dial(t.Context(), 9); !errors.Is(err, relay.ErrRefused) {
 		t.Errorf("a port without a listener: %v", err)
+	}
+}
+
+// A program may listen on an address other than the one that is tried first.
+func TestDialProgram(t *testing.T) {
+	for _, on := range []string{"127.0.0.1:0", "127.0.0.2:0"} {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		conn, err := dialProgram(port)
+		if err != nil {
+			t.Errorf("%s: %v", on, err)
+		} else if got := conn.RemoteAddr().String(); got != l.Addr().String() {
+			t.Errorf("%s is reached at %s", l.Addr(), got)
+		}
+		if conn != nil {
+			conn.Close()
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dialProgram(port); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s, without the program: %v", on, err)
+		}
 	}
 }
