@@ -13,7 +13,7 @@ import (
 )
 
 // accessByVersion lists the file rights that each version of Landlock added. All of them are
-// removed; reading is allowed again below Rules.Read.
+// removed, and then reading is allowed below Rules.Read.
 var accessByVersion = [...]uint64{
 	1: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
@@ -25,13 +25,12 @@ var accessByVersion = [...]uint64{
 	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
 }
 
-// bindVersion is the first version that restricts TCP. The process dials and never
-// listens, so that an attacker who takes it over cannot open a port for others on the
-// host.
+// bindVersion is the first version that restricts TCP. The process dials and never listens, so an
+// attacker who takes it over cannot open a port for others on the host.
 const bindVersion = 4
 
-// restrictFiles removes access to the file system. Without Landlock, the filter, under which
-// nothing can be opened for writing, and the user's rights remain; the report says so.
+// restrictFiles removes access to the file system. Without Landlock, only the filter (which forbids
+// opening files for writing) and the user's rights apply, which the report notes.
 func (b *Begun) restrictFiles(report *Report) error {
 	version, err := landlockVersion()
 	if err != nil {
@@ -50,7 +49,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 	if version >= bindVersion {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
 	}
-	// A kernel with a shorter attribute accepts a longer one whose rest is zero.
+	// Older kernels accept a longer attribute if the rest is zero.
 	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
 		return fmt.Errorf("rule set: %w", errno)
@@ -62,14 +61,14 @@ func (b *Begun) restrictFiles(report *Report) error {
 		}
 	}
 	if b.rules.Spool != "" {
-		// A named file cannot be created in it: the filter has no call for that.
+		// A named file cannot be created there, because the filter forbids the system call.
 		if err := allowBelow(int(ruleset), b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
 	if staged {
-		// The program is started again, which needs both rights. They remain, and are useless: the
-		// filter has no call to start a program, and nothing in this one is secret.
+		// The restart needs both rights. They remain but are useless, because the filter forbids
+		// starting programs, and this program file is not secret.
 		if err := allowBelow(int(ruleset), self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
 			return fmt.Errorf("%s: %w", self, err)
 		}
@@ -98,7 +97,7 @@ func landlockVersion() (int, error) {
 	return int(version), nil
 }
 
-// allowBelow allows reading again, and further rights.
+// allowBelow allows reading below a path, and further rights.
 func allowBelow(ruleset int, path string, more uint64) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -123,9 +122,9 @@ func allowBelow(ruleset int, path string, more uint64) error {
 	return nil
 }
 
-// Targets adds to paths the targets of their symbolic links: the file, and its directory, because a
-// resolver's configuration is replaced there each time the host changes networks. It does not add a
-// directory that holds half of the host, such as /run.
+// Targets adds the targets of symbolic links to paths: the file, and its directory, because a
+// resolver's configuration is replaced there whenever the host changes networks. It does not add a
+// directory with much of the host's data, such as /run.
 func Targets(paths ...string) []string {
 	out := slices.Clone(paths)
 	for _, path := range paths {
