@@ -60,6 +60,7 @@ func (a serverVerbs) serveCommand() *cobra.Command {
 	flags.String("default-engine", "", "`engine` of a sandbox that names none (default: the first that crannog engines lists)")
 	a.offerEngines(cmd, "default-engine")
 	flags.String("docker-host", "", "`address` of the Docker Engine for the engine docker (default that of DOCKER_HOST, or Docker's)")
+	flags.String("microvm-kernel", "", "`path` of the kernel of the engine microvm, or of a directory with kernels (default /boot)")
 	flags.String("docker-runtime", "", "OCI `runtime` of the engine docker, such as crun (default that of the Docker Engine)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
 	flags.String("starts-at-once", "", "sandboxes that start at the same time; 0 adapts to the machine (default 0)")
@@ -105,7 +106,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
@@ -159,7 +160,7 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 
 // tryServe checks all that can be checked without starting.
 func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
-	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config)})
+	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config)})
 	if err != nil {
 		return fail("make the engines", err)
 	}

@@ -40,6 +40,8 @@ type Policies struct{ Organisation, Project, Level string }
 type Engines struct {
 	Default                   string // the engine of a sandbox that names none; "" means the first one
 	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
+	MicroVMKernel             string // the kernel of virtual machines
+	MicroVMEmulation          string // "", or InsecureForTests
 }
 
 // Capacity limits how many sandboxes exist at once, and how requests wait for a start.

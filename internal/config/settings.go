@@ -38,6 +38,8 @@ var settings = []setting{
 	text("default_level", "default level: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.Policies.Level }),
 	text("default_engine", "default engine, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.Engines.Default }),
 	text("docker_host", "address of the Docker Engine for the engine docker: unix:///run/docker.sock or tcp://HOST:PORT; empty is that of DOCKER_HOST, or Docker's default", func(c *Config) *string { return &c.Engines.DockerHost }),
+	text("microvm_kernel", "kernel of the engine microvm: a file vmlinuz-VERSION, or a directory with kernels or an unpacked package of one; empty is the newest in /boot", func(c *Config) *string { return &c.Engines.MicroVMKernel }),
+	text("microvm_emulation", "for tests: insecure-for-tests runs the engine microvm without KVM, slowly and without a boundary; empty requires KVM", func(c *Config) *string { return &c.Engines.MicroVMEmulation }),
 	text("docker_runtime", "OCI runtime of the engine docker, such as crun, as the Docker Engine names it; empty is the Docker Engine's default", func(c *Config) *string { return &c.Engines.DockerRuntime }),
 	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.Capacity.Live }),
 	count("starts_at_once", "sandboxes that start at the same time; 0 adapts to the machine", func(c *Config) *int64 { return &c.Capacity.StartsAtOnce }),

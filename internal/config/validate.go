@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -114,6 +114,18 @@ func (c Config) checkPolicies() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// InsecureForTests is the value of microvm_emulation that permits machines without KVM.
+const InsecureForTests = "insecure-for-tests"
+
+// checkMicroVM rejects every other value. A machine without KVM is not a security boundary, so a
+// short or accidental value must not enable it.
+func (c Config) checkMicroVM() error {
+	if v := c.Engines.MicroVMEmulation; v != "" && v != InsecureForTests {
+		return fmt.Errorf("microvm_emulation: %q is not %s, and only that permits machines without KVM", v, InsecureForTests)
+	}
+	return nil
 }
 
 // checkDocker rejects addresses that the Docker client would misinterpret or that it does not

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
 const (
@@ -171,7 +173,7 @@ func (b *Begun) checkCapabilities(*Report) error {
 
 // checkFiles tries to read files that every user may read.
 func checkFiles(report *Report) error {
-	version, err := landlockVersion()
+	version, err := landlock.Version()
 	if err != nil || version == 0 {
 		return err
 	}

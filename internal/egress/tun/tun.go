@@ -53,8 +53,6 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return nil, fmt.Errorf("tap: make %s: %w", name, err)
 	}
-	// IPv6 packets would only be dropped and recorded. A kernel without IPv6 has no such file.
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err := configure(name, mtu); err != nil {
 		return nil, fmt.Errorf("tap: configure %s: %w", name, err)
 	}
@@ -62,7 +60,14 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
+// Configure gives a network device that exists the sandbox's address and a default route, in the
+// network namespace of the calling thread. It is for the device of a virtual machine.
+func Configure(name string) error { return configure(name, egress.MTU) }
+
 func configure(name string, mtu int) error {
+	// IPv6 would only send what the gateway drops and records. A kernel without it
+	// has no such file.
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int
 
 func TestConformance(t *testing.T) {
 	d, image := daemon(t)
-	c := enginetest.Config{Open: opener(d, ""), Image: image, Residue: residue(d), Cycles: 20, Waive: waived}
+	c := enginetest.Config{Open: opener(d, ""), Image: image, Residue: residue(d), Cycles: 20, LosesOnlyPrograms: true, Waive: waived}
 	if !hosttest.Full() {
 		c.Only, c.Cycles = smoke, 3
 	}
@@ -116,7 +116,7 @@ func TestConformance(t *testing.T) {
 func TestConformanceCrun(t *testing.T) {
 	d, image := daemon(t)
 	hosttest.Need(t, hosttest.Program("crun"))
-	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
+	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
 	if hosttest.Full() {
 		c.Only = append(smoke[:len(smoke):len(smoke)], "limits/", "boundary/")
 	}

@@ -32,6 +32,9 @@ type Config struct {
 	// Forbidden are shell commands that must fail in the sandbox for every user and print nothing,
 	// such as system calls that only the engine's own guest may make.
 	Forbidden []string
+	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its sandbox
+	// continues. Otherwise the sandbox ends, with the reason.
+	LosesOnlyPrograms bool
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
 	// Only lists rules or groups of rules ("limits/") to check, for an engine that was already

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // Usage implements engine.Meter.
@@ -35,17 +36,13 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	return u, nil
 }
 
-// clockTick is the unit of CPU time in /proc, which is 100 Hz on every Linux system that Go
-// supports.
-const clockTick = 10 * time.Millisecond
-
 // processUsage adds up the sandbox's processes if no group counts them.
 func (b *instance) processUsage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	for queue := []int{b.rec.Init.PID}; len(queue) > 0; queue = queue[1:] {
 		u.PIDs++
-		u.CPUTime += cpuTime(queue[0])
-		u.MemoryBytes += memory(queue[0])
+		u.CPUTime += process.CPUTime(queue[0])
+		u.MemoryBytes += process.Memory(queue[0])
 		queue = append(queue, children(queue[0])...)
 	}
 	return u
@@ -64,33 +61,6 @@ func children(pid int) (list []int) {
 		}
 	}
 	return list
-}
-
-// memory returns the private memory of a process. Unlike others, this figure can be read for
-// processes that may not be traced.
-func memory(pid int) int64 {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	fields := strings.Fields(string(data))
-	if len(fields) < 3 {
-		return 0
-	}
-	resident, _ := strconv.ParseInt(fields[1], 10, 64)
-	shared, _ := strconv.ParseInt(fields[2], 10, 64)
-	return (resident - shared) * int64(os.Getpagesize())
-}
-
-func cpuTime(pid int) time.Duration {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(data)[strings.LastIndexByte(string(data), ')')+1:])
-	if len(fields) < 15 {
-		return 0
-	}
-	var ticks int64
-	for _, field := range fields[11:15] { // its own time and that of ended children
-		n, _ := strconv.ParseInt(field, 10, 64)
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick
 }
 
 // Bounds implements engine.Meter. Programs in the sandbox can read the limits of the disk and of

@@ -318,3 +318,23 @@ func FuzzGuestEnd(f *testing.F) {
 		}
 	})
 }
+
+// A caller does not wait for another one that is about to start the session.
+func TestDialGivesUpDuringAStart(t *testing.T) {
+	f := newFifo(t)
+	c, err := NewChannel(f.again(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.starting <- struct{}{}
+	ended := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ended)
+	if _, err := c.Dial(ctx, 1); !errors.Is(err, ended) {
+		t.Errorf("got %v", err)
+	}
+	if c.Broken() {
+		t.Error("the channel is broken for other callers")
+	}
+}

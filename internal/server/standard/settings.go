@@ -86,6 +86,11 @@ func document(setting, path string) (*policy.Document, error) {
 	return &d, nil
 }
 
+// MicroVMOf returns the settings of the engine that uses virtual machines.
+func MicroVMOf(c config.Config) MicroVM {
+	return MicroVM{Kernel: c.Engines.MicroVMKernel, Emulate: c.Engines.MicroVMEmulation != ""}
+}
+
 // DockerOf returns the settings of the engine that uses a Docker Engine.
 func DockerOf(c config.Config) Docker {
 	return Docker{Host: c.Engines.DockerHost, Runtime: c.Engines.DockerRuntime}

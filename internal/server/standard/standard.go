@@ -17,6 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/microvm"
+	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
@@ -35,7 +37,7 @@ import (
 // calls it first.
 func Dispatch() {
 	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Play}
-	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole())...)
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole(), keeper.Role())...)
 }
 
 // Options configure Open.
@@ -49,6 +51,8 @@ type Options struct {
 	DefaultEngine string
 	// Docker configures the engine that uses a Docker Engine.
 	Docker Docker
+	// MicroVM configures the engine that uses virtual machines.
+	MicroVM MicroVM
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
 	// Pool configures the warm pool of a server; nil means none.
@@ -102,8 +106,22 @@ type Docker struct {
 	Host, Runtime string
 }
 
+// MicroVM are the settings of the engine that uses virtual machines.
+type MicroVM struct {
+	// Kernel is a kernel or a directory with kernels; "" is the newest in /boot.
+	Kernel string
+	// Emulate runs machines without the processor's virtualization, which is no boundary.
+	Emulate bool
+}
+
+// engineImages are images as the engines that have none of their own use them.
+type engineImages interface {
+	docker.Images
+	microvm.Images
+}
+
 // Engines creates this program's engines without their images, to check what this machine can do.
-// It uses State, Log, DefaultEngine and Docker of the options.
+// It uses State, Log, DefaultEngine, Docker and MicroVM of the options.
 func Engines(o Options) (*engine.Registry, error) {
 	guest, err := parts(o)
 	if err != nil {
@@ -125,7 +143,7 @@ func parts(o Options) (guest string, err error) {
 	return guestbin.Path(filepath.Join(o.State, "guest"))
 }
 
-func engines(o Options, guest string, images docker.Images) (*engine.Registry, error) {
+func engines(o Options, guest string, images engineImages) (*engine.Registry, error) {
 	runtime, err := runtimebin.Path(filepath.Join(o.State, "runtime"))
 	if err != nil {
 		return nil, err
@@ -150,7 +168,11 @@ func engines(o Options, guest string, images docker.Images) (*engine.Registry, e
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained, modules)
+	machines, err := microvm.New(microvm.Options{StateDir: o.State, Log: o.Log, Guest: guest, Kernel: o.MicroVM.Kernel, Emulate: o.MicroVM.Emulate, Images: images})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained, modules, machines)
 }
 
 // runnerDir is where the program that runs WebAssembly modules is written.

@@ -119,6 +119,7 @@ var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
 	"internal/server/":                      "it registers the engine",
 	"internal/engine/jail/setup/":           "a jail's first process becomes the guest, which is lent a socket at this descriptor",
+	"internal/engine/microvm/machine/":      "a machine's first process becomes the guest, which is lent a port at this descriptor",
 	"internal/engine/docker/docker.go":      "a daemon may have a runtime of that name",
 	"cmd/crannog-runtime/":                  "it is the engine's program",
 	"bench/":                                "it measures the engine beside others",

@@ -37,7 +37,7 @@ func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	}
 	defer c.Close()
 	from, to := io.Pipe()
-	go func() { to.CloseWithError(writeImage(to)) }()
+	go func() { to.CloseWithError(WriteImage(to)) }()
 	defer from.Close()
 	answer, err := c.ImageImport(ctx, client.ImageImportSource{Source: from, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
@@ -54,8 +54,8 @@ func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	return engine.OCI{Ref: name, Digest: made.ID}, nil
 }
 
-// writeImage writes the files of the image as a tar.
-func writeImage(w io.Writer) error {
+// WriteImage writes the files of the image as a tar.
+func WriteImage(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	files := map[string]bool{}
 	for _, name := range programs {

@@ -3,11 +3,12 @@ package setup
 import (
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
 // guestCapabilities are the capabilities that the guest keeps over its own user namespace if it has
@@ -53,8 +54,10 @@ func (r *Request) confine() error {
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	if err := restrictFiles(); err != nil {
-		return fmt.Errorf("landlock: %w", err)
+	if !r.Own {
+		if err := restrictFiles(); err != nil {
+			return fmt.Errorf("landlock: %w", err)
+		}
 	}
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
 		return fmt.Errorf("ambient capabilities: %w", err)
@@ -72,15 +75,19 @@ func (r *Request) confine() error {
 	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	if err := filterCalls(); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
+	mode := unix.SECCOMP_MODE_DISABLED
+	if !r.Own {
+		if err := filterCalls(); err != nil {
+			return fmt.Errorf("seccomp: %w", err)
+		}
+		mode = unix.SECCOMP_MODE_FILTER
 	}
-	return r.verify(sets)
+	return verify(sets, mode)
 }
 
 // verify reads the state in force back from the kernel, instead of relying on the results of the
 // steps.
-func (r *Request) verify(want [2]unix.CapUserData) error {
+func verify(want [2]unix.CapUserData, seccomp int) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
 	if err := unix.Capget(&header, &have[0]); err != nil {
@@ -93,7 +100,7 @@ func (r *Request) verify(want [2]unix.CapUserData) error {
 		what         string
 		option, want int
 	}{
-		{"no_new_privs", unix.PR_GET_NO_NEW_PRIVS, 1}, {"dumpable", unix.PR_GET_DUMPABLE, 0}, {"seccomp", unix.PR_GET_SECCOMP, unix.SECCOMP_MODE_FILTER},
+		{"no_new_privs", unix.PR_GET_NO_NEW_PRIVS, 1}, {"dumpable", unix.PR_GET_DUMPABLE, 0}, {"seccomp", unix.PR_GET_SECCOMP, seccomp},
 	} {
 		if got, err := unix.PrctlRetInt(q.option, 0, 0, 0, 0); err != nil || got != q.want {
 			return errors.Join(fmt.Errorf("%s is %d instead of %d", q.what, got, q.want), err)
@@ -115,31 +122,17 @@ func onAllThreads(call, a, b, c uintptr) error {
 // because debuggers and daemons write below /proc. On a kernel without Landlock, the other layers
 // remain.
 func restrictFiles() error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return nil
+	version, err := landlock.Version()
+	if err != nil || version < landlock.Refer {
+		return err // an older version would refuse every move between directories
 	}
-	if errno != 0 {
-		return errno
-	}
-	const moves = 2 // the version that allows moving files between directories
-	if version < moves {
-		return nil // an earlier version would refuse every such move
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_REFER}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return errno
-	}
-	defer unix.Close(int(ruleset))
-	root, err := os.OpenFile("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	ruleset, err := landlock.New(unix.LANDLOCK_ACCESS_FS_MAKE_CHAR|unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK|unix.LANDLOCK_ACCESS_FS_REFER, 0)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(root.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_REFER}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
-		return errno
+	defer ruleset.Close()
+	if err := ruleset.Allow("/", unix.LANDLOCK_ACCESS_FS_REFER); err != nil {
+		return err
 	}
-	return onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0)
+	return ruleset.Restrict(onAllThreads)
 }

@@ -55,6 +55,9 @@ type Request struct {
 	// Tap requests a network interface, whose other end is returned. An engine that runs as root
 	// creates the interface itself, because the sandbox's IDs may not open the host's device.
 	Tap bool
+	// Own is set in a virtual machine, whose kernel serves this sandbox alone: the kernel's sizes are
+	// the sandbox's, and programs may make namespaces of their own.
+	Own bool `json:",omitempty"`
 	// CPUs is the number of processors that programs see.
 	CPUs int
 	// Arguments are additional arguments of the guest.
@@ -153,6 +156,19 @@ func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
 		return device, false, fmt.Errorf("confine: %w", err)
 	}
 	return device, false, nil
+}
+
+// MakeOwn is the first process's part in a virtual machine of the sandbox's own: it builds the root
+// from trees that have a Source, and gives up all rights that the guest does not need. refused is
+// set if the request itself is at fault.
+func (r *Request) MakeOwn() (refused bool, err error) {
+	r.Own, r.Users, r.Tap = true, true, false
+	trees := make([]int, len(r.Trees))
+	for i := range trees {
+		trees[i] = -1
+	}
+	_, refused, err = r.make(trees)
+	return refused, err
 }
 
 // largest bounds the size of a request.

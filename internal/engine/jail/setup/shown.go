@@ -13,6 +13,9 @@ import (
 // replacements returns files of /proc with the sandbox's sizes, for those in which the kernel shows
 // the host's. They are constant: the present usage is in the files of the control group.
 func (b *builder) replacements() (map[string]string, error) {
+	if b.r.Own {
+		return nil, nil // the kernel's are the sandbox's
+	}
 	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return nil, err
