@@ -22,7 +22,7 @@ const (
 	linger = 2 * time.Second
 	// maxControllers and maxSandboxes limit the effects of a controller's mistake.
 	maxControllers = 64
-	maxSandboxes       = 1024
+	maxSandboxes   = 1024
 )
 
 // server is the state of the process.
