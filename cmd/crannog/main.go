@@ -1,4 +1,4 @@
-// Command crannog is server, command line and gVisor runtime in one binary.
+// Command crannog is the server, the command line and the gVisor runtime in one binary.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 var version = "dev"
 
 func main() {
-	// Before anything else: this process may have been started by an engine.
+	// This comes first, because an engine may have started this process.
 	crannog.Main()
 	// Most commands end before they have much garbage to collect.
 	calm.Uncollected(2*time.Second, 64<<20)
