@@ -224,7 +224,7 @@ func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
 	id := d.ask(q)
 	d.wait("yes (this once), no: ") // "always" is not offered
 	d.typed("y\r")
-	d.wait("it takes 1 more, by " + approval.SecondPerson)
+	d.wait("1 more needed, by " + approval.SecondPerson)
 	if d.state(id) != approval.Pending {
 		t.Error("one person was enough")
 	}

@@ -94,7 +94,7 @@ func TestNetworkErrors(t *testing.T) {
 		{`"rules":{"a.test":[{"transform":{}},{"transform":{}}]}`, "invalid_network", "at most one transform"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"X":"` + long + `"}}}]}`, "invalid_network", "at most 2048"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}`, "invalid_network", "cannot have the header"},
-		{`"rules":{"a.test":[{"transform":{"headers":{"X":"[sealed]"}}}]}`, "invalid_network", "not shown"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"X":"[sealed]"}}}]}`, "invalid_network", "hidden value"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.identity.tokens.A}"}}}]}`, "placeholder_unsupported", "the only placeholder is ${e2b.secrets.NAME}"},
 		{`"rules":[]`, "field_invalid", ""},
 		{`"allowOut":"a.test"`, "field_invalid", ""},
