@@ -26,7 +26,7 @@ type inward struct {
 	streams  *relay.Streams
 	once     sync.Once
 
-	mu    sync.Mutex
+	mu     sync.Mutex
 	stderr strings.Builder // the beginning of standard error
 }
 
