@@ -37,10 +37,10 @@ func declared(open func(t testing.TB, dir string) engine.Engine) func(t testing.
 
 // waived are the rules that cannot hold.
 var waived = map[string]string{
-	"boundary/probes-are-refused":              "the calls reach a kernel of the sandbox's own, which is a whole Linux",
-	"boundary/host-state-does-not-change":      "its control: root inside cannot change the settings of its own kernel, which would lift what the policy protects",
-	"namespaces/of-ones-own":                   "settings of the kernel are read-only inside, so no namespace gets a /proc of its own",
-	"namespaces/bubblewrap":                    "as above",
-	"changes/what-comes-out-is-what-is-inside": "the workspace is a copy, so each file has a new time of change and is read",
-	"changes/a-forged-time-hides-nothing":      "the workspace is a copy, so each file has a new time of change and is read",
+	"boundary/probes-are-refused":                       "the calls reach a kernel of the sandbox's own, which is a whole Linux",
+	"boundary/host-state-does-not-change":               "its control: root inside cannot change the settings of its own kernel, which would lift what the policy protects",
+	"namespaces/programs-can-create-them":               "settings of the kernel are read-only inside, so no namespace gets a /proc of its own",
+	"namespaces/bubblewrap":                             "as above",
+	"changes/exported-files-equal-those-in-the-sandbox": "the workspace is a copy, so each file has a new time of change and is read",
+	"changes/a-forged-time-does-not-hide-a-change":      "the workspace is a copy, so each file has a new time of change and is read",
 }

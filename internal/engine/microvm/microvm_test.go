@@ -80,7 +80,7 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 }
 
 // smoke are the rules that make test checks; make test-microvm checks all. Each takes a boot or two.
-var smoke = []string{"files/what-is-hidden-is-empty"}
+var smoke = []string{"files/hidden-paths-are-empty"}
 
 func suite(t testing.TB) enginetest.Config {
 	t.Helper()

@@ -14,11 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// The following functions write our own files into an untrusted tree. They do not follow a link at
-// the end of a path, and do not leave the tree.
+// The following functions write the server's files into an untrusted tree. They do not follow a
+// link at the end of a path, and do not leave the tree.
 
-// MakeOwn creates a directory without links in its path. It removes whatever is in its place,
-// unless it is a directory.
+// MakeOwn creates a directory without links in its path. Anything else at that path is removed.
 func (t *Tree) MakeOwn(name string, mode uint32) error {
 	at := ""
 	for part := range strings.SplitSeq(name, "/") {
@@ -45,7 +44,7 @@ func (t *Tree) MakeOwn(name string, mode uint32) error {
 	return nil
 }
 
-// MakeUsual creates a directory unless there is one, also through links within the tree.
+// MakeUsual creates a directory if it does not exist. It follows links within the tree.
 func (t *Tree) MakeUsual(name string, mode uint32) error {
 	if t.made == nil {
 		t.made = map[string]bool{}
@@ -114,8 +113,8 @@ func (t *Tree) IsFile(name string) (bool, error) {
 	return stat.Mode&unix.S_IFMT == unix.S_IFREG, err
 }
 
-// AppendFile appends to a regular file, also through links within the tree. It keeps its owner
-// and mode.
+// AppendFile appends to a regular file. It follows links within the tree, and preserves owner and
+// mode.
 func (t *Tree) AppendFile(name string, data []byte) error {
 	f, err := t.openFile(name, unix.O_WRONLY|unix.O_APPEND)
 	if err != nil {
@@ -131,7 +130,7 @@ func (t *Tree) AppendFile(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// openFile opens the file that a path leads to for a program inside.
+// openFile opens a file as a program in the sandbox would find it.
 func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
 		Flags:   flags | unix.O_NONBLOCK | unix.O_CLOEXEC,
@@ -143,8 +142,8 @@ func (t *Tree) openFile(name string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// ReadFile reads a regular file of at most limit bytes, also through links within the tree. A
-// missing file is fs.ErrNotExist.
+// ReadFile reads a regular file of at most limit bytes. It follows links within the tree. For a
+// missing file it returns fs.ErrNotExist.
 func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 	f, err := t.openFile(name, unix.O_RDONLY)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exists reports whether a path leads to something, which a link at its end is already.
+// Exists reports whether a path exists. A link at its end counts, even if it is broken.
 func (t *Tree) Exists(name string) (bool, error) {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -28,7 +28,7 @@ func (t *Tree) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// Place makes an empty file for a file to be shown in its place.
+// Place creates an empty file as a mount point.
 func (t *Tree) Place(name string) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := t.MakeUsual(dir, 0o755); err != nil {
@@ -41,7 +41,7 @@ func (t *Tree) Place(name string) error {
 	return t.WriteFile(name, nil, 0o644)
 }
 
-// Drop removes what is at a path.
+// Drop removes the file at a path.
 func (t *Tree) Drop(name string) error {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
@@ -55,8 +55,8 @@ func (t *Tree) Drop(name string) error {
 	return t.remove(parent, base, path.Join(parent.path, base))
 }
 
-// Resolve returns the path below the root to which a path leads, with no link on it. Of a
-// path whose end is not there, the part that is there is resolved.
+// Resolve returns a path below the root with all links resolved. If the end of the path does not
+// exist, the existing part is resolved.
 func (t *Tree) Resolve(name string) (string, error) {
 	for rest := ""; ; {
 		fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{

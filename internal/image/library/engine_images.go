@@ -48,8 +48,8 @@ func (l *Library) ImageView(_ context.Context, image engine.OCI) (engine.HostVie
 	return t.Image.View(), nil
 }
 
-// ExportTo writes an image as docker save does, under a name of the caller's. The image is found by
-// its configuration, because its own name may belong to another image by now.
+// ExportTo writes an image as docker save does, under a name that the caller chooses. The image is
+// found by its configuration, because its own name may refer to another image by now.
 func (l *Library) ExportTo(ctx context.Context, image engine.OCI, as string, w io.Writer) error {
 	release, err := l.hold(ctx, false)
 	if err != nil {
