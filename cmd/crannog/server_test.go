@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// server is the one that a script started.
+// server is the server that a script started.
 type server struct {
 	cmd *exec.Cmd
 	log *servetest.Output
@@ -88,7 +88,7 @@ func (s *server) stop(sig os.Signal) error {
 	}
 }
 
-// stopServer ends it, by a signal that is named or gracefully.
+// stopServer ends the server, with a signal or gracefully.
 func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 	s := ts.Value(serverKey{}).(*server)
 	sig := os.Interrupt
