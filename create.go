@@ -79,6 +79,12 @@ func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.L
 // engine with the weakest boundary that the policy accepts.
 func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
 
+// AtLeast sets the weakest boundary that the sandbox's engine may have, such as userspace-kernel. The
+// policy may ask for a stronger one.
+func AtLeast(boundary string) CreateOption {
+	return func(r *api.CreateSandbox) { r.AtLeast = boundary }
+}
+
 // PrivatePorts requires the traffic token for requests to ports of programs inside.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 

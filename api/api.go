@@ -43,7 +43,8 @@ type CreateSandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	Env             map[string]string `json:"env,omitempty" doc:"Environment variables of every command."`
 	Limits          *Limits           `json:"limits,omitempty"`
-	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"Engine, by its name in GET /v1/engines. An engine whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if the policy accepts it, or else the engine with the weakest boundary that the policy accepts."`
+	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"Engine, by its name in GET /v1/engines. An engine whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if the policy accepts it, or else the engine with the weakest boundary that the policy accepts; auto is the same."`
+	AtLeast         string            `json:"at_least,omitempty" enum:"none,shared-kernel,wasm-runtime,userspace-kernel,own-kernel" doc:"The weakest boundary that the caller accepts, beside the policy's isolation.at_least."`
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Requests to programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"Network access and policy."`
@@ -80,7 +81,7 @@ type Sandbox struct {
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
 	Mounts          []Mount           `json:"mounts,omitempty" doc:"Host paths that are visible beside the workspace, including the repository of a workspace that is a linked work tree or a submodule."`
-	Notes           []string          `json:"notes,omitempty" doc:"Parts of the workspace that are not visible, and what would help."`
+	Notes           []string          `json:"notes,omitempty" doc:"Parts of the workspace that are not visible, and what would help; why another engine than the default one was chosen."`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks. They can be read from the history inside unless it is hidden too. Absent means none."`
 	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are visible."`
 	Keys            *WorkspaceKeys    `json:"workspace_keys,omitempty" doc:"Files of the workspace whose contents look like keys; absent without a workspace."`

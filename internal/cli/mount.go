@@ -84,7 +84,8 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	return list, nil
 }
 
-// reportNotes prints which parts of the workspace the sandbox does not see.
+// reportNotes prints which parts of the workspace the sandbox does not see, and why it runs on
+// another engine than the default one.
 func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

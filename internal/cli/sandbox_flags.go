@@ -11,8 +11,15 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
 )
+
+// engineFlags choose what isolates a new sandbox.
+type engineFlags struct {
+	engine  string
+	atLeast string
+}
 
 // sandboxFlags are the flags about how a sandbox is created.
 type sandboxFlags struct {
@@ -30,7 +37,7 @@ type sandboxFlags struct {
 	bytesEnv    []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
 	metadata    []string
 	tools       string
-	engine      string
+	engineFlags
 	// deterministic starts from the template with a fixed clock and fixed random numbers.
 	deterministic bool
 	agentTools    bool // an agent runs, which needs host tools
@@ -51,7 +58,8 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
-	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
+	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them or auto (default: the server's, or one that the policy accepts)")
+	f.StringVar(&b.atLeast, "at-least", "", "weakest `boundary` to accept: shared-kernel, wasm-runtime, userspace-kernel or own-kernel")
 	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
@@ -99,7 +107,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	}
 	opts := []crannog.CreateOption{
 		start, crannog.Limits(limits), crannog.Name(b.name),
-		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine),
+		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine), crannog.AtLeast(b.atLeast),
 	}
 	if onEnd != (api.OnEnd{}) {
 		opts = append(opts, crannog.OnEnd(onEnd))
@@ -142,7 +150,12 @@ func (b *sandboxFlags) checkStart() error {
 	if err := b.imageFlags.check(); err != nil {
 		return err
 	}
+	if b.engine == engine.Auto {
+		b.engine = ""
+	}
 	switch {
+	case b.atLeast != "" && !engine.Boundary(b.atLeast).Known():
+		return usagef("--at-least: there is no boundary %s; use shared-kernel, wasm-runtime, userspace-kernel or own-kernel", b.atLeast)
 	case b.deterministic && (b.image != "" || b.from != "" || b.template != ""):
 		return usagef("--deterministic excludes --image, --from and --template")
 	case b.image != "" && (b.from != "" || b.template != ""):

@@ -1,5 +1,5 @@
 // Package config owns Crannog's settings: their defaults, the optional file, the environment, and
-// where each value came from. No other package reads settings from the environment.
+// the origin of each value. No other package reads settings from the environment.
 package config
 
 import (
@@ -66,7 +66,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Reveal returns the text. Only the code that sends it calls Reveal.
 func (s Secret) Reveal() string { return string(s) }
 
-// Env is what Load reads of its environment.
+// Env is the environment that Load reads.
 type Env struct {
 	Lookup func(name string) (string, bool)
 	UID    int
@@ -78,7 +78,7 @@ func Host() Env {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		// Without a home directory there is no per-user file, and the state directory must be
-		// given.
+		// configured.
 		home = ""
 	}
 	return Env{Lookup: os.LookupEnv, UID: os.Getuid(), Home: home}

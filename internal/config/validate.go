@@ -25,19 +25,19 @@ func (c Config) checkState() error {
 	if !filepath.IsAbs(c.State) {
 		return fmt.Errorf("state: %q is not an absolute path, such as /var/lib/crannog", c.State)
 	}
-	// The path travels between our processes as JSON, which must be UTF-8.
+	// Crannog's processes exchange the path as JSON, which must be UTF-8.
 	if !utf8.ValidString(c.State) {
 		return fmt.Errorf("state: %q is not UTF-8 text", c.State)
 	}
-	// The kernel refuses longer socket paths.
+	// The kernel rejects longer socket paths.
 	if n := len(c.Socket()); n > 107 {
 		return fmt.Errorf("state: the path is too long for a socket below it: %d bytes, at most 107", n)
 	}
 	return nil
 }
 
-// checkListen keeps the API off the network unless the user allowed it explicitly: there is no TLS,
-// so a key on the network could be read.
+// checkListen rejects an address that other machines can reach, unless the user allowed it
+// explicitly. There is no TLS, so a key could be read on the network.
 func (c Config) checkListen() error {
 	host, port, err := net.SplitHostPort(c.HTTP.Listen)
 	if err != nil {
@@ -79,17 +79,17 @@ func (c Config) checkURL() error {
 	return nil
 }
 
-// maxLive is more sandboxes than any machine can hold.
+// maxLive exceeds the number of sandboxes that any machine can run.
 const maxLive = 100_000
 
 // minBudget is several times the disk space of one idle sandbox.
 const minBudget = 64 << 20
 
-// minWebhookSecret is a length that cannot be guessed from signed calls.
+// minWebhookSecret is the minimum length, so that the secret cannot be guessed from signed calls.
 const minWebhookSecret = 16
 
-// checkWebhook refuses unencrypted addresses of other machines, and calls without a signature,
-// which a receiver could not tell from forged ones.
+// checkWebhook rejects unencrypted addresses of other machines, and calls without a signature,
+// which a receiver could not distinguish from forged ones.
 func (c Config) checkWebhook() error {
 	if c.Webhook.URL == "" {
 		return nil
@@ -104,8 +104,8 @@ func (c Config) checkWebhook() error {
 	return nil
 }
 
-// checkPolicies refuses a relative path: it would depend on the current directory, and another
-// policy or none would be in force.
+// checkPolicies rejects a relative path, because it would depend on the current directory, and
+// another policy or none would be in force.
 func (c Config) checkPolicies() error {
 	var problems []error
 	for _, f := range []struct{ name, path string }{{"organisation_policy", c.Policies.Organisation}, {"project_policy", c.Policies.Project}} {
@@ -119,8 +119,8 @@ func (c Config) checkPolicies() error {
 // InsecureForTests is the value of microvm_emulation that permits machines without KVM.
 const InsecureForTests = "insecure-for-tests"
 
-// checkMicroVM refuses every other value: a machine without KVM is no boundary, which nothing short may
-// switch on.
+// checkMicroVM rejects every other value. A machine without KVM is not a security boundary, so a
+// short or accidental value must not enable it.
 func (c Config) checkMicroVM() error {
 	if v := c.Engines.MicroVMEmulation; v != "" && v != InsecureForTests {
 		return fmt.Errorf("microvm_emulation: %q is not %s, and only that permits machines without KVM", v, InsecureForTests)
@@ -128,7 +128,8 @@ func (c Config) checkMicroVM() error {
 	return nil
 }
 
-// checkDocker refuses addresses that the Docker client would misread or that have no client here.
+// checkDocker rejects addresses that the Docker client would misinterpret or that it does not
+// support.
 func (c Config) checkDocker() error {
 	if c.Engines.DockerHost == "" {
 		return nil
@@ -148,7 +149,7 @@ func (c Config) HostEtcPaths() []string {
 	return strings.FieldsFunc(c.HostFiles.Etc, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// checkHostEtc refuses paths outside of /etc. Package rootfs refuses those that sandboxes must not
+// checkHostEtc rejects paths outside of /etc. Package rootfs rejects those that sandboxes must not
 // see.
 func (c Config) checkHostEtc() error {
 	var problems []error
@@ -160,7 +161,7 @@ func (c Config) checkHostEtc() error {
 	return errors.Join(problems...)
 }
 
-// Limits of waiting and concurrent starts.
+// Limits of waiting and of concurrent starts.
 const (
 	maxStarts = 1000
 	maxQueued = 100_000
@@ -236,14 +237,14 @@ func (c Config) checkConnections() error {
 	return errors.Join(problems...)
 }
 
-// minRecord is the size of a few files of the audit log, which are the units that are dropped.
+// minRecord is the size of a few files of the audit log, which is dropped file by file.
 const minRecord = 256 << 20
 
 // minRecordings is the maximum size of a few recordings.
 const minRecordings = 64 << 20
 
-// checkRecord rejects limits that would drop today's entries. It rejects zero, so that it cannot be
-// mistaken for unlimited.
+// checkRecord rejects limits that would drop entries of the same day. It rejects zero, so that it
+// cannot be mistaken for unlimited.
 func (c Config) checkRecord() error {
 	var problems []error
 	if c.Audit.Age < time.Hour {

@@ -12,6 +12,7 @@ import (
 type Choice struct {
 	Name  string   // the requested engine, or ""
 	Least Boundary // the weakest boundary that the policy accepts
+	Asked Boundary // the weakest boundary that the request accepts
 	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
 	AnyBoundary bool
 	Images      []ImageKind // the sandbox can start from any of these; none is any image
@@ -21,7 +22,7 @@ type Choice struct {
 
 // Enough reports whether a boundary meets the policy's minimum.
 func (c Choice) Enough(b Boundary) bool {
-	return b.AtLeast(c.Least) || b == NoBoundary && c.AnyBoundary
+	return b.AtLeast(c.Least) && b.AtLeast(c.Asked) || b == NoBoundary && c.AnyBoundary
 }
 
 // mismatch is the reason why an engine does not suit a choice. Its help names a remedy other than
@@ -30,6 +31,12 @@ type mismatch struct{ code, text, help string }
 
 // mismatch returns the first reason why an engine does not suit, or nil if it suits.
 func (c Choice) mismatch(e Info) *mismatch {
+	if !c.Enough(e.Boundary) && e.Boundary.AtLeast(c.Least) {
+		return &mismatch{
+			CodeTooWeak, fmt.Sprintf("the request wants a boundary of at least %s, and the engine %s has %s", c.Asked, e.Name, e.Boundary),
+			"ask for less",
+		}
+	}
 	if !c.Enough(e.Boundary) {
 		return &mismatch{
 			CodeTooWeak, fmt.Sprintf("the policy wants a boundary of at least %s, and the engine %s has %s", c.Least, e.Name, e.Boundary),
@@ -82,6 +89,16 @@ func (r *Registry) Choose(c Choice) (Engine, error) {
 		}
 	}
 	return nil, r.refuseAll(c)
+}
+
+// Instead returns why an engine that Choose returned is not the default one, or "" if it is or was
+// asked for.
+func (r *Registry) Instead(c Choice, e Engine) string {
+	m := c.mismatch(r.fallback.Info())
+	if c.Name != "" || m == nil {
+		return ""
+	}
+	return fmt.Sprintf("runs on the engine %s, because %s", e.Info().Name, m.text)
 }
 
 // Check refuses an engine that does not suit the choice. The hint names an engine that does.

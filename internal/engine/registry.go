@@ -26,6 +26,9 @@ const (
 	CodeCapability = "capability_missing"
 )
 
+// Auto is the name by which a request leaves the choice of the engine to the registry.
+const Auto = "auto"
+
 // Registry is the set of engines of a process. It does not change after NewRegistry.
 type Registry struct {
 	engines  []Engine
@@ -40,7 +43,7 @@ func NewRegistry(byDefault string, engines ...Engine) (*Registry, error) {
 		return nil, errors.New("engine registry: no engine")
 	}
 	for i, name := range r.Names() {
-		if name == "" || slices.Contains(r.Names()[:i], name) {
+		if name == "" || name == Auto || slices.Contains(r.Names()[:i], name) {
 			return nil, fmt.Errorf("engine registry: the name %q is empty or taken", name)
 		}
 	}

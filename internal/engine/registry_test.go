@@ -76,6 +76,9 @@ func TestChoose(t *testing.T) {
 		"named and unknown":                      {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
 		"no boundary, as tests have it":          {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
 		"a weak boundary, as tests have it":      {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
+		"the request wants more than the policy": {all, "j", engine.Choice{Least: shared, Asked: user}, "u", "", ""},
+		"the policy wants more than the request": {all, "j", engine.Choice{Least: own, Asked: user}, "v", "", ""},
+		"named and too weak for the request":     {all, "u", engine.Choice{Name: "j", Least: shared, Asked: user}, "", engine.CodeTooWeak, "--engine u"},
 		"an unknown minimum":                     {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
 		"named with an unknown minimum":          {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
 	} {
@@ -91,6 +94,26 @@ func TestChoose(t *testing.T) {
 		}
 		if c.code == engine.CodeTooWeak && c.choice.Name != "" && !strings.Contains(err.Error(), "the engine "+c.choice.Name) {
 			t.Errorf("%s: the error does not name the engine: %v", name, err)
+		}
+	}
+}
+
+func TestInsteadNamesTheReason(t *testing.T) {
+	r := registry(t, "j", "u:userspace-kernel", "j:shared-kernel")
+	for name, c := range map[string]struct {
+		choice engine.Choice
+		want   string
+	}{
+		"the default suits":     {engine.Choice{}, ""},
+		"named":                 {engine.Choice{Name: "u", Least: user}, ""},
+		"the policy wants more": {engine.Choice{Least: user}, "runs on the engine u, because the policy wants a boundary of at least userspace-kernel, and the engine j has shared-kernel"},
+	} {
+		e, err := r.Choose(c.choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Instead(c.choice, e); got != c.want {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -58,7 +58,8 @@ type Sandbox struct {
 	MaskRequestHost string
 	Workspace       string
 	// Mounts are the mounts beside the workspace, including the repository that the workspace
-	// belongs to. Notes say what is not mounted, and what would help.
+	// belongs to. Notes say what is not mounted, and what would
+	// help, and why another engine than the default one was chosen.
 	Mounts []Mount
 	Notes  []string
 	// Saves is what a snapshot, a pause and a copy of it can keep.
@@ -119,12 +120,13 @@ type CreateRequest struct {
 	Metadata        map[string]string
 	Env             map[string]string
 	Limits          Limits
-	Engine          string   // the engine; "" lets the service choose
-	Workspace       string   // host directory, local callers only
-	Mounts          []Mount  // by their sources only for local callers
-	Programs        []string // host files and directories shown copy-on-write, local callers only
-	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
-	PrivatePorts    bool     // ports of programs need the traffic token
+	Engine          string          // the engine; "" lets the service choose
+	AtLeast         engine.Boundary // the weakest boundary that the caller accepts, or ""
+	Workspace       string          // host directory, local callers only
+	Mounts          []Mount         // by their sources only for local callers
+	Programs        []string        // host files and directories shown copy-on-write, local callers only
+	Tools           []string        // version managers of the host whose programs are shown, or all; local callers only
+	PrivatePorts    bool            // ports of programs need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd

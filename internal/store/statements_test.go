@@ -31,10 +31,10 @@ func TestStatementsAreKeptReady(t *testing.T) {
 		t.Errorf("%d statements are ready, %d were before", got, had)
 	}
 	// Queries that run only once do not pile up.
-	for i := range 2 * mostReady {
+	for i := range 2 * maxReady {
 		ask(fmt.Sprintf("SELECT ? || '%d'", i))
 	}
-	if got := len(s.db.ready); got != mostReady {
+	if got := len(s.db.ready); got != maxReady {
 		t.Errorf("%d statements are ready", got)
 	}
 }

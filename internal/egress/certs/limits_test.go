@@ -15,13 +15,13 @@ func TestLeavesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range mostLeaves {
+	for i := range maxLeaves {
 		a.leaves[fmt.Sprintf("n%d.test", i)] = nil // signing so many would take a second
 	}
 	for i := range 3 {
 		name := fmt.Sprintf("new%d.test", i)
 		leaf, err := a.Leaf(name)
-		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != mostLeaves {
+		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != maxLeaves {
 			t.Errorf("%s: %v, and %d leaves are kept", name, err, len(a.leaves))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// restrictFiles removes access to the file system. Without Landlock, the filter, under which
-// nothing can be opened for writing, and the user's rights remain; the report says so.
+// restrictFiles removes access to the file system. Without Landlock, only the filter (which forbids
+// opening files for writing) and the user's rights apply, which the report notes.
 func (b *Begun) restrictFiles(report *Report) error {
 	version, err := landlock.Version()
 	if err != nil {
@@ -30,7 +30,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 	if version >= landlock.BindTCP {
 		network = unix.LANDLOCK_ACCESS_NET_BIND_TCP
 	}
-	// All rights are removed; reading is allowed again below Rules.Read.
+	// Remove all rights, then allow reading below Rules.Read.
 	ruleset, err := landlock.New(landlock.Files(version), network)
 	if err != nil {
 		return err
@@ -42,14 +42,14 @@ func (b *Begun) restrictFiles(report *Report) error {
 		}
 	}
 	if b.rules.Spool != "" {
-		// A named file cannot be created in it: the filter has no call for that.
+		// A named file cannot be created there, because the filter forbids the system call.
 		if err := allowBelow(ruleset, b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
 	if staged {
-		// The program is started again, which needs both rights. They remain, and are useless: the
-		// filter has no call to start a program, and nothing in this one is secret.
+		// The restart needs both rights. They remain but are useless, because the filter forbids
+		// starting programs, and this program file is not secret.
 		if err := allowBelow(ruleset, self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
 			return fmt.Errorf("%s: %w", self, err)
 		}
@@ -66,7 +66,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 	return nil
 }
 
-// allowBelow allows reading again, and further rights.
+// allowBelow allows reading below a path, and further rights.
 func allowBelow(ruleset *landlock.Ruleset, path string, more uint64) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -87,9 +87,9 @@ func allowBelow(ruleset *landlock.Ruleset, path string, more uint64) error {
 	return ruleset.AllowFile(f, rights)
 }
 
-// Targets adds to paths the targets of their symbolic links: the file, and its directory, because a
-// resolver's configuration is replaced there each time the host changes networks. It does not add a
-// directory that holds half of the host, such as /run.
+// Targets adds the targets of symbolic links to paths: the file, and its directory, because a
+// resolver's configuration is replaced there whenever the host changes networks. It does not add a
+// directory with much of the host's data, such as /run.
 func Targets(paths ...string) []string {
 	out := slices.Clone(paths)
 	for _, path := range paths {

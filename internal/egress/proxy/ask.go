@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// put asks for an approval and returns its ID if it is granted. Anything else is a refusal,
-// including an error.
+// put requests an approval and returns its ID if it is granted. Every other outcome, including an
+// error, is a refusal.
 func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.ApprovalRequest) (string, *refusal) {
 	quorum, timeout := g.policy.Approval(host, port)
 	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
@@ -50,7 +50,8 @@ func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, hos
 	return "", &refusal{status: http.StatusForbidden, code: "approval_" + a.State, decision: d, answer: &a}
 }
 
-// ask asks about a whole connection, if the policy requires that. A grant is for this connection.
+// ask requests approval of a whole connection, if the policy requires that. A grant is valid for
+// this connection.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	d, asks := g.asksHost(conn, f.dest.host, f.dest.port, f.dest.tls)
 	if !asks {
@@ -66,8 +67,9 @@ func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	return nil
 }
 
-// asksHost reports whether to ask about a host as a whole. That is so if each request would need an
-// approval because the host is not listed: one approval request is clearer than many.
+// asksHost reports whether to request approval of a host as a whole. That is the case if each
+// request would need an approval because the host is not listed: one approval request is clearer
+// than many.
 func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (egress.Decision, bool) {
 	if conn.Effect == egress.Ask {
 		return conn.Decision, true
@@ -96,7 +98,7 @@ func hostRequest(host string, port int) egress.ApprovalRequest {
 	}
 }
 
-// approve asks for the approval of a request. Afterwards, the policy may be another one.
+// approve requests approval of a request. The policy may have changed when it returns.
 func (x *exchange) approve() *refusal {
 	var named []string
 	for _, s := range x.secrets {

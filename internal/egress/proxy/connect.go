@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// connect handles a CONNECT at the proxy port. What follows on the connection is judged as if the
-// program had dialled the name itself.
+// connect handles a CONNECT to the proxy port. The decisions about the tunnelled connection are the
+// same as if the program had dialled the name itself.
 func (x *exchange) connect() {
 	f, b := x.flow, x.box
 	x.action.method, x.record.Kind = http.MethodConnect, egress.KindConnect
@@ -50,7 +50,7 @@ func (x *exchange) connect() {
 	}
 	c.head = nil
 	if n := buffered.Reader.Buffered(); n > 0 {
-		// The server has read it ahead; it is the beginning of what follows.
+		// The server has read these bytes ahead. They are the beginning of the tunnelled data.
 		head, err := buffered.Reader.Peek(n)
 		if err != nil {
 			return
@@ -60,7 +60,7 @@ func (x *exchange) connect() {
 	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		return
 	}
-	// A newer policy is asked again there.
+	// enter applies the current policy, which may be newer.
 	handed = f.enter(c)
 }
 
@@ -80,7 +80,7 @@ func (x *exchange) connectTarget() *refusal {
 	return x.box.undialled(host, c, http.StatusForbidden)
 }
 
-// writeConnect answers a CONNECT: its target is an authority, not a URL.
+// writeConnect answers a CONNECT, whose target is an authority and not a URL.
 func (r *refusal) writeConnect(x *exchange) {
 	x.record.Decision, x.record.Status = r.decision, r.status
 	if r.cause != nil {
@@ -90,7 +90,7 @@ func (r *refusal) writeConnect(x *exchange) {
 	if x.dest.host != "" {
 		target = net.JoinHostPort(x.dest.host, strconv.Itoa(x.dest.port))
 	}
-	// A CONNECT has no body, and what follows it on the connection must not be read as a request.
+	// A CONNECT has no body, and the data after it must not be parsed as a request.
 	x.w.Header().Set("Connection", "close")
 	r.write(x.w, http.MethodConnect, target)
 }

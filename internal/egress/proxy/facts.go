@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// longestTarget limits the URL of a request that people are asked about. A longer one cannot be
-// shown to them.
+// longestTarget limits the URL of a request that needs approval, because a longer one cannot be
+// displayed.
 const longestTarget = 8 << 10
 
-// anything replaces the method in questions whose approval covers more than one request.
+// anything replaces the method if an approval covers more than one request.
 const anything = "any"
 
 // facts returns everything that an approval of this request is bound to: always the method, the
@@ -30,7 +30,7 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 	}
 	facts := map[string]string{
 		"method": x.action.method, "host": x.dest.host, "port": strconv.Itoa(x.dest.port), "path": x.action.path, "tls": strconv.FormatBool(x.dest.tls),
-		// Text that looks like a token is redacted where it is shown, so the shown text alone would
+		// Text that looks like a token is redacted for display, so the displayed text alone would
 		// also match another token.
 		"target": target, "target_sha256": hexHash(target),
 	}
@@ -41,20 +41,20 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 		return nil, stop
 	}
 	for _, s := range x.secrets {
-		// A grant ends with the value for which it was given.
+		// A grant ends with the value of the secret for which it was given.
 		facts["secret_"+s.Name] = "generation " + strconv.FormatInt(s.Generation, 10)
 	}
 	return facts, nil
 }
 
-// messageFacts returns the facts of headers and body.
+// messageFacts returns the facts about headers and body.
 func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	if x.action.push != nil && x.action.push.bound && !x.action.push.Probe() {
-		// Git packs the same commits in different bytes each time. An object's ID determines its
-		// content and history, so what precedes the pack determines the pack too.
+		// Git packs the same commits to different bytes each time. But the object IDs before the
+		// pack determine its content and history.
 		facts["body_sha256"] = hexHash(string(x.action.push.Head))
 		facts["body"] = "the commands; the IDs in them bind the pack that follows"
-		// The next try may be compressed or not.
+		// The next try may use another compression.
 		return x.headerFacts(facts, "Content-Encoding")
 	}
 	if stop := x.headerFacts(facts); stop != nil {

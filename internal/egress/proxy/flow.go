@@ -25,7 +25,7 @@ type incoming interface {
 }
 
 // flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
-// others read them when a policy changes.
+// others read them when the policy changes.
 type flow struct {
 	box   *Handler
 	began time.Time
@@ -84,8 +84,8 @@ func (b *Handler) take(in incoming) {
 	}
 	handed := false
 	defer func() {
-		// This process serves other sandboxes too: a panic that one of them causes must not end
-		// them.
+		// This process serves other sandboxes too, which must not end because of a panic that one
+		// sandbox causes.
 		if p := recover(); p != nil {
 			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "an internal error"), fmt.Sprint(p))
 			f.kill("an internal error")
@@ -118,7 +118,7 @@ func (b *Handler) take(in incoming) {
 	handed = f.enter(c)
 }
 
-// begin registers a connection, if there is room for one.
+// begin registers a connection, if the limits allow it.
 func (b *Handler) begin(in incoming) *flow {
 	if !b.floods.connects.take(b, egress.KindTCP) {
 		return nil
@@ -140,7 +140,7 @@ func (b *Handler) begin(in incoming) *flow {
 	return nil
 }
 
-// aim determines where a connection wants to go, and whether anything there could be allowed.
+// aim determines the destination of a connection, and whether anything there could be allowed.
 func (f *flow) aim() *refusal {
 	a := f.dst.Addr().Unmap()
 	if a == egress.Gateway && f.dst.Port() == egress.ProxyPort {
@@ -164,8 +164,8 @@ func (f *flow) aim() *refusal {
 	return f.box.undialled(host, c, 0)
 }
 
-// undialled refuses an address that would not be dialled in the end, as if nothing were there: a
-// scan must not find an open port. Names get their addresses only when they are dialled.
+// undialled refuses an address that would not be dialled in the end, as if nothing were there, so
+// that a scan finds no open port. Names get their addresses only when they are dialled.
 func (b *Handler) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -196,8 +196,8 @@ func (f *flow) accept(c net.Conn) bool {
 	return true
 }
 
-// enter judges a connection with a known target by its first bytes. It returns true if it passed
-// the connection to the HTTP server.
+// enter decides about a connection with a known destination by its first bytes. It returns true if
+// it passed the connection to the HTTP server.
 func (f *flow) enter(c *client) (handed bool) {
 	b := f.box
 	g := b.current.Load()
@@ -227,12 +227,12 @@ func (f *flow) enter(c *client) (handed bool) {
 	case 'A' <= head[0] && head[0] <= 'Z':
 		return f.plain(c, g, conn)
 	default:
-		// SSH, and other protocols on a port that stands for HTTPS.
+		// For example SSH, or another protocol on the port of HTTPS.
 		return f.drop(floor(0, "protocol", policy.RuleProtocol, "this is neither TLS nor HTTP"), "")
 	}
 }
 
-// plain passes HTTP without TLS to the server. The policy decides about each request.
+// plain passes HTTP without TLS to the server, which gets a decision for each request.
 func (f *flow) plain(c *client, g *generation, conn policy.Connection) bool {
 	if stop := f.ask(g, conn); stop != nil {
 		f.refuseAll(stop)
@@ -248,7 +248,7 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	return f.box.front.handover.give(served)
 }
 
-// holds takes a place of a rule's connections until the flow ends.
+// holds counts the flow as one of a rule's connections until it ends.
 func (f *flow) holds(m *meter) bool {
 	if m == nil {
 		return true
@@ -262,14 +262,14 @@ func (f *flow) holds(m *meter) bool {
 	return true
 }
 
-// drop writes why a connection ends and ends it. It returns false, so that enter can return its
-// result.
+// drop writes an entry with the reason, and ends the connection. It returns false, so that enter
+// can return its result.
 func (f *flow) drop(why *refusal, failure string) bool {
 	f.note(why, failure)
 	return false
 }
 
-// note writes the only entry of a connection without any other.
+// note writes the only entry of a connection that has no other.
 func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
 	said := f.recorded
@@ -300,7 +300,7 @@ func (f *flow) note(why *refusal, failure string) {
 	if r.Probe = !f.heard.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
-	// The connection ends in any case.
+	// The connection ends regardless of the error.
 	_ = f.box.records.add(r, f.box.current.Load())
 }
 
@@ -310,7 +310,7 @@ func (f *flow) connection() net.Conn {
 	return f.conn
 }
 
-// spoke marks that the flow has entries of its own.
+// spoke notes that the flow has its own entries.
 func (f *flow) spoke() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -349,7 +349,7 @@ func (f *flow) end() {
 	}
 }
 
-// kill ends the connection at once, with everything that runs on it.
+// kill ends the connection at once, with everything that uses it.
 func (f *flow) kill(why string) {
 	f.mu.Lock()
 	if f.killed.why == "" {
@@ -370,14 +370,14 @@ func (f *flow) kill(why string) {
 	}
 }
 
-// review ends what a new policy does not allow any more.
+// review ends what a new policy no longer allows.
 func (f *flow) review(g *generation) {
 	if why := f.misfit(g); why != "" {
 		f.kill(why)
 	}
 }
 
-// misfit returns why a connection cannot continue, or "".
+// misfit returns the reason why a connection must end, or "".
 func (f *flow) misfit(g *generation) string {
 	const changed = "the policy no longer allows this"
 	f.mu.Lock()
@@ -406,7 +406,7 @@ func (f *flow) misfit(g *generation) string {
 	return ""
 }
 
-// remote returns the address at the other end of an upstream connection.
+// remote returns the address of the peer of an upstream connection.
 func remote(c net.Conn) (netip.Addr, bool) {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return a.AddrPort().Addr().Unmap(), true
@@ -416,12 +416,12 @@ func remote(c net.Conn) (netip.Addr, bool) {
 
 type flowKey struct{}
 
-// withFlow puts a connection's flow into the context of its requests.
+// withFlow adds a connection's flow to the context of its requests.
 func withFlow(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, flowKey{}, flowOf(c))
 }
 
-// state follows the state of a connection of the HTTP server.
+// state handles state changes of a connection of the HTTP server.
 func (b *Handler) state(c net.Conn, s http.ConnState) {
 	f := flowOf(c)
 	switch s {
@@ -434,15 +434,15 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// unread writes an entry about a request that the server could not parse and answered by itself.
-// Nothing of it was passed on.
+// unread writes an entry about a request that the server could not parse and answered itself.
+// Nothing of it was forwarded.
 func (f *flow) unread(c net.Conn) {
 	if f.requests.read.Load() <= f.requests.judged.Load() {
 		return
 	}
 	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be inspected")
 	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.requests.judged.Load() == 0 {
-		// HTTP/2 counts connections here, which have other entries.
+		// With HTTP/2 these are connections, which have other entries.
 		f.note(bad, "")
 		return
 	}

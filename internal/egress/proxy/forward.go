@@ -22,14 +22,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// hopByHop headers apply to one connection, so they are not passed on.
+// hopByHop headers apply to one connection, so they are not forwarded.
 var hopByHop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// dropHops removes them, and the headers that Connection names: with that, a sandbox could have a
-// header removed on the way before a secret is set in its place.
+// dropHops removes hop-by-hop headers and the headers that Connection names. Otherwise a sandbox
+// could use Connection to have a header removed that the gateway sets for a secret.
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -41,7 +41,7 @@ func dropHops(h http.Header) {
 	}
 }
 
-// forward sends the request and passes the response on. If it returns a refusal, nothing was
+// forward sends the request and passes on the response. If it returns a refusal, nothing has been
 // answered yet.
 func (x *exchange) forward() *refusal {
 	out, stop := x.outgoing()
@@ -63,8 +63,8 @@ func (x *exchange) forward() *refusal {
 	return x.answer(resp)
 }
 
-// outgoing creates the outgoing request. Its host is the one that was judged, not what the sandbox
-// wrote.
+// outgoing creates the upstream request. Its host is the one that the policy allowed, not what the
+// sandbox wrote.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
@@ -78,7 +78,7 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 		h["User-Agent"] = nil // otherwise net/http sets its own
 	}
 	if x.masked() || x.action.git.op == git.FetchRefs || x.action.git.op == git.PushRefs {
-		// The response must be readable.
+		// Redaction must be able to read the response.
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
 	}
@@ -114,15 +114,15 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	return out.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
-// reached records where the request really goes. The transport may call it after the end of the
-// exchange.
+// reached records the address of the upstream connection. The transport may call it after the end
+// of the exchange.
 func (x *exchange) reached(c net.Conn) {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
 	x.progress.address = c.RemoteAddr().String()
 }
 
-// attach gives the outgoing request its body.
+// attach sets the body of the upstream request.
 func (x *exchange) attach(out *http.Request) {
 	if x.action.push != nil && x.action.push.Decoded {
 		delete(out.Header, "Content-Encoding")
@@ -147,8 +147,8 @@ func (x *exchange) attach(out *http.Request) {
 	}
 }
 
-// patient limits how long a body may pause: a program that sends a byte now and then holds an
-// upstream connection.
+// patient limits how long a body may pause. Otherwise a program that sends a byte now and then
+// could occupy an upstream connection.
 func (x *exchange) patient(r io.Reader) io.Reader {
 	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
 }
@@ -206,7 +206,7 @@ func (x *exchange) unheld(err error) *refusal {
 	return r
 }
 
-// commit makes sure that an entry can be written before anything goes out. An approved request, one
+// commit ensures that an entry can be written before anything is sent. An approved request, one
 // that carries a secret and one that lasts get an entry first.
 func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
@@ -227,7 +227,7 @@ func (x *exchange) commit() *refusal {
 	return nil
 }
 
-// failed returns the refusal that the sandbox gets for an upstream failure.
+// failed returns the refusal for an upstream failure.
 func (x *exchange) failed(err error) *refusal {
 	x.record.Status = http.StatusBadGateway
 	x.flow.mu.Lock()

@@ -13,19 +13,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// push is a git push whose head was read.
+// push is a git push whose head has been read.
 type push struct {
 	*git.Request
 	repo    string
 	reasons []string // for each command
-	// bound is set if the commands determine the whole body: it is a push in every part, to a
-	// server that accepts pushes there. Another request that may be taken for a push is also judged
-	// by its refs, and stays an ordinary request: an approval covers its whole body, and a refusal
-	// is not in git's form.
+	// bound is set if the commands determine the whole body: every part of it is a push, to a
+	// server that accepts pushes there. Another request that may be interpreted as a push is also
+	// checked by its refs, but stays an ordinary request: an approval covers its whole body, and a
+	// refusal is not in git's format.
 	bound bool
 }
 
-// judgePush reads a push up to its pack and asks the policy about each ref.
+// judgePush reads a push up to its pack and returns the policy's decision about its refs.
 func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	if d.Effect == egress.Deny {
 		return d, nil
@@ -70,7 +70,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	for i, o := range p.Options {
 		extra["option_"+strconv.Itoa(i)] = o
 		if d.Effect == egress.Allow {
-			// Some servers take these as orders, such as to merge.
+			// Some servers execute push options, for example to merge.
 			d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".options", "a push option may be an order to the server"
 		}
 	}
@@ -110,17 +110,17 @@ func (x *exchange) weighRef(c git.Command) egress.Decision {
 	d := x.gen.policy.Push(r)
 	tag := strings.HasPrefix(c.Ref, "refs/tags/")
 	if tag && d.Effect == egress.Allow && !x.listed(c.Ref, func(glob string) bool { return strings.HasPrefix(glob, "refs/tags/") }) {
-		// "refs/**" is meant for branches, and others release from tags.
+		// "refs/**" is meant for branches, but others make releases from tags.
 		d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".tags", "a tag that no rule lists as one"
 	}
-	// Branches under a pattern are the sandbox's own, and so are commits that it drops there.
+	// Branches under a pattern belong to the sandbox, including the commits that it drops there.
 	if !c.MayForce() || x.listed(c.Ref, func(glob string) bool { return !tag && strings.Contains(glob, "*") }) {
 		return d
 	}
 	r.Force = true
 	forced := x.gen.policy.Push(r)
 	if forced.Effect == egress.Deny && d.Effect != egress.Deny {
-		// The protocol does not show whether a push is forced, but a person can tell. So each one
+		// The protocol does not show whether a push is forced, but a person can tell, so each one
 		// needs an approval.
 		forced.Effect = egress.Ask
 		forced.Reason = "this moves an existing ref, and may drop commits of it"
@@ -142,7 +142,7 @@ func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	return false
 }
 
-// refusePush answers in git's own form: after an ordinary refusal git prints that the other side
+// refusePush answers in git's format. After an ordinary refusal git would print that the remote
 // hung up, and that everything is up to date.
 func (x *exchange) refusePush(r *refusal) {
 	x.record.Decision, x.record.Status = r.decision, http.StatusOK
@@ -161,7 +161,7 @@ func (x *exchange) refusePush(r *refusal) {
 			}
 		}
 	}
-	// Git sends all of its pack before it reads a response.
+	// Git sends its whole pack before it reads a response.
 	if err := x.drain(); err != nil {
 		x.record.Error = err.Error()
 		panic(http.ErrAbortHandler)
@@ -171,7 +171,7 @@ func (x *exchange) refusePush(r *refusal) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Crannog-Blocked", strings.TrimPrefix(x.gen.text.String(r.line("git push", "https://"+x.dest.host+"/"+x.action.push.repo)), "crannog: "))
 	x.w.WriteHeader(http.StatusOK)
-	// A client that is gone needs no answer.
+	// An error means that the client has disconnected.
 	_, _ = x.w.Write(x.action.push.Refusal(reasons, note))
 }
 
@@ -188,7 +188,7 @@ func (x *exchange) drain() error {
 	})
 }
 
-// maxDrain limits what a refused push may send.
+// maxDrain limits what is read of a refused push.
 const maxDrain = 1 << 30
 
 type discard struct{}

@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errTooLarge is returned if a body is longer than what may be held during an approval.
+// errTooLarge is returned if a body exceeds what may be held during an approval.
 var errTooLarge = errors.New("the body is longer than what can be held")
 
-// errTooManyHeld is returned if other bodies of this sandbox use all the space.
+// errTooManyHeld is returned if other bodies of the sandbox use all the space.
 var errTooManyHeld = errors.New("too many bodies are held at once")
 
-// inMemory is how much of one body stays in memory.
+// inMemory is how much of one body is held in memory.
 const inMemory = 1 << 20
 
-// heldBody is a body that was read to its end before it is judged.
+// heldBody is a body that was read to its end before the decision.
 type heldBody struct {
 	box    *Handler
 	memory []byte
 	file   *os.File
-	// fileless is set if no file can be created. The sandbox's limit then bounds the memory.
+	// fileless is set if no file can be created. The sandbox's limit then applies to memory.
 	fileless bool
 	size     int64
 	taken    int64 // of the sandbox's limit
 	sum      hash.Hash
 }
 
-// holdBody reads a body. The approval covers its hash, so no byte of it is sent before all have
-// arrived.
+// holdBody reads a body. The approval covers its hash, so nothing of it is sent before all of it
+// has arrived.
 func (b *Handler) holdBody(r io.Reader) (*heldBody, error) {
 	s := &heldBody{box: b, sum: sha256.New()}
 	buf := largeBuffers.Get().(*[largeBuffer]byte)
@@ -100,7 +100,7 @@ func (s *heldBody) spill() error {
 	return nil
 }
 
-// reader returns a reader of the body from its beginning.
+// reader returns a reader that starts at the beginning of the body.
 func (s *heldBody) reader() io.Reader {
 	if s.file != nil {
 		return io.NewSectionReader(s.file, 0, s.size)
@@ -120,8 +120,8 @@ func (s *heldBody) Close() {
 	}
 }
 
-// unnamedFile creates a file that no other process can open and that is gone with its descriptor,
-// also after a crash.
+// unnamedFile creates a file that no other process can open and that disappears with its
+// descriptor, even after a crash.
 func unnamedFile() (*os.File, error) {
 	fd, err := unix.Open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// permission identifies an approval for a first use: this value, at this destination. Another value
-// of the same name is another question.
+// permission identifies an approval of a first use: a value at a destination. Another value of the
+// same name needs its own approval.
 type permission struct {
 	name       string
 	generation int64
@@ -29,8 +29,8 @@ func each(list []string, all string) string {
 	return strings.Join(list, ", ")
 }
 
-// permit asks about the first use of each secret that requires it. An approval is valid for this
-// sandbox, until the value changes.
+// permit requests approval of the first use of each secret that requires it. A grant is valid for
+// this sandbox until the value changes.
 func (x *exchange) permit() *refusal {
 	for _, s := range x.secrets {
 		p := permission{s.Name, s.Generation, s.place}

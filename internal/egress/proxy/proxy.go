@@ -1,7 +1,8 @@
 // Package proxy owns the handling of one sandbox's connections: it checks that each has one
-// identity from its first packet to the upstream's certificate, asks the policy, requests
-// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it did
-// and refused. The packages beside it know the formats of hosts, rules, redaction and packets.
+// identity from its first packet to the upstream's certificate, applies the policy, requests
+// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it
+// allowed and refused. The packages beside it know the formats of hosts, rules, redaction and
+// packets.
 package proxy
 
 import (
@@ -37,12 +38,12 @@ type Config struct {
 	Dialer   *names.Dialer
 	// Roots verify upstream servers. They do not include the sandbox's own authority.
 	Roots *x509.CertPool
-	// Limits limit what the sandbox may cost. A zero field stands for the default.
+	// Limits limit what the sandbox may cost. A zero field means the default.
 	Limits Limits
-	// After is the number of the sandbox's last entry: a new process continues from there.
+	// After is the number of the sandbox's last entry, from which a new process continues.
 	After uint64
 	// SpoolFile creates the file that holds a large body during an approval. The default is an
-	// unnamed one in the directory for temporary files. If it fails, memory is used, up to
+	// unnamed file in the directory for temporary files. If it fails, memory is used, up to
 	// Limits.Spool.
 	SpoolFile func() (*os.File, error)
 }
@@ -117,11 +118,11 @@ type gitMemory struct {
 // secretUses has what is known about each secret's use. Handler.mu guards it.
 type secretUses struct {
 	spent map[string]int64 // number of uses, by name
-	// permits are the secrets whose first use a person has allowed.
+	// permits are the secrets whose first use has been approved.
 	permits map[permission]bool
 }
 
-// New creates a Handler and writes an entry that it exists. Without that entry it does not start.
+// New creates a Handler and writes an entry about it. If that fails, the Handler is not created.
 func New(c Config) (*Handler, error) {
 	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
@@ -168,9 +169,9 @@ func (b *Handler) httpServer() *http.Server {
 		ConnState:         b.state,
 		ConnContext:       withFlow,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // its messages contain the sandbox's data, and are in the entries
-		// Otherwise net/http answers "OPTIONS *" by itself, unnoticed.
+		// Otherwise net/http answers "OPTIONS *" itself, without an entry.
 		DisableGeneralOptionsHandler: true,
-		// A sandbox is on the same machine: small windows do not slow it down.
+		// A sandbox is on the same machine, so small windows do not slow it down.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
@@ -183,7 +184,7 @@ func (b *Handler) httpServer() *http.Server {
 }
 
 // Update replaces the policy and the secrets. When it returns, everything that the new ones do not
-// allow is closed. After an error nothing has changed.
+// allow is closed. If it fails, nothing has changed.
 func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
 		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")
@@ -195,7 +196,7 @@ func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if err != nil {
 		return err
 	}
-	// The entry comes first: without it a policy does not take effect.
+	// Write the entry first: without it the policy must not take effect.
 	if err := b.records.add(attachmentRecord("the policy is "+p.Digest()), g); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
@@ -230,7 +231,7 @@ func (b *Handler) Close() {
 	<-b.empty
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
-		// There is no caller left to return an error to.
+		// No caller is left to handle the error.
 		_ = b.records.add(attachmentRecord("the network is closed"), b.current.Load())
 	}
 }
@@ -290,6 +291,6 @@ func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
 		Decision: denied(policy.RulePacket, "only TCP connections and DNS lookups are let out"),
 	}
 	r.Probe = b.probes.take(r)
-	// There is nothing to refuse: the packet was dropped.
+	// The packet was already dropped, so there is nothing to refuse.
 	_ = b.records.add(r, b.current.Load())
 }

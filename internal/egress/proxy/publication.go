@@ -5,7 +5,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/publish"
 )
 
-// publication asks the policy about a request that publishes.
+// publication returns the policy's decision about a request that publishes.
 func (x *exchange) publication(d egress.Decision) egress.Decision {
 	if d.Effect == egress.Deny {
 		return d

@@ -15,13 +15,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// identify checks that a request is for the host of its connection, and that it can be read in one
-// way only.
+// identify checks that a request is for the host of its connection, and that it can be interpreted
+// in only one way.
 func (x *exchange) identify() *refusal {
 	f, r := x.flow, x.r
 	x.dest.tls = f.dest.tls
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !upperCase(r.Method) {
-		// Some servers read a method in lower case as the one of the rule.
+		// Some servers treat a method in lower case like the upper-case one in the rule.
 		return floor(http.StatusMethodNotAllowed, "method", policy.RuleMethod, "this method is not passed on")
 	}
 	x.action.method = r.Method
@@ -43,8 +43,8 @@ func (x *exchange) identify() *refusal {
 	return x.read()
 }
 
-// authority returns the request's host and port, after checking them against the connection's.
-// Other headers that name a host are not passed on.
+// authority returns the request's host and port, after comparing them with the connection's. Other
+// headers that name a host are not forwarded.
 func (x *exchange) authority() *refusal {
 	f, r := x.flow, x.r
 	usual, scheme := 80, "http"
@@ -58,7 +58,7 @@ func (x *exchange) authority() *refusal {
 		return floor(http.StatusBadRequest, "no_target", policy.RuleHostHeader, "this port accepts CONNECT and requests with a full URL")
 	}
 	if other := r.Header.Values("Host"); len(other) > 0 {
-		// HTTP/2 can have it beside :authority.
+		// HTTP/2 can have it in addition to :authority.
 		return floor(http.StatusBadRequest, "host", policy.RuleHostHeader, "the request names its host twice")
 	}
 	said := r.Host
@@ -78,7 +78,7 @@ func (x *exchange) authority() *refusal {
 	x.dest.host, x.dest.port = f.dest.host, f.dest.port
 	switch {
 	case host != f.dest.host:
-		// Behind one address and one certificate there may be many hosts.
+		// Many hosts may share one address and one certificate.
 		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request is for "+host+", and the connection goes to "+f.dest.host)
 	case port != f.dest.port:
 		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RulePort, "the request is for another port than the connection's")
@@ -86,7 +86,7 @@ func (x *exchange) authority() *refusal {
 	return nil
 }
 
-// authority parses a host and a port. The host may be an address, in the spelling that Go prints.
+// authority parses a host and a port. The host may be an address, in Go's spelling.
 func authority(s string, usual int) (string, int, error) {
 	host, port, err := names.Authority(s, usual)
 	if err == nil {
@@ -110,16 +110,16 @@ func upperCase(method string) bool {
 	return method != "" && method != "PRI"
 }
 
-// webSocket reports whether a request asks to become one. Other upgrades are not passed on: after
-// one, the meaning of the bytes is unknown.
+// webSocket reports whether a request opens a WebSocket. Other upgrades are not forwarded, because
+// the meaning of the bytes after them is unknown.
 func webSocket(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ContentLength == 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// judge asks the policy and, if required, for approval. If the policy changes in between, it begins
-// again.
+// judge applies the policy and, if required, requests approval. If the policy changes in between,
+// it starts again.
 func (x *exchange) judge() *refusal {
 	for range 4 {
 		if stop := x.know(); stop != nil {
@@ -142,7 +142,7 @@ func (x *exchange) judge() *refusal {
 	return floor(http.StatusServiceUnavailable, "policy_changing", policy.RuleLimit, "the policy changes faster than requests are judged")
 }
 
-// know registers the exchange, so that Update can judge it.
+// know registers the exchange, so that Update can check it.
 func (x *exchange) know() *refusal {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
@@ -203,14 +203,14 @@ func (x *exchange) decide() *refusal {
 	return x.measure(limits)
 }
 
-// isGranted reports whether a person has already approved what a decision asks about: the
+// isGranted reports whether a person has already approved what the decision is about: the
 // connection as a whole, or this request.
 func (x *exchange) isGranted(d egress.Decision) bool {
 	return d.Effect == egress.Ask && (d.Rule == x.flow.consent.granted || d.Rule == x.progress.granted)
 }
 
-// askHost asks about the host of a request to the proxy port, where there is no connection to ask
-// about.
+// askHost requests approval of the host of a request to the proxy port, which has no connection of
+// its own.
 func (x *exchange) askHost() *refusal {
 	if !x.flow.mode.proxy {
 		return nil

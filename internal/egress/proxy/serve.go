@@ -143,12 +143,13 @@ func (x *exchange) stop(why string) {
 	}
 	x.stopC()
 	if x.progress.close != nil {
-		// Closing TLS may wait for its peer, and the lock is held here.
+		// Closing TLS may wait for the peer, which must not happen under the lock.
 		go x.progress.close()
 	}
 }
 
-// onStop sets what else ends the exchange. It returns false if the exchange has ended.
+// onStop adds a function that is called when the exchange is stopped. It returns false if the
+// exchange has ended.
 func (x *exchange) onStop(do func()) bool {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
@@ -201,7 +202,7 @@ func (x *exchange) refuse(r *refusal) {
 		method = printable(x.r.Method, 32)
 	}
 	if r == x.flow.refused {
-		// The next try is a new connection, which is judged anew.
+		// The next try is a new connection, about which the policy decides anew.
 		x.w.Header().Set("Connection", "close")
 	}
 	r.write(x.w, method, x.gen.text.String(x.target()))
@@ -248,7 +249,7 @@ func (x *exchange) end() {
 	x.record.Took = time.Since(x.began)
 	x.record.Sent, x.record.Received = x.traffic.sent.Load(), x.traffic.received.Load()
 	err := x.box.records.add(x.record, x.gen)
-	// Without an entry nothing but that error is answered.
+	// Without an entry, only the error about that is answered.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// splice passes a TLS connection on without decrypting it. It returns a refusal, with nothing sent
+// splice forwards a TLS connection without decrypting it. It returns a refusal, with nothing sent
 // yet, if the host cannot be reached.
 func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int) *refusal {
 	up, stop := f.connect(egress.KindTLS, conn.Decision, m)
@@ -26,7 +26,7 @@ func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int
 	return nil
 }
 
-// tunnel passes on all bytes, if a rule allows that.
+// tunnel forwards all bytes, if a rule allows that.
 func (f *flow) tunnel(c *client, g *generation, conn policy.Connection, m *meter) {
 	if stop := f.ask(g, conn); stop != nil {
 		f.note(stop, "")
@@ -47,15 +47,14 @@ func failure(err error) string {
 	return err.Error()
 }
 
-// passage is an upstream connection whose beginning has an entry.
+// passage is an upstream connection with an entry about its beginning.
 type passage struct {
 	net.Conn
 	record egress.Record
 	gen    *generation
 }
 
-// connect dials and first writes an entry: bytes that the gateway does not inspect do not pass
-// before.
+// connect dials, and writes an entry before any bytes pass that the gateway does not inspect.
 func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage, *refusal) {
 	if m.full() {
 		return nil, overBytes(d)
@@ -68,7 +67,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	dead := f.killed.dead
 	f.upstream, f.mode.opaque = up, true
 	f.mu.Unlock()
-	// The policy may have changed during the dial.
+	// The policy may have changed while dialling.
 	g := f.box.current.Load()
 	if why := f.misfit(g); dead || why != "" {
 		_ = up.Close()
@@ -122,13 +121,13 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 		f.mu.Unlock()
 		reset(conn)
 	}
-	// It is over in any case.
+	// The connection is over in any case.
 	_ = f.box.records.add(r, up.gen)
 }
 
-// both copies in both directions. An end of one direction is passed on, an error ends both.
+// both copies in both directions. The end of one direction is passed on. An error ends both.
 func (f *flow) both(c *client, up net.Conn, m *meter) error {
-	// The end of one direction must wake the other.
+	// An error in one direction must unblock the other.
 	abort := func() {
 		_ = up.Close()
 		f.mu.Lock()
@@ -163,7 +162,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	return err
 }
 
-// guarded turns a panic into an error: this process serves other sandboxes too.
+// guarded converts a panic to an error, because this process serves other sandboxes too.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -176,8 +175,8 @@ func guarded(do func() error) (err error) {
 // errSecondName is returned if a client names another host in its second hello.
 var errSecondName = errors.New("the second TLS hello names another host")
 
-// firstFlight passes on a hello and the answer to it. A server may ask for a second hello, and
-// might use the name in that one.
+// firstFlight forwards a hello and the answer to it. A server may request a second hello, and use
+// the name in that one.
 func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	if err := f.forward(c, up, m, size); err != nil {
 		return err
@@ -205,7 +204,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	return f.secondHello(c, up, m)
 }
 
-// secondHello passes on what may come before a second hello, and checks that.
+// secondHello forwards what may precede a second hello, and checks that hello.
 func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	for {
 		head, err := c.peek(recordHead)
@@ -233,7 +232,7 @@ func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	}
 }
 
-// forward passes on exactly n bytes of the client.
+// forward forwards exactly n bytes of the client.
 func (f *flow) forward(c *client, up net.Conn, m *meter, n int) error {
 	head, err := c.peek(n)
 	if err != nil {

@@ -73,10 +73,18 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Image: image, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
-		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: in.Engine, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: engineOf(in.Engine), AtLeast: engine.Boundary(in.AtLeast), Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		Mounts:       fromMounts(in.Mounts),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
+}
+
+// engineOf returns the engine that a request names, or "" if it leaves the choice to the server.
+func engineOf(name string) string {
+	if name == engine.Auto {
+		return ""
+	}
+	return name
 }
 
 // toSandbox converts a sandbox for lists: without tokens.

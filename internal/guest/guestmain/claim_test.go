@@ -98,7 +98,7 @@ func TestPreloadedIsClaimed(t *testing.T) {
 	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
-	code := `{"code":"import os; print(os.environ['WHOSE'], os.environ['E2B_SANDBOX_ID'])"}`
+	code := `{"code":"import os; print(os.environ['WHOSE'] + ' ' + os.environ['E2B_SANDBOX_ID'])"}`
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://guest/execute", strings.NewReader(code))
 	if err != nil {
 		t.Fatal(err)

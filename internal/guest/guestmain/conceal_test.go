@@ -50,3 +50,16 @@ func TestF1Conceal(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be inspected may be a file of the host's that programs would see.
+func TestConcealNeedsToSee(t *testing.T) {
+	root := t.TempDir()
+	for name, cfg := range map[string]guest.Config{
+		"a name that is too long": {Absent: []string{"/" + strings.Repeat("x", 300)}},
+		"a directory as an index": {Skip: []guest.Skip{{Index: "/", Paths: [][]byte{[]byte(".env")}}}},
+	} {
+		if err := conceal(root, cfg); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}

@@ -48,3 +48,15 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 		t.Error("a store was made where there was none")
 	}
 }
+
+func TestPlaceNeedsACleanPath(t *testing.T) {
+	root := t.TempDir()
+	for _, path := range []string{"", "a", "/a/../b", "/a/", "//a"} {
+		if err := place(root, []guest.File{{Path: path, Mode: 0o644, Data: []byte("x")}}, true); err == nil {
+			t.Errorf("%q is accepted", path)
+		}
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+		t.Errorf("written: %v %v", left, err)
+	}
+}

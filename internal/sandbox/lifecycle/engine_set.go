@@ -37,10 +37,15 @@ func (e engines) choice(p *policy.Policy) engine.Choice {
 }
 
 // chooseEngine returns the engine of a new sandbox. Saved memory is restored only by the engine
-// that saved it; files alone start on any engine.
-func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
+// that saved it; files alone start on any engine. The note is why the engine is not the default one,
+// if the request did not name it.
+func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (chosen engine.Engine, note string, err error) {
 	c, asked, from := e.choice(p), req.Engine, t.Origin
-	c.Name, c.Images = asked, t.Kinds()
+	c.Name, c.Images, c.Asked = asked, t.Kinds(), req.AtLeast
+	if c.Asked != "" && !c.Asked.Known() {
+		return nil, "", fault.Newf(fault.Invalid, "boundary_unknown", "there is no boundary %q", c.Asked).
+			WithHint("boundaries from the weakest are none, shared-kernel, wasm-runtime, userspace-kernel, own-kernel")
+	}
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)
@@ -50,20 +55,23 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		c.Needs = append(c.Needs, neededToPause(req.OnEnd.FilesOnly))
 	}
 	if from == nil || asked != "" && from.FilesOnly {
-		return e.Choose(c)
+		if chosen, err = e.Choose(c); err != nil {
+			return nil, "", err
+		}
+		return chosen, e.Instead(c, chosen), nil
 	}
 	made, err := e.Of(from.Engine)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if asked != "" && asked != from.Engine {
 		if _, err := e.Named(asked); err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		return nil, fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
+		return nil, "", fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
 			WithHint("leave the engine out, or take a snapshot of files only")
 	}
-	return made, e.Check(c, made)
+	return made, "", e.Check(c, made)
 }
 
 // template names what a sandbox of an engine starts from if the request names nothing: the host's

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -83,7 +84,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := pl.engines.chooseEngine(req, compiled, template)
+	chosen, note, err := pl.engines.chooseEngine(req, compiled, template)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -119,6 +120,9 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
 		rootfs.AddRepository(&base, workspace, template.Image, match)
+	}
+	if note != "" {
+		base.Notes = append(slices.Clone(base.Notes), note)
 	}
 	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: pl.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{

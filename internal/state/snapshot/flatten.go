@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// segmentPages bounds the pages that one system call copies, so that several cores share a long
+// segmentPages limits the pages that one system call copies, so that several cores can share a long
 // run.
 const segmentPages = 1024
 
-// flatten makes sure that an image has its big file, with the right size. The caller holds the
-// image's lock.
+// flatten ensures that an image has its big file, with the right size. The caller holds the image's
+// lock.
 func (s *Images) flatten(ctx context.Context, m manifest) error {
 	for {
 		info, err := s.root.Lstat(imagePath(m.ID, m.Bulk.Name))
@@ -59,8 +59,8 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 // stagedPages is the name of pages that are being assembled.
 const stagedPages = "pages"
 
-// build assembles an image's pages from packs. A copy may exceed the budget while it is leased: a
-// paused sandbox must not be lost because other images fill the budget.
+// build assembles an image's pages from packs. A copy may exceed the budget while it is leased,
+// because a paused sandbox must not be lost when other images fill the budget.
 func (s *Images) build(ctx context.Context, m manifest) error {
 	if err := s.ready(); err != nil {
 		return err

@@ -53,29 +53,30 @@ const (
 	lockName  = "lock"
 )
 
-// defaultBudget is enough for some hundred sandboxes of ordinary size.
+// defaultBudget is enough for some hundred sandboxes of average size.
 const defaultBudget = 20 << 30
 
 // Options configure Open.
 type Options struct {
 	// Budget is the disk space for images in bytes. Zero means 20 GiB or a fifth of the free space,
-	// whichever is less; it is never unlimited.
+	// whichever is less. It is never unlimited.
 	Budget int64
 	// Log may be nil.
 	Log *slog.Logger
 	// Sum returns the Sum of an image, or "" if unknown. Settle needs it for images of a process
-	// that ended between Commit and Settle. If Sum is nil, such images wait for their first Lease.
+	// that ended between Commit and Settle. If it is nil, such images are settled after their first
+	// Lease.
 	Sum func(ctx context.Context, id string) (string, error)
-	// Declared are the parts of writers of images. The first format of manifests has no
-	// names of parts.
+	// Declared has the declarations of parts by the writers of images. Manifests of the first
+	// format have no names of parts.
 	Declared [][]Part
 
 	now  func() time.Time
 	step func(name string)
 }
 
-// Images is a directory of images. Several processes may have it open. It is
-// safe for concurrent use.
+// Images is a directory of images. Several processes may have it open. It is safe for concurrent
+// use.
 type Images struct {
 	reader
 	dir   string
@@ -123,7 +124,7 @@ type notes struct {
 	stop     context.CancelFunc       // interrupts settling
 }
 
-// Open opens a directory of images, creates it if necessary, and removes drafts of dead processes.
+// Open opens a directory of images, creates it if necessary, and removes drafts of ended processes.
 func Open(dir string, o Options) (*Images, error) {
 	if o.Budget < 0 {
 		return nil, fmt.Errorf("open images: a budget of %d bytes", o.Budget)
@@ -161,7 +162,7 @@ func Open(dir string, o Options) (*Images, error) {
 }
 
 func (s *Images) prepare() error {
-	// Other users who may enter the directory could read memory of sandboxes.
+	// Other users who may enter the directory could read the memory of sandboxes.
 	if err := s.root.Chmod(".", 0o700); err != nil {
 		return err
 	}
@@ -173,7 +174,8 @@ func (s *Images) prepare() error {
 	return s.sweep()
 }
 
-// ready measures for the first time. Open does not: most commands that open images do not need it.
+// ready measures the disk space on first use. Open does not, because most commands that open images
+// do not need it.
 func (s *Images) ready() error {
 	s.space.measuring.Lock()
 	defer s.space.measuring.Unlock()

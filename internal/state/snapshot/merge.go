@@ -16,9 +16,9 @@ import (
 var errUnknown = errors.New("the image's sum is unknown")
 
 // Settle completes all committed images. It hashes and syncs big files, moves pages into packs,
-// removes unneeded packs, and keeps copies within their share. It uses at most half of a processor,
-// and may be interrupted at any moment. If an image cannot be settled, the others are. It returns
-// how much disk space became free.
+// removes unneeded packs, and reduces copies to their share of the budget. It uses at most half of
+// a processor, and may be interrupted at any time. If settling one image fails, it continues with
+// the others. It returns how much disk space was freed.
 func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -50,7 +50,7 @@ func (s *Images) merge(ctx context.Context) error {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	// A process that died may have left packs that no image needs.
+	// A process that ended may have left packs that no image needs.
 	if !s.settling.collected {
 		err := s.collect(ctx, false)
 		s.settling.collected = err == nil
@@ -59,8 +59,7 @@ func (s *Images) merge(ctx context.Context) error {
 	return errors.Join(append(errs, s.trim())...)
 }
 
-// mergeLine settles an image after its ancestors, from whose packs it takes
-// pages.
+// mergeLine settles an image after its ancestors, with whose packs it shares pages.
 func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool) error {
 	var line []manifest
 	for id != "" && !done[id] {
@@ -86,8 +85,8 @@ func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool)
 	return errors.Join(errs...)
 }
 
-// peek reads a manifest without authenticating it. It returns an empty manifest for
-// an image that is gone.
+// peek reads a manifest without authenticating it. It returns an empty manifest for an image that
+// was removed.
 func (s *Images) peek(id string) (manifest, error) {
 	data, err := s.readManifest(id)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,7 +103,7 @@ func (s *Images) peek(id string) (manifest, error) {
 }
 
 // excuse returns the error of settling an image, or nil if it does not affect the others: another
-// process has the image, or it is damaged.
+// process uses the image, or it is damaged.
 func (s *Images) excuse(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
@@ -116,7 +115,7 @@ func (s *Images) excuse(id string, err error) error {
 	return nil
 }
 
-// warn logs damage, once.
+// warn logs damage, once for each image.
 func (s *Images) warn(id string, err error) {
 	s.notes.mu.Lock()
 	said := s.notes.warned[id]

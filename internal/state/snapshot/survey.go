@@ -13,7 +13,7 @@ import (
 // Size is the size of an image.
 type Size struct {
 	Bytes int64 // of its files
-	// Own is the disk space that its removal frees, after Prune.
+	// Own is the disk space that is freed by removing the image, after Prune.
 	Own int64
 	// Durable reports whether the image survives a power failure.
 	Durable bool
@@ -55,7 +55,7 @@ func (s *Images) survey(ctx context.Context) (survey, error) {
 		}
 		x, err := s.readIndex(id)
 		if fault.CodeOf(err) == "snapshot_damaged" {
-			// It may also have been removed just now.
+			// The image may also have been removed just now.
 			if s.has(imagePath(id, indexFile)) {
 				s.warn(id, err)
 				v.broken = append(v.broken, id)
@@ -127,8 +127,8 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// collect removes packs that no image needs, and with pages also unneeded pages of other packs.
-// While an index cannot be read, the pages that it needs are unknown, and nothing is removed.
+// collect removes packs that no image needs and, with pages, unneeded pages of other packs. If an
+// index cannot be read, the pages that it needs are unknown, and nothing is removed.
 func (s *Images) collect(ctx context.Context, pages bool) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *Images) collect(ctx context.Context, pages bool) error {
 			needed[p] = true
 		}
 	}
-	// After a power failure, a removed image must not return without its pages.
+	// After a power failure, a removed image must not reappear without its pages.
 	if err := s.syncDir(imagesDir); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package egress owns the vocabulary of the egress gateway: the verdicts, the flow entries and the
-// questions that its parts pass to each other. The parts themselves are the packages below it.
+// Package egress owns the vocabulary of the egress gateway: the verdicts, flow entries and approval
+// requests that its parts exchange. The parts themselves are the packages below it.
 package egress
 
 import (
@@ -11,7 +11,7 @@ import (
 // Effect is a policy's decision about a connection or a request.
 type Effect string
 
-// Effects, from the weakest to the strictest: if several rules of one host block match, the
+// Effects, from the weakest to the strictest. If several rules of one host block match, the
 // strictest applies.
 const (
 	Allow Effect = "allow"
@@ -19,8 +19,8 @@ const (
 	Deny  Effect = "deny"
 )
 
-// Decision is a verdict with its reason. The same object is in the audit log, in the body of a
-// denial, in an approval request and in the output of explain.
+// Decision is a verdict with its reason. It appears in the audit log, in the body of a denial, in
+// an approval request and in the output of explain.
 type Decision struct {
 	Effect Effect `json:"effect"`
 	// Rule names the rule that decided: "host:api.github.com/read-issues", "network.unlisted",
@@ -30,13 +30,13 @@ type Decision struct {
 	Layer string `json:"layer"`
 	// Policy is the digest of the policy that decided.
 	Policy string `json:"policy,omitempty"`
-	// Reason says in a sentence why, and Fix is a flag or a command that would allow it. Fix is
-	// empty if nothing would.
+	// Reason explains the decision in a sentence. Fix is a flag or a command that would allow the
+	// action, or "" if there is none.
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 }
 
-// AttachmentKind is the way in which a sandbox is connected to the gateway.
+// AttachmentKind is how a sandbox is connected to the gateway.
 type AttachmentKind string
 
 // Kinds of attachments.
@@ -66,8 +66,8 @@ const (
 	KindLink      Kind = "link"      // the attachment opened, closed, or got a new policy
 )
 
-// Record describes one flow or request, on every path, also a failed one. It holds no secret and no
-// query string, because values there are often secrets.
+// Record describes one flow or request, including failed ones. It contains no secret and no query
+// string, because values in query strings are often secrets.
 type Record struct {
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox"`
@@ -75,15 +75,15 @@ type Record struct {
 	Seq  uint64 `json:"seq"`
 	Kind Kind   `json:"kind"`
 	// Begins is set on the first of two entries. An action that lasts, carries a secret or was
-	// approved is logged before it happens, and again with the same Time at its end: the latter
-	// counts.
+	// approved is logged before it happens, and again with the same Time at its end. The second
+	// entry is the final one.
 	Begins bool   `json:"begins,omitempty"`
 	Method string `json:"method,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Port   int    `json:"port,omitempty"`
 	// Path is the escaped path without its query.
 	Path string `json:"path,omitempty"`
-	// Address is the address of the actual connection.
+	// Address is the address to which the connection was made.
 	Address string `json:"address,omitempty"`
 	Status  int    `json:"status,omitempty"`
 	Decision
@@ -95,25 +95,24 @@ type Record struct {
 	// Secrets are the names of the secrets that were set on the request.
 	Secrets []string `json:"secrets,omitempty"`
 	Error   string   `json:"error,omitempty"`
-	// Probe is set on the tries of the sandbox's first process, which checks before the sandbox is
-	// ready that the policy holds.
+	// Probe is set on the connections of the readiness probe, which the sandbox's first process
+	// runs before the sandbox is ready.
 	Probe bool `json:"probe,omitempty"`
 }
 
-// Recorder writes flow entries. If an entry cannot be written, its action does not happen: there is
-// no action without an entry.
+// Recorder writes flow entries. If an entry cannot be written, its action does not happen.
 type Recorder interface {
 	Record(r Record) error
 }
 
-// ApprovalRequest asks a person whether a sandbox may do something once.
+// ApprovalRequest requests a person's approval for a single action of a sandbox.
 type ApprovalRequest struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is one of the approval kinds below.
 	Kind    string `json:"kind"`
 	Summary string `json:"summary"` // one line, for people
-	// Facts are everything that the decision is bound to: two requests with equal facts are one
-	// request. They hold a body's hash, never a body.
+	// Facts contain everything that the decision is bound to. Two requests with equal facts are the
+	// same request. They contain the hash of a body, never the body.
 	Facts map[string]string `json:"facts"`
 	Rule  string            `json:"rule"`
 	// Policy is the digest of the policy that requires the approval.
@@ -134,8 +133,8 @@ const (
 	AskDelete  = "fs.delete"
 )
 
-// ApprovalOutcome is the outcome of an approval request. It uses up a grant: the same request made
-// again is a new one.
+// ApprovalOutcome is the outcome of an approval request. A grant is used up by it: the same action
+// later needs a new approval.
 type ApprovalOutcome struct {
 	Granted  bool   `json:"granted"`
 	Approval string `json:"approval"` // its ID
@@ -144,23 +143,23 @@ type ApprovalOutcome struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Approver asks people for approval. Ask waits as long as ctx allows; if there is no decision then,
-// it returns an outcome with State pending and no error.
+// Approver requests approval from people. Ask waits until ctx ends. If there is no decision by
+// then, it returns an outcome with State pending and no error.
 type Approver interface {
 	Ask(ctx context.Context, q ApprovalRequest) (ApprovalOutcome, error)
 }
 
-// Secret is a sealed value bound to its destinations. The gateway sets the value on verified TLS
-// only, and it never reaches the sandbox.
+// Secret is a sealed value that is bound to destinations. The gateway sets the value only on
+// verified TLS connections, and it never reaches the sandbox.
 type Secret struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Generation grows with each rotation; an approval is bound to it.
+	// Generation increases with each rotation. An approval is bound to it.
 	Generation int64  `json:"generation"`
 	Host       string `json:"host"` // exact
 	Port       int    `json:"port"` // zero is 443
 	Header     string `json:"header"`
-	// Format holds {} at the place of the value: "Bearer {}". "" is "{}".
+	// Format has {} in place of the value, as in "Bearer {}". "" means "{}".
 	Format string `json:"format"`
 	// Basic, if set, is the user name of a Basic credential with the value as its password, as git
 	// over HTTPS needs it. Format is ignored then.
@@ -170,8 +169,8 @@ type Secret struct {
 	Expires time.Time `json:"expires,omitzero"`  // zero is the end of the sandbox
 	Uses    int64     `json:"uses,omitempty"`    // greatest number of uses; zero is the default
 	Approve bool      `json:"approve,omitempty"` // each use needs an approval
-	// Plain values are set and not redacted: they are too short, or too much like ordinary text. A
-	// value that a person sealed is never plain.
+	// Plain values are set but not redacted, because they are too short or too similar to ordinary
+	// text. A value that a person sealed is never plain.
 	Plain bool `json:"plain,omitempty"`
 	// ApproveFirst requires an approval before the first use.
 	ApproveFirst bool `json:"approve_first,omitempty"`
@@ -179,12 +178,12 @@ type Secret struct {
 	Old []string `json:"old,omitempty"`
 }
 
-// CodeNotAttached is the error code for a sandbox whose attachment is gone, with the process that
-// held it: it reaches nothing, and no policy can be put in force.
+// CodeNotAttached is the error code for a sandbox whose attachment has ended with its process. The
+// sandbox has no network, and its policy cannot be changed.
 const CodeNotAttached = "network_not_attached"
 
-// The addresses of every attachment. All sandboxes have the same ones: an attachment has one
-// sandbox at its end, and nothing is ever routed.
+// The addresses of every attachment. All sandboxes have the same ones, because an attachment has
+// one sandbox at its end, and nothing is routed between attachments.
 var (
 	SandboxPrefix = netip.MustParsePrefix("10.199.0.2/30")
 	Gateway       = netip.MustParseAddr("10.199.0.1")
@@ -193,9 +192,9 @@ var (
 )
 
 const (
-	// ProxyPort on the gateway accepts CONNECT and absolute-form requests, for programs that
+	// ProxyPort is the gateway's port for CONNECT and absolute-form requests, for programs that
 	// require a proxy.
 	ProxyPort = 3128
-	// MTU of an attachment.
+	// MTU is the maximum packet size of an attachment.
 	MTU = 65000
 )
