@@ -29,7 +29,7 @@ const (
 	fdEnd
 )
 
-// nobody is the user to which a root process switches.
+// The process switches from root to this user.
 const nobody = 65534
 
 const (
