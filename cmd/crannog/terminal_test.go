@@ -229,7 +229,7 @@ const (
 )
 
 // drawTerminal draws lines that appear one after the other. The pauses are constants, so that the
-// same lines give the same picture. Without animation all lines are visible.
+// same lines result in the same picture. Without animation all lines are visible.
 func drawTerminal(lines [][]terminalSpan) string {
 	width, height := terminalColumns*letterWidth/100+40, len(lines)*lineHeight+64
 	var b strings.Builder

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The crash tests run this test binary as the process that dies.
+// The crash tests run this test binary as the process that is killed.
 const (
 	crashDir  = "CRANNOG_TEST_CRASH_DIR"
 	crashDrop = "CRANNOG_TEST_CRASH_DROP"
@@ -98,9 +98,9 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 	return err != nil
 }
 
-// P31: an action with a required entry does not happen before the entry. A process that is killed
-// at any step has done nothing that is not in the log, and leaves a valid log, also if it died
-// while it repaired one.
+// P31: an action that requires an entry does not happen before the entry is durable. A process that
+// is killed at any step leaves a valid log, and has done nothing that is not in it, even if it was
+// killed while repairing a log.
 func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
 	for n := 1; ; n++ {
 		if n > 120 {
@@ -196,7 +196,7 @@ func inspect(t *testing.T, dir string, n int) {
 			t.Errorf("step %d: %s was done and is recorded %d times", n, a, count[a])
 		}
 	}
-	// Each process that died may have recorded at most one action that it did not do.
+	// Each killed process may have recorded at most one action that it did not perform.
 	if over := len(count) - len(acts); over < 0 || over > 3 {
 		t.Errorf("step %d: %d recorded, %d done", n, len(count), len(acts))
 	}

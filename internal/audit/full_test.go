@@ -76,7 +76,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 			t.Fatalf("append on a full disk: %v", err)
 		}
 	}
-	// The queue knows of the failure now, so a note is refused at once.
+	// The queue has noticed the failure, so a note is rejected at once.
 	if err := l.Note(big(3)); fault.CodeOf(err) != codeUnavailable {
 		t.Errorf("note on a full disk: %v", err)
 	}
@@ -98,7 +98,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 }
 
-// Entries that were accepted before the disk filled are written when there is room. The log then
+// Entries that were accepted before the disk filled are written when there is space. The log then
 // accepts notes again by itself.
 func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 	disk := smallDisk(t)
@@ -159,8 +159,8 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 	free()
 }
 
-// A tree head that cannot be written returns an error to its caller. The entries that were written
-// with it are in the log exactly once, and no caller is told that they are missing.
+// If a tree head cannot be written, its caller gets an error. The entries that were written with it
+// are in the log exactly once, and their callers get no error.
 func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
 	l := openRecord(t, Options{Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {

@@ -44,8 +44,8 @@ func (m *moody) sizes() (out []int64) {
 	return out
 }
 
-// A tree head is signed within a minute after entries, for each thousand entries, and at the end;
-// without new entries none is.
+// A tree head is signed within a minute after new entries, for each thousand entries, and at the
+// end. Without new entries none is signed.
 func TestCheckpointsComeByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{}

@@ -196,8 +196,8 @@ func write(t *testing.T, path, data string) {
 	}
 }
 
-// A setting changes nothing but itself, and is shown as it was set. Two settings that share a field
-// would silently change each other.
+// A setting changes only its own field, and is printed as it was set. Two settings with the same
+// field would silently change each other.
 func TestEverySettingHasItsOwnField(t *testing.T) {
 	for _, s := range settings {
 		c := Default(testEnv(nil))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// The server is told what runs, and may signal any process but the first.
+// The server can list the processes, and may signal any process except the first.
 func TestCensusAndSignal(t *testing.T) {
 	b := newTestGuest(t, nil)
 	child := exec.CommandContext(t.Context(), "sleep", "60")

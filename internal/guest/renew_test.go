@@ -196,7 +196,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%.40q was accepted", bad)
 		}
 	}
-	// A later version recognizes that by its text.
+	// A guest of a later version is recognised by this text.
 	if _, _, err := guest.Decode(strings.NewReader(`{"unknown":1}`)); !strings.HasPrefix(err.Error(), guest.Unknown) {
 		t.Error(err)
 	}

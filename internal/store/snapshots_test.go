@@ -154,8 +154,7 @@ func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
 	}
 }
 
-// A copy of a workspace and an image are kept for as long as anybody needs
-// them.
+// A copy of a workspace and an image are kept as long as a snapshot or sandbox needs them.
 func TestWhatIsHeld(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()

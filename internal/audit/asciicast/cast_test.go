@@ -86,8 +86,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Letters that are split between chunks are joined, for each source by itself. Only invalid bytes
-// become U+FFFD.
+// Characters that are split between chunks are joined, separately for each source. Only invalid
+// bytes become U+FFFD.
 func TestLettersAcrossChunks(t *testing.T) {
 	text := "a\u00e9\u20ac\U0001F600z"
 	for cut := range len(text) {

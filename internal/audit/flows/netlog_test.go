@@ -138,7 +138,7 @@ func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
 	}
 	read(Filter{From: begin, After: 200}, 201)
 	read(Filter{Newest: true}, 201)
-	// A partial line for which the disk had no room is completed later.
+	// A partial line for which the disk had no space is completed later.
 	if _, err := f.WriteString(`{"seq":`); err != nil {
 		t.Fatal(err)
 	}

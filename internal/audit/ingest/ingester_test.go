@@ -121,7 +121,7 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 		r.drain(s, false)
 		r.want(want)
 	}
-	// Another process, and this one after a restart, have nothing to ingest.
+	// Another process, and this one after a restart, find nothing to ingest.
 	other := r.open()
 	r.drain(other, false)
 	s.Close()
@@ -203,7 +203,7 @@ func TestNewFiles(t *testing.T) {
 	r.want("exec:1 exec:2")
 }
 
-// Entries that the audit log refused are ingested later.
+// Entries that the audit log rejected are ingested later.
 func TestRefusedIsTakenLater(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
@@ -316,7 +316,7 @@ func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// Whatever a sandbox makes an engine or the gateway write, the worst result is a gap.
+// Whatever a sandbox makes an engine or the gateway write, the worst effect is a gap.
 func FuzzLines(f *testing.F) {
 	one, _ := json.Marshal(exec(1, "a"))
 	f.Add(append(one, '\n'))

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Recordings that are kept outlive their sandbox until they expire; others go with it.
+// Retained recordings outlive their sandbox until they expire. Others are removed with it.
 func TestKept(t *testing.T) {
 	var steps []string
 	s := New(Options{Dir: filepath.Join(t.TempDir(), "r"), Step: func(name string) { steps = append(steps, name) }})
@@ -59,7 +59,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// A file that another program has changed keeps nothing, and never another sandbox's recordings.
+// A description that another program has changed retains nothing, and never the recordings of
+// another sandbox.
 func TestKeptThatIsDamaged(t *testing.T) {
 	dir := t.TempDir()
 	s := New(Options{Dir: dir})

@@ -71,8 +71,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// A watcher learns at once of this process's changes, and soon of other processes' changes and of
-// expiries.
+// A watcher notices changes by this process at once, and changes by other processes and expiries
+// soon.
 func TestWatchWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

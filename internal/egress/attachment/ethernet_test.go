@@ -186,7 +186,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			for _, frame := range dropped {
 				send(t, conn, form, frame)
 			}
-			// The last message is answered first: none before it was answered.
+			// The reply to the last message arrives first, so the others got no reply.
 			send(t, conn, form, gatewayQuestion)
 			reply := receive(t, conn, form)
 			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, peerIP)
@@ -294,7 +294,7 @@ func TestABrokenStreamEnds(t *testing.T) {
 	}
 }
 
-// A peer that closes its end ends the attachment, if the kernel reports it.
+// A peer that closes its end ends the attachment, if the kernel reports that.
 func TestEthernetEndsWithItsPeer(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		l, conn := openEthernet(t, form, &handler{})

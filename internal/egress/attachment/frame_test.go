@@ -188,7 +188,7 @@ func TestHandshakesThatAreLeft(t *testing.T) {
 	<-failed
 }
 
-// A sandbox's flood harms only that sandbox.
+// A flood affects only the sandbox that sends it.
 func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	h := &handler{}
 	flooded, end := openRaw(t, h, attachment.Options{})
@@ -218,7 +218,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	})
 	c := b.mustDial(t, "1.1.1.1:80")
 	var worst time.Duration
-	// On a busy machine it takes longer until it counts as a flood.
+	// On a busy machine it takes longer until the traffic counts as a flood.
 	enough := func() bool {
 		return flooded.Counts().Received >= 10_000 || time.Since(began) > hosttest.Patience(hosttest.Hang)
 	}
@@ -246,8 +246,8 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	}
 }
 
-// Hostile traffic of a sandbox neither stops the attachment nor reaches another address, and every
-// answer goes back to the sandbox.
+// Hostile traffic of a sandbox neither stops the attachment nor reaches another address, and all
+// answers go back to the sandbox.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)), frame(6, boxAddress, elsewhere, segment(4000, 80, ack, 2, 1)))
 	f.Add(frame(17, boxAddress, elsewhere, datagram(4000, 53, "q")), frame(17, boxAddress, elsewhere, datagram(4000, 54, "q")))

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A sandbox that requests ever more names does not fill this process's memory.
+// A sandbox that requests ever more names cannot fill this process's memory.
 func TestLeavesAreBounded(t *testing.T) {
 	a, err := New("sb", time.Now)
 	if err != nil {
@@ -53,7 +53,8 @@ func TestLeavesEndWithTheirAuthority(t *testing.T) {
 	}
 }
 
-// Whatever takes a certificate refuses a file without one, with what to give instead.
+// Every function that takes a certificate rejects a file without one, and the error states what to
+// provide.
 func TestFilesWithoutCertificate(t *testing.T) {
 	empty := []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
 	for name, err := range map[string]error{

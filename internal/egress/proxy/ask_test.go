@@ -141,7 +141,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	}
 }
 
-// The default of how long a question holds a request applies if nothing else is configured.
+// Without configuration, the default limits how long an approval request holds a request.
 func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
 	b := newWorld(t).newSandbox(asking)
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestSecretThatAsksForItsFirstUse(t *testing.T) {
 	if n := len(b.people.questions()); n != 2 {
 		t.Errorf("asked %d times, want once in vain and once for the grant", n)
 	}
-	// Another value is another question.
+	// Another value needs its own approval.
 	s.Generation++
 	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
 		t.Fatal(err)

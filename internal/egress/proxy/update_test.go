@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ends fails unless a connection ends. None ends by itself: unhurried removes the limit for an idle
-// connection.
+// ends fails unless a connection ends. Connections do not end by themselves, because unhurried
+// removes the limit for idle ones.
 func ends(t *testing.T, what string, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(hosttest.Deadline())
@@ -102,7 +102,7 @@ network:
 		return c
 	}
 	pass, api, kept := begin("pass.good.test", true), begin("api.good.test", false), begin("kept.good.test", true)
-	// The same policy in other words ends nothing.
+	// The same policy in other words ends no connection.
 	if err := b.Update(compiled(t, before+"git: {fetch: allow}\n"), nil); err != nil {
 		t.Fatal(err)
 	}

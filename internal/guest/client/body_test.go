@@ -136,9 +136,9 @@ func TestF29MuchInputGoesAsABody(t *testing.T) {
 	}
 }
 
-// F29: a program that accepts no more input is left alone, however the input was sent. A program
-// whose input is lost is killed. Programs that had closed their input and continued were killed a
-// second later.
+// F29: a program that accepts no more input is not killed, however the input was sent. A program
+// whose input is lost is killed. Before the fix, programs that had closed their input and continued
+// were killed a second later.
 func TestF29RefusedInput(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 4*bodyLeast)
 	for name, c := range map[string]struct {

@@ -56,7 +56,7 @@ func TestStartFaults(t *testing.T) {
 	}
 }
 
-// Errors of the connection to the guest are not taken for errors of the guest.
+// Errors of the connection to the guest are not treated as errors of the guest.
 func TestBrokenCalls(t *testing.T) {
 	for _, err := range []error{
 		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
@@ -192,8 +192,8 @@ func TestResultIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Many calls together hold no more than there is room for, beside the small share of each. Output
-// without room is dropped at once, and the room is freed again.
+// Many concurrent calls store no more than the budget, in addition to the small share of each.
+// Output beyond that is discarded at once, and the memory is released.
 func TestRoomIsShared(t *testing.T) {
 	budget := NewBudget(1<<20 - 3*ownBudget)
 	shares := []*Share{budget.Share(), budget.Share(), budget.Share()}

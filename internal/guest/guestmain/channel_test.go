@@ -70,7 +70,7 @@ func TestFirstChannelRefuses(t *testing.T) {
 	}
 }
 
-// An engine that waits for the sandbox to continue is told about whatever ends the guest, even if
+// An engine that waits for the sandbox to continue is notified of whatever ends the guest, even if
 // it is unrelated.
 func TestTheEndIsTold(t *testing.T) {
 	r := boot(t, config())

@@ -49,7 +49,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// A database that root inside has broken is an error for a request, and a number in a listing.
+// A database that root inside has damaged is an error for a request. A listing then shows numbers.
 func TestPasswdThatCannotBeRead(t *testing.T) {
 	for name, wreck := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },

@@ -51,7 +51,7 @@ func echo(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// as does work as the current user.
+// as runs work as the current user.
 func as(work func() error) error { return work() }
 
 // port returns an address as one of localhost.

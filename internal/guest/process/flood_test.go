@@ -70,7 +70,7 @@ func TestSlowListener(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	// What fits into pipes and sockets passes; then the process blocks.
+	// Data that fits into pipes and sockets is transferred. Then the process blocks.
 	before := "none"
 	hosttest.Eventually(t, "the process stands still", func() bool {
 		now := progress()
@@ -92,7 +92,7 @@ func TestSlowListener(t *testing.T) {
 	}
 }
 
-// A client that hangs must not keep a killed process.
+// A client that does not read must not keep a killed process alive.
 func TestKillWhileNobodyReads(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("cat /dev/zero"))

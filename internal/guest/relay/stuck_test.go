@@ -58,8 +58,8 @@ func noneBegins(t *testing.T) {
 	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
 }
 
-// A guest that reads nothing holds no caller longer than the caller's context. What is left of such
-// calls is limited, and ends with the channel.
+// If a guest reads nothing, callers wait only as long as their contexts. The goroutines of such
+// calls are limited, and end with the channel.
 func TestDialToAGuestThatReadsNothing(t *testing.T) {
 	c, _ := stuck(t)
 	const callers = openings + 10

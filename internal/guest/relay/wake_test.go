@@ -28,7 +28,7 @@ func late(from, to *os.File) {
 	}
 }
 
-// A guest that gets no reminder answers all the same.
+// A guest that is not nudged answers too.
 func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	f := newFifo(t)
 	taken, passed, err := os.Pipe()
@@ -140,7 +140,7 @@ func TestNudgeWaitsForNobody(t *testing.T) {
 	}
 }
 
-// A host that finds no room for its greeting has no channel, and gets an error.
+// If a host cannot write its greeting, it gets an error and no channel.
 func TestNoRoomForTheGreeting(t *testing.T) {
 	f := unread(t)
 	read, write := f.again(t)

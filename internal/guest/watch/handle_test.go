@@ -111,8 +111,8 @@ func TestFilledBeforeItIsWatched(t *testing.T) {
 	wantEvents(t, reported(w))
 }
 
-// A directory that is moved away may be where the user cannot look, so nothing more of it is
-// reported.
+// A directory that is moved away may be moved to a place that the user cannot read, so none of its
+// events are reported any more.
 func TestMovedAway(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {

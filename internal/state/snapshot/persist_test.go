@@ -37,7 +37,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
 	wantPages(t, next, b, noise(2, 300))
-	// A long-lived process does the rest.
+	// A long-lived process completes the work.
 	settle(t, next)
 	if len(packs(t, next)) == 0 {
 		t.Error("no packs of what was persisted")
@@ -60,7 +60,7 @@ func TestPersistFinishesWhatOthersLeft(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// The end of the time is an error for one's own images only, and loses none.
+// Exceeding the time limit is an error only for the process's own images, and loses none.
 func TestPersistHasAnEnd(t *testing.T) {
 	s := shelf(t)
 	a := commit(t, s, "a", "", noise(1, 200))

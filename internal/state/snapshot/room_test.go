@@ -175,7 +175,7 @@ func TestDraftsCount(t *testing.T) {
 	wantRoom(t, s)
 }
 
-// A draft whose process died makes way.
+// A draft of an ended process is removed to free space.
 func TestDeadDraftsMakeWay(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 200 * pageBytes})
 	for range 3 {

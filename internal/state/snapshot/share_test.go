@@ -142,7 +142,7 @@ func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
 	}
 }
 
-// Pages that a prune has thinned out are no pages to share any more.
+// Pages that a prune has removed are not shared any more.
 func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
@@ -153,7 +153,7 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	if freed, err := s.Prune(t.Context(), func(string) bool { return true }); err != nil || freed == 0 {
 		t.Fatalf("freed %d: %v", freed, err)
 	}
-	// It contains again the pages that only the removed one had.
+	// It again contains the pages that only the removed image had.
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	settle(t, s)
 	dropCopies(t, s)
@@ -161,7 +161,7 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
-// A kernel reads on from an image that was removed.
+// A kernel continues to read from a removed image.
 func TestWhatIsReadIsNotThinned(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
@@ -194,7 +194,7 @@ func TestWhatIsReadIsNotThinned(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
-// A prune in the middle of packing takes pages away that were found before.
+// A prune during packing removes pages that were found before.
 func TestPackingAndPruningAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	other := open(t, dir, Options{Budget: 1 << 30})

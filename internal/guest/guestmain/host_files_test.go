@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// A guest that sees the host's files creates none and refuses to be told to.
+// A guest that sees the host's files creates none, and rejects a configuration that would.
 func TestFilesOfTheHostAreLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		config  guest.Config

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// The probes represent the policy, and no packet of them leaves the gateway.
+// The probes represent the policy, and none of their packets leaves the gateway.
 func TestLook(t *testing.T) {
 	always := policy.Probes{Refused: []string{policy.MetadataAddress}, Dropped: []string{policy.UnusedDatagram}}
 	for name, c := range map[string]struct {
@@ -26,8 +26,8 @@ func TestLook(t *testing.T) {
 		"a closed port that is open": {"unlisted: deny, hosts: [{host: a.test, ports: [9, 443], rules: [{do: allow}]}]", policy.Probes{
 			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:1"},
 		}},
-		// A tunnel is dialled as soon as it is accepted, and a counted connection leaves programs
-		// one less.
+		// A tunnel is dialled as soon as it is accepted, and a counted connection would leave one
+		// less for programs.
 		"a tunnel": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]", policy.Probes{
 			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
 		}},

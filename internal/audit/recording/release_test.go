@@ -15,8 +15,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// A sandbox that has ended holds no files open, also if a command's end is reported later, and its
-// recordings are kept.
+// The files of an ended sandbox are closed, even if the end of a command is reported later, and its
+// recordings remain.
 func TestReleaseClosesFiles(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	before := descriptors(t)
