@@ -101,7 +101,7 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 // P31: an action that requires an entry does not happen before the entry is durable. A process that
 // is killed at any step leaves a valid log, and has done nothing that is not in it, even if it was
 // killed while repairing a log.
-func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
+func TestNoActionWithoutAnEntry(t *testing.T) {
 	for n := 1; ; n++ {
 		if n > 120 {
 			t.Fatalf("the child still dies at step %d", n)
@@ -207,7 +207,7 @@ func inspect(t *testing.T, dir string, n int) {
 }
 
 // A power failure left zero bytes where hashes should be.
-func TestHashesThatNeverReachedTheDiskAreMadeAgain(t *testing.T) {
+func TestLostHashesAreComputedAgain(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 9)
 	if _, err := l.Checkpoint(t.Context()); err != nil {

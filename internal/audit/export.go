@@ -43,7 +43,7 @@ type exportEnd struct {
 const exportVersion = 1
 
 // Export writes the entries that match a filter, in a format that VerifyFile checks without the
-// log. It detects changed entries, and omitted entries that are not marked as omitted.
+// log. The check detects changed entries, and omitted entries that are not marked as omitted.
 func (l *Log) Export(ctx context.Context, w io.Writer, filter Filter) (err error) {
 	c, err := l.Checkpoint(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func TestExportedFilesVerify(t *testing.T) {
 }
 
 // P30: a change, omission or exchange in an exported file is detected.
-func TestVerifyFileNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
+func TestVerifyFileNamesTheFirstChangedEntry(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 30)
 	for name, filter := range map[string]Filter{"whole": {}, "part": {Sandbox: "box1"}} {

@@ -100,7 +100,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 
 // Entries that were accepted before the disk filled are written when there is space. The log then
 // accepts notes again by itself.
-func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
+func TestAcceptedEntriesAreWrittenOnceThereIsSpace(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -125,7 +125,7 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 }
 
 // A probe notices free space even if nothing is queued.
-func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
+func TestNotesAreAcceptedAgainWithAnEmptyQueue(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -143,7 +143,7 @@ func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
 }
 
 // Close returns the number of accepted entries that are lost.
-func TestCloseSaysWhatIsLost(t *testing.T) {
+func TestCloseReportsLostEntries(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -161,7 +161,7 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 
 // If a tree head cannot be written, its caller gets an error. The entries that were written with it
 // are in the log exactly once, and their callers get no error.
-func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
+func TestFailedTreeHeadNeitherRejectsNorDuplicatesEntries(t *testing.T) {
 	l := openRecord(t, Options{Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
 		t.Fatal(err)

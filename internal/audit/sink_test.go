@@ -78,7 +78,7 @@ func TestCheckpointsComeByThemselves(t *testing.T) {
 }
 
 // A failed delivery is repeated, and Status shows the failure.
-func TestASinkThatFailsIsTriedAgain(t *testing.T) {
+func TestFailingSinkIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{fails: 3}
 		l := openRecord(t, Options{Sinks: []Sink{sink}, Log: quiet()})

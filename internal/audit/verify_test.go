@@ -131,7 +131,7 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 }
 
 // P30: an entry cannot be changed, removed, moved or cut off without verify naming it.
-func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
+func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 	const n, at = 40, 17
 	dir, _ := sample(t, n)
 	if v := verify(t, dir); !v.OK || v.Entries != n || v.Checkpoints == 0 || v.Uncovered != 0 {

@@ -150,7 +150,7 @@ func TestClaim(t *testing.T) {
 
 // A sandbox that was saved for long notices on its return that its end has passed, a moment before
 // it gets its new one.
-func TestTheEndWaitsForAnother(t *testing.T) {
+func TestEndWaitsForANewEndTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
 		cfg := another()

@@ -8,7 +8,7 @@ import (
 )
 
 // A query is prepared once, and later calls use the prepared statement.
-func TestStatementsAreKeptReady(t *testing.T) {
+func TestStatementsArePreparedOnce(t *testing.T) {
 	s := opened(t)
 	ask := func(query string) (got string) {
 		t.Helper()
@@ -40,7 +40,7 @@ func TestStatementsAreKeptReady(t *testing.T) {
 }
 
 // A statement that cannot be read, or whose caller has gone, leaves nothing.
-func TestStatementsThatFailAreNotKept(t *testing.T) {
+func TestFailedStatementsAreNotCached(t *testing.T) {
 	s := opened(t)
 	had := len(s.db.ready)
 	var got int

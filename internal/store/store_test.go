@@ -83,7 +83,7 @@ func full(id string) sandbox.Row {
 // creation; and Base has the rest.
 var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves"}
 
-func TestEveryFieldIsKept(t *testing.T) {
+func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := full("i1")
 	for _, v := range []any{want, want.Sandbox, want.Limits, want.Limits.Limits} {

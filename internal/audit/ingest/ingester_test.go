@@ -162,7 +162,7 @@ func TestFollowersShareAFile(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsAGap(t *testing.T) {
+func TestMissingLinesAreAGap(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
 	r.write("events", exec(1), exec(4), "{not json}\n", exec(6), exec(5), exec(7), `{"seq":8,"ki`)
@@ -204,7 +204,7 @@ func TestNewFiles(t *testing.T) {
 }
 
 // Entries that the audit log rejected are ingested later.
-func TestRefusedIsTakenLater(t *testing.T) {
+func TestRejectedEntriesAreIngestedLater(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
 	r.record.Fail(func(audit.Draft) bool { return true })
@@ -288,7 +288,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
+func TestExclusiveReportsAnEarlierCall(t *testing.T) {
 	r := newRig(t)
 	for i, s := range []*ingest.Ingester{r.open(), r.open()} {
 		err := s.Exclusive(t.Context(), box, func(again bool) error {

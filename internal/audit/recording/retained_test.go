@@ -17,7 +17,7 @@ import (
 )
 
 // Retained recordings outlive their sandbox until they expire. Others are removed with it.
-func TestKept(t *testing.T) {
+func TestRetained(t *testing.T) {
 	var steps []string
 	s := New(Options{Dir: filepath.Join(t.TempDir(), "r"), Step: func(name string) { steps = append(steps, name) }})
 	now := time.Now().Round(0)
@@ -61,7 +61,7 @@ func TestKept(t *testing.T) {
 
 // A description that another program has changed retains nothing, and never the recordings of
 // another sandbox.
-func TestKeptThatIsDamaged(t *testing.T) {
+func TestDamagedRetained(t *testing.T) {
 	dir := t.TempDir()
 	s := New(Options{Dir: dir})
 	keep(t, s, "box", "x")

@@ -281,7 +281,7 @@ func TestDecisionsStand(t *testing.T) {
 
 // A hint names only what works: only a named link makes a second person for a sandbox of the
 // machine's user.
-func TestHowToGrantNamesWhoCounts(t *testing.T) {
+func TestHowToGrantNamesThePeopleWhoCount(t *testing.T) {
 	for _, c := range []struct {
 		owner  string
 		quorum int

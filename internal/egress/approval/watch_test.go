@@ -204,7 +204,7 @@ func TestWebhookIsSigned(t *testing.T) {
 }
 
 // A redirect is not followed: it could lead into our own network.
-func TestWebhookStaysWhereItWasTold(t *testing.T) {
+func TestWebhookFollowsNoRedirects(t *testing.T) {
 	for _, status := range []int{301, 302, 307, 308, 404} {
 		r, at := newRig(t, t.TempDir()), receive(t)
 		at.status.Store(int64(status))

@@ -221,7 +221,7 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 }
 
 // A descriptor may arrive over a socket, or have been set to block.
-func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
+func TestOpenAcceptsABlockingDescriptor(t *testing.T) {
 	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)

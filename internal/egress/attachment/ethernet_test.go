@@ -73,7 +73,7 @@ func wantCurls(t *testing.T, k *attachmenttest.Kernel, l attachment.Attachment) 
 // QEMU itself joins the device to the socket, without a guest. If a socket accepts only a part of a
 // frame, QEMU's hub forgets the frame, and QEMU 7.2 then exits: so the socket's buffer is larger
 // than all data in flight.
-func TestEthernetIsWhatQEMUSpeaks(t *testing.T) {
+func TestEthernetWithQEMU(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program("curl"), hosttest.Program("qemu-system-x86_64"))
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
@@ -206,7 +206,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 }
 
 // Frames that no sandbox needs are dropped, counted, and reported by name.
-func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
+func TestEthernetDropsOtherFrames(t *testing.T) {
 	query := udpTo(53, 8, 8, 8, 8)
 	damaged := slices.Clone(query)
 	damaged[8]++

@@ -85,7 +85,7 @@ func arrived(t testing.TB, l attachment.Attachment, n uint64) {
 	hosttest.Eventually(t, "the frames have arrived", func() bool { return l.Counts().Received >= n })
 }
 
-func TestWhatGoesNowhere(t *testing.T) {
+func TestDroppedTraffic(t *testing.T) {
 	change := func(f []byte, at int, to ...byte) []byte { copy(f[at:], to); return sum(f) }
 	tcpSyn := segment(4000, 80, syn, 1, 0)
 	addr := netip.MustParseAddr
@@ -156,7 +156,7 @@ func TestWhatGoesNowhere(t *testing.T) {
 
 // A sandbox that begins handshakes without completing them holds no more than the limit, and does
 // not delay Close.
-func TestHandshakesThatAreLeft(t *testing.T) {
+func TestAbandonedHandshakes(t *testing.T) {
 	const most, sent = 16, 200
 	begun, failed := make(chan struct{}, sent), make(chan struct{}, sent)
 	l, end := openRaw(t, &handler{tcp: func(f *attachment.Flow) {

@@ -22,7 +22,7 @@ import (
 const startedAgain = true
 
 // The second stage detects each right that the first stage failed to remove.
-func TestWhatIsForgottenIsFound(t *testing.T) {
+func TestForgottenRightsAreDetected(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for step, want := range map[string]string{
 		"":       "", // Control: nothing is forgotten

@@ -14,7 +14,7 @@ import (
 )
 
 // Without a controller, the request waits as long as permitted and then is not granted.
-func TestNobodyToAsk(t *testing.T) {
+func TestNoController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAttachedSandbox("box1", nil, "")
 		begin := time.Now()
@@ -72,7 +72,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 }
 
 // If a controller is killed while it decides a request, the next controller gets the request.
-func TestTheNextControllerIsAsked(t *testing.T) {
+func TestNextControllerGetsTheRequest(t *testing.T) {
 	b := newAttachedSandbox("box1", nil, "")
 	asked := make(chan *peer)
 	join := func(answer *egress.ApprovalOutcome) *peer {

@@ -49,7 +49,7 @@ func TestItEndsByItself(t *testing.T) {
 	}
 }
 
-func TestItEndsWhenTold(t *testing.T) {
+func TestEndsAtItsEndTime(t *testing.T) {
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")

@@ -116,7 +116,7 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 
 // A process of an earlier version supports only packets. It does not receive the field, and other
 // kinds are not treated as packets.
-func TestAProcessOfBeforeHasPacketsAlone(t *testing.T) {
+func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
 	old := &Client{speaks: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
 		sb, ours, sent, err := old.ends(Attachment{Kind: kind})

@@ -208,7 +208,7 @@ func TestUnlistedHostAsks(t *testing.T) {
 	}
 }
 
-func TestSecretThatAsksForEachUse(t *testing.T) {
+func TestSecretNeedsApprovalForEachUse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
@@ -236,7 +236,7 @@ func TestSecretThatAsksForEachUse(t *testing.T) {
 	}
 }
 
-func TestSecretThatAsksForItsFirstUse(t *testing.T) {
+func TestSecretNeedsApprovalForItsFirstUse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}

@@ -62,7 +62,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 }
 
 // Finding S4: of the ways to override the method or path, only three were known.
-func TestFindingS4AnOverrideIsJudgedAsWhatItSays(t *testing.T) {
+func TestFindingS4OverridesAreDecidedByTheirMethod(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(`
@@ -149,7 +149,7 @@ func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 
 // Finding S4: a request that cannot be shown in full is refused without asking. Otherwise a grant
 // would cover parts that no person has seen.
-func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
+func TestFindingS4RequestsThatCannotBeShownAreRefused(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}

@@ -40,7 +40,7 @@ func unhurried(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
 
-func TestN21TightenedPolicyEndsWhatIsOpen(t *testing.T) {
+func TestN21TightenedPolicyClosesConnections(t *testing.T) {
 	w := newWorld(t)
 	w.socket(true, "ws.good.test")
 	hang := make(chan struct{})
@@ -442,7 +442,7 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	}
 }
 
-func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
+func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 	w := newWorld(t)
 	begun := make(chan []egress.Record, 4)
 	var b *testSandbox

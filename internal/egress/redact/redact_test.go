@@ -102,7 +102,7 @@ func TestOrdinaryTextIsUntouched(t *testing.T) {
 	}
 }
 
-func TestValuesThatCannotBeMaskedAreRefused(t *testing.T) {
+func TestUnredactableValuesAreRejected(t *testing.T) {
 	for code, v := range map[string]string{
 		"secret_too_short": "1234567",
 		"secret_too_plain": "aaaaaaaabbbbbbbbcccccccc",

@@ -72,7 +72,7 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyLooksLikeATokenStays(t *testing.T) {
+func TestLookalikesOfTokensStay(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)

@@ -67,15 +67,15 @@ func (c *Command) Shorten() {
 }
 
 // shortened returns a copy of the first arguments, up to limit bytes in total.
-func shortened(args []string, most int) []string {
+func shortened(args []string, limit int) []string {
 	out := []string{}
 	for i, arg := range args {
-		if most <= 0 || i == maxArgs {
+		if limit <= 0 || i == maxArgs {
 			return append(out, "…")
 		}
 		// Clone, so that the rest of the string can be freed.
-		out = append(out, strings.Clone(shorten(text(arg), most)))
-		most -= len(arg)
+		out = append(out, strings.Clone(shorten(text(arg), limit)))
+		limit -= len(arg)
 	}
 	return out
 }
@@ -120,11 +120,11 @@ func (c *Census) Bound() {
 }
 
 // shorten truncates s at a character boundary.
-func shorten(s string, most int) string {
-	if len(s) <= most {
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 // Signal is a request to signal a process.

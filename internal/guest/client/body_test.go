@@ -114,7 +114,7 @@ func (e *eater) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 
 // F29: bulk input is sent as the body of a request, little input in a call, and all of it to a
 // guest of an earlier version in calls. In calls, 1 GB took a quarter of a minute.
-func TestF29MuchInputGoesAsABody(t *testing.T) {
+func TestF29BulkInputIsSentAsABody(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
 	for name, c := range map[string]struct {
 		guest *eater

@@ -50,7 +50,7 @@ func TestF21MadeAndGiven(t *testing.T) {
 
 // Whatever a program inside has put at the path does not lead root to another place, and no
 // existing file changes its owner or content.
-func TestF21NothingIsFollowedOrTaken(t *testing.T) {
+func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
 	for _, err := range []error{

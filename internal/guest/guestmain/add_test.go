@@ -146,7 +146,7 @@ func TestPlaceInTheWay(t *testing.T) {
 }
 
 // An unchanged file is not written: a claim has no time to spare.
-func TestPlaceLeavesWhatIsThere(t *testing.T) {
+func TestPlaceKeepsExistingFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, f := range []guest.File{
 		{Path: "/f", Mode: 0o644, Data: []byte("x")}, {Path: "/l", Link: "/f"}, {Path: "/a", Mode: 0o644, Data: []byte("x"), Append: true},

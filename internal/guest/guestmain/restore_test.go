@@ -226,7 +226,7 @@ func TestARestoredSandboxIsChecked(t *testing.T) {
 
 // Programs that the guest starts get none of its standard streams, and it does not write to them by
 // mistake.
-func TestStandardStreamsAreKeptApart(t *testing.T) {
+func TestStandardStreamsAreReplaced(t *testing.T) {
 	r := boot(t, config())
 	for _, fd := range []string{"0", "1", "2"} {
 		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
@@ -241,7 +241,7 @@ func TestStandardStreamsAreKeptApart(t *testing.T) {
 }
 
 // Of two saves in quick succession, only the first is reported.
-func TestAStateThatWasSavedTwice(t *testing.T) {
+func TestStateSavedTwice(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {
 		r.configure(copied())

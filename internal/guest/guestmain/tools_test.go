@@ -47,7 +47,7 @@ func TestF15ToolsAreWhereTheyAreOnTheHost(t *testing.T) {
 
 // Something of the template's that is in the way is not replaced, and the boot ends: programs would
 // be missing without a reason.
-func TestToolsThatCannotBeShown(t *testing.T) {
+func TestInvalidTools(t *testing.T) {
 	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/home/user"}
 	for name, tools := range map[string]guest.Tools{
 		"below a file":             {Links: []guest.Link{{At: "/file/bin/cargo", To: "/.crannog/tools/1"}}},

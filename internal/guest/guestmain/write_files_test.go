@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestPlaceAroundWhatIsThere(t *testing.T) {
+func TestPlaceAroundExistingContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store")
 	set := func(text string) {

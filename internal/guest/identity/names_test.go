@@ -50,7 +50,7 @@ func TestResolveRefuses(t *testing.T) {
 }
 
 // A database that root inside has damaged is an error for a request. A listing then shows numbers.
-func TestPasswdThatCannotBeRead(t *testing.T) {
+func TestUnreadablePasswd(t *testing.T) {
 	for name, wreck := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },
 		"passwd is a directory": func(dir string) error { return replaceByDir(filepath.Join(dir, "passwd")) },

@@ -209,7 +209,7 @@ func TestPreloadShowsNothing(t *testing.T) {
 	}
 }
 
-func TestPreloadLoadsWhatIsUsual(t *testing.T) {
+func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	needNumpy(t)
 	b := newTestServer(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
@@ -222,7 +222,7 @@ func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 
 // Code whose connection was severed continues. Code whose client disconnected is interrupted, which
 // TestLeavingInterrupts checks.
-func TestSeveredCodeGoesOn(t *testing.T) {
+func TestSeveredCodeContinues(t *testing.T) {
 	b := newTestServer(t)
 	mark := filepath.Join(b.home, "mark")
 	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(mark) + "): time.sleep(0.01)\nx = 'went on'"

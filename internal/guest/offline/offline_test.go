@@ -21,7 +21,7 @@ func server(t *testing.T) (*Server, *net.Resolver) {
 	}}
 }
 
-func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
+func TestNoNameExistsAndLookupsAreRecorded(t *testing.T) {
 	s, resolver := server(t)
 	for _, name := range []string{"Example.com.", "pypi.org.", "example.com."} {
 		_, err := resolver.LookupHost(t.Context(), name)

@@ -67,7 +67,7 @@ const hangup, interrupt pb.Signal = 1, 2
 
 // F6: a process that left its command's process group also ends when the command is killed, asked
 // to end, or over its time.
-func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
+func TestF6EndReachesProcessesOutsideTheGroup(t *testing.T) {
 	hosttest.Need(t, marks)
 	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one that
 	// handles it they do not.

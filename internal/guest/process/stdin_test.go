@@ -63,7 +63,7 @@ func TestF29InputAsABody(t *testing.T) {
 
 // F29: input that a program does not want is refused with the errors of a call, after all of it was
 // read, so that the answer is not lost.
-func TestF29InputThatIsRefused(t *testing.T) {
+func TestF29RejectedInput(t *testing.T) {
 	b := newBench(t, nil)
 	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
 	closed.until("closed\n")
@@ -98,7 +98,7 @@ func TestF29InputThatIsRefused(t *testing.T) {
 
 // F29: a program that does not read blocks a body, not the guest; the request's end releases it,
 // and the input is not closed.
-func TestF29BodyThatNobodyReads(t *testing.T) {
+func TestF29UnreadBody(t *testing.T) {
 	b := newBench(t, nil)
 	returned := make(chan struct{}, 1)
 	b.http = hosttest.ServeUnix(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -162,7 +162,7 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 
 // A host that is killed between a header and the announced data, of an existing stream or a former
 // one, leaves a usable channel to the next.
-func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
+func TestChannelAfterHostWasKilledWithinData(t *testing.T) {
 	for _, stream := range []byte{1, 99} {
 		f := newFifo(t)
 		guest(t, f)

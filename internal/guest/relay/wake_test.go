@@ -29,7 +29,7 @@ func late(from, to *os.File) {
 }
 
 // A guest that is not nudged answers too.
-func TestAGuestThatLiesStillIsReminded(t *testing.T) {
+func TestSilentGuestIsNudged(t *testing.T) {
 	f := newFifo(t)
 	taken, passed, err := os.Pipe()
 	if err != nil {
@@ -124,7 +124,7 @@ func unread(t *testing.T) *fifo {
 }
 
 // No caller waits for a guest that does not read, not even behind another caller.
-func TestNudgeWaitsForNobody(t *testing.T) {
+func TestNudgeDoesNotBlock(t *testing.T) {
 	f := unread(t)
 	go func() { _, _ = f.toGuest.Write(make([]byte, wholeBytes)) }() // until it is closed
 	time.Sleep(20 * time.Millisecond)

@@ -21,9 +21,9 @@ import (
 // Further files are not copied.
 const maxKept = 2 << 30
 
-// rest is how long an unused copy is kept. No row refers to a copy until the row is stored, or
+// keepUnused is how long an unused copy is kept. No row refers to a copy until the row is stored, or
 // while an instance starts with it.
-const rest = time.Hour
+const keepUnused = time.Hour
 
 // Store has copies of files, named by a digest of their content, so that saved memory can be
 // restored after their packages were updated. Several processes may use it.
@@ -130,7 +130,7 @@ func (s *Store) roomFor(n int64) error {
 		most = min(maxKept, (free+have)/5)
 	}
 	if have+n > most {
-		return fmt.Errorf("copies of the host's files take %d MiB, and %d MiB is the most", have>>20, most>>20)
+		return fmt.Errorf("copies of host files use %d MiB, and the limit is %d MiB", have>>20, most>>20)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (s *Store) Find(f File) (string, error) {
 // because a file with a new time must be hashed again.
 func use(path string, info fs.FileInfo) error {
 	now := time.Now()
-	if info.ModTime().After(now.Add(-rest / 2)) {
+	if info.ModTime().After(now.Add(-keepUnused / 2)) {
 		return nil
 	}
 	return os.Chtimes(path, now, now)
@@ -186,7 +186,7 @@ func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := time.Now().Add(-rest)
+	before := time.Now().Add(-keepUnused)
 	err = s.each(func(path string, info fs.FileInfo) error {
 		if wanted[info.Name()] || info.ModTime().After(before) {
 			return nil

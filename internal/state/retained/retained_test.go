@@ -58,7 +58,7 @@ func wantCode(t *testing.T, err error, code string) {
 }
 
 // The retained changes of an ended sandbox answer as they did when they were retained.
-func TestBoxAnswersFromWhatWasKept(t *testing.T) {
+func TestFilesOfRetainedChanges(t *testing.T) {
 	s := retained.New(filepath.Join(t.TempDir(), "changes"))
 	keep(t, s, id, time.Now())
 	m, err := s.Meta(id)

@@ -249,7 +249,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 }
 
 // Without a sync, the content after a power failure is unknown.
-func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
+func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
 	s := shelf(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))
 	next := open(t, s.dir, Options{Budget: 1 << 30})

@@ -74,7 +74,7 @@ func TestFilesAloneAreAnImageToo(t *testing.T) {
 	}
 }
 
-func TestNobodyElseMayRead(t *testing.T) {
+func TestOnlyTheOwnerMayRead(t *testing.T) {
 	s := shelf(t)
 	d, err := s.Begin("a")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestPartsThatNoImageHas(t *testing.T) {
+func TestInvalidParts(t *testing.T) {
 	for name, parts := range map[string][]Part{
 		"none":            nil,
 		"only small ones": {{"a", Small}},

@@ -47,7 +47,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 
 // The next process persists the images that a killed process has left, if their sums
 // are known. Damaged and unknown images do not prevent it.
-func TestPersistFinishesWhatOthersLeft(t *testing.T) {
+func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 	s := shelf(t)
 	a := commit(t, s, "a", "", noise(1, 200))
 	commit(t, s, "stranger", "", noise(2, 10))

@@ -126,7 +126,7 @@ func TestRemovedPagesMakeWay(t *testing.T) {
 }
 
 // The error of a refused commit contains the space that would have been needed.
-func TestARefusalSaysWhatIsMissing(t *testing.T) {
+func TestRejectionStatesTheMissingSpace(t *testing.T) {
 	const mib = 1 << 20 / pageBytes
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 4 << 20})
 	commit(t, s, "a", "", noise(1, 2*mib))
@@ -187,7 +187,7 @@ func TestDeadDraftsMakeWay(t *testing.T) {
 }
 
 // Files that are being removed are among the drafts and do not count.
-func TestWhatIsRemovedDoesNotCount(t *testing.T) {
+func TestRemovedImagesDoNotCount(t *testing.T) {
 	goOn := make(chan bool)
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30, step: func(name string) {
 		if name == "remove: files" {
@@ -228,7 +228,7 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 }
 
 // A save with a used-up budget does not wait for as long as another process settles images.
-func TestRoomDoesNotWaitForWhoSettles(t *testing.T) {
+func TestMakeRoomDoesNotWaitForSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
 		commit(t, s, "a", "", noise(1, 10))

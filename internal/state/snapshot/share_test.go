@@ -87,7 +87,7 @@ func TestZerosCostNothing(t *testing.T) {
 	}
 }
 
-func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
+func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 	for _, gone := range [][]int{{0}, {2}, {4}, {0, 1, 2}, {1, 3}, {3, 2, 1, 0}} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
 }
 
 // Pages that a prune has removed are not shared any more.
-func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
+func TestChildOfThinnedLineageIsComplete(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
 	settle(t, s)
@@ -162,7 +162,7 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 }
 
 // A kernel continues to read from a removed image.
-func TestWhatIsReadIsNotThinned(t *testing.T) {
+func TestOpenPacksAreNotThinned(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
 	read, err := os.Open(filepath.Join(s.dir, imagePath(images[0].ID, PagesFile)))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-func TestManifestIsWhatWasThere(t *testing.T) {
+func TestManifestIsTheStateAtTheStart(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	write(t, filepath.Join(source, "a", "b.txt"), "text", 0o640)
 	write(t, filepath.Join(source, "secret", "key"), "k", 0o600)
@@ -110,7 +110,7 @@ func TestManifestsOfCopiesPart(t *testing.T) {
 	}
 }
 
-func TestManifestThatIsCutIsRefused(t *testing.T) {
+func TestTruncatedManifestIsRejected(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	for i := range 50 {
 		write(t, filepath.Join(source, fmt.Sprint(i)), "1", 0o600)
