@@ -102,7 +102,7 @@ func TestExec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := sb.Exec(t.Context(), test.in)
 			got.DurationMS = 0
-			// The newest that there is; at the very beginning there is none.
+			// The newest tree head is returned; there is none at the very beginning.
 			if c := got.Checkpoint; c != nil && (c.Size == 0 || c.Note == "") {
 				t.Errorf("checkpoint %+v", c)
 			}

@@ -7,8 +7,8 @@ import "time"
 // Prefix is the path under which version 1 is served.
 const Prefix = "/v1"
 
-// Limits bounds what a sandbox may use. An absent field is the server's
-// default, never unlimited.
+// Limits bound the resources of a sandbox. An absent field is the server's default, never
+// unlimited.
 type Limits struct {
 	MemoryBytes           int64   `json:"memory_bytes,omitempty" minimum:"0" doc:"Memory of the whole sandbox."`
 	CPUMillis             int64   `json:"cpu_millis,omitempty" minimum:"0" doc:"CPU time in thousandths of one CPU."`
@@ -20,8 +20,8 @@ type Limits struct {
 	OutputBytes           int64   `json:"output_bytes,omitempty" minimum:"0" doc:"Maximum output that one call returns, in bytes."`
 }
 
-// Effective has the limits of a sandbox after defaults, and the results of its
-// readiness probe.
+// Effective contains the limits of a sandbox after defaults, and the results of its readiness
+// probe.
 type Effective struct {
 	Limits
 	Enforced []string `json:"enforced" doc:"The limits that are enforced on this host. A limit that is not in this list is not enforced."`
@@ -95,7 +95,8 @@ type Sandbox struct {
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Token for private ports. Absent in lists and after the end."`
 }
 
-// HostFiles are the host files that saved memory refers to, because programs had them open or mapped.
+// HostFiles are the host files to which saved memory refers, because programs had them open or
+// mapped.
 type HostFiles struct {
 	Count  int        `json:"count"`
 	Bytes  int64      `json:"size_bytes"`
@@ -103,7 +104,7 @@ type HostFiles struct {
 	Files  []HostFile `json:"files,omitempty" doc:"All files; absent in lists."`
 }
 
-// HostFile is a host file that saved memory refers to.
+// HostFile is a host file to which saved memory refers.
 type HostFile struct {
 	Path  string `json:"path" doc:"Inside."`
 	Bytes int64  `json:"size_bytes"`
@@ -161,7 +162,7 @@ type Duration struct {
 	Seconds float64 `json:"seconds" minimum:"0" doc:"Seconds from now."`
 }
 
-// Metric is one sample of what a sandbox uses.
+// Metric is one sample of a sandbox's resource use.
 type Metric struct {
 	At         time.Time `json:"at"`
 	CPUCount   float64   `json:"cpu_count"`

@@ -74,8 +74,8 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	sec.tails99(s)
 	sec.target("idle, without pages of program files", "≤ 20 MB", func(r row) bool { return r.P50 <= 20 })
 	sec.target("paused", "0", func(r row) bool { return r.P95 == 0 })
-	sec.note("a paused sandbox is looked for by its kernel's name in the arguments of every process of the host; all of them were found so just before")
-	sec.note("the 99th percentile of ten values is next to the largest of them")
+	sec.note("a paused sandbox is searched by its kernel's name in the arguments of every process of the host; the same search found all of them just before")
+	sec.note("the 99th percentile of ten values is close to the largest of them")
 	b.report.add(sec)
 	return nil
 }

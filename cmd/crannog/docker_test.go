@@ -99,7 +99,7 @@ func dockerLoad(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(answer.Close())
 }
 
-// dockerLeft fails if the daemon has anything of a sandbox of this script: dockerleft.
+// dockerLeft fails if the daemon still has objects of a sandbox of this script: dockerleft.
 func dockerLeft(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: dockerleft")

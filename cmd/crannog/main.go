@@ -19,7 +19,7 @@ var version = "dev"
 func main() {
 	// This comes first, because an engine may have started this process.
 	crannog.Main()
-	// Most commands end before they have much garbage to collect.
+	// Most commands end before garbage collection pays off.
 	calm.Uncollected(2*time.Second, 64<<20)
 	_ = calm.Monitor() // without root this has no effect
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-// amounts are the flags that limit a sandbox, with an example of each. A size needs a unit: a
-// number alone would be bytes, which is hardly ever meant.
+// amounts are the flags that limit a sandbox, with an example of each. A size needs a unit: a plain
+// number would mean bytes, which is rarely intended.
 var amounts = []struct {
 	flag, example string
 	size          bool
@@ -23,11 +23,11 @@ var amounts = []struct {
 	{"inodes", "10000", false, func(c config.Config) int64 { return c.Sandbox.DiskInodes }},
 }
 
-// mistaken is the least size without a unit that is accepted.
+// mistaken is the least size that is accepted without a unit.
 const mistaken = 1 << 20
 
-// checkAmounts refuses zero, which as a setting means the default and could be taken for unlimited,
-// and a size without a unit.
+// checkAmounts refuses zero, because as a setting it means the default but could be taken for
+// unlimited. It also refuses a size without a unit.
 func checkAmounts(cmd *cobra.Command, c config.Config) error {
 	for _, a := range amounts {
 		f := cmd.Flags().Lookup(a.flag)
@@ -41,7 +41,7 @@ func checkAmounts(cmd *cobra.Command, c config.Config) error {
 		}
 		if _, err := strconv.ParseUint(typed, 10, 63); a.size && err == nil && n < mistaken {
 			return usagef("--%s: %s is %s bytes, which is too little", a.flag, typed, typed).
-				hint("a size has a unit: --" + a.flag + " " + typed + "m is " + typed + " MiB")
+				hint("add a unit: --" + a.flag + " " + typed + "m is " + typed + " MiB")
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func checkMemory() finding {
 		}
 		return ok("memory", bytesText(kib<<10)+" available")
 	}
-	return finding{"memory", resultWarn, "/proc/meminfo does not say what is available", ""}
+	return finding{"memory", resultWarn, "/proc/meminfo does not contain the available memory", ""}
 }
 
 func checkState(dir string) finding {
@@ -86,8 +86,9 @@ func checkPort(ctx context.Context, c config.Config) finding {
 	return ok("port", c.HTTP.Listen+" is free")
 }
 
-// checkProxies warns about an HTTP proxy in the environment. A user with a proxy often has no other
-// way out, and sandboxes do not use it. Its address is not printed, because it may hold a password.
+// checkProxies warns about an HTTP proxy in the environment. A host with a proxy often has no other
+// connection to the internet, and sandboxes do not use the proxy. Its address is not printed,
+// because it may contain a password.
 func (a doctorVerbs) checkProxies() finding {
 	const name = "proxy"
 	var set []string
@@ -103,8 +104,8 @@ func (a doctorVerbs) checkProxies() finding {
 		"allow direct DNS and connections from this machine to the hosts that sandboxes use; sandboxes without a network need none"}
 }
 
-// checkClock detects a clock that was never set: every certificate would be invalid, and every
-// sandbox would expire at once.
+// checkClock detects a clock that was never set, with which every certificate would be invalid and
+// every sandbox would expire at once.
 func checkClock() finding {
 	now := time.Now()
 	if now.Year() < 2025 {
@@ -113,7 +114,7 @@ func checkClock() finding {
 	return ok("clock", now.UTC().Format(time.RFC3339))
 }
 
-// checkPrograms looks for common programs; sandboxes see the host's /usr.
+// checkPrograms looks for common programs, because sandboxes use the host's /usr.
 func checkPrograms() []finding {
 	var findings []finding
 	for _, name := range []string{"bash", "python3", "node", "git"} {

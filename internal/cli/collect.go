@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// runResult is what --json prints.
+// runResult is the output of --json.
 type runResult struct {
 	ID string `json:"id"`
 	api.ExecResult
@@ -59,7 +59,8 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 	if left != nil {
 		result.Changes = left(ctx)
 	}
-	// The audit log has the exit by now. Without an audit log, print the result all the same.
+	// The audit log contains the exit by now. Without an audit log, the result is printed all the
+	// same.
 	if sum, err := c.Checkpoint(ctx); err == nil {
 		result.Checkpoint = &sum
 	}

@@ -137,7 +137,7 @@ func findHint(err error) string {
 	if crannog.Code(err) == "server_unreachable" {
 		return "is the server running? crannog serve"
 	}
-	return "crannog ls lists running sandboxes, crannog ls --all what ran"
+	return "crannog ls lists running sandboxes, crannog ls --all also ended ones"
 }
 
 // running returns an error for a sandbox that does not run.
@@ -170,7 +170,7 @@ func notRunning(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return f
 	}
-	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows what it did")
+	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows its audit entries")
 }
 
 func label(info api.Sandbox) string { return first(info.Name, info.ID) }

@@ -158,7 +158,7 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// tryServe checks all that can be checked without starting.
+// tryServe makes all checks that are possible without starting the server.
 func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
 	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config)})
 	if err != nil {
@@ -212,7 +212,7 @@ func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given stri
 	return secret, err
 }
 
-// printStart prints information for a person, as comments, and variables for a shell.
+// printStart prints information for people, as comments, and variables for a shell.
 func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engines.Default().Info()
@@ -230,8 +230,8 @@ func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) 
 	flush(a.Stdout)
 }
 
-// ownDomain returns the default domain for host names of sandboxes: on loopback, names below
-// localhost, which browsers and curl resolve themselves.
+// ownDomain returns the default domain for host names of sandboxes. On loopback, these are names
+// below localhost, which browsers and curl resolve themselves.
 func ownDomain(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !config.Loopback(host) {
@@ -248,7 +248,7 @@ func hostOf(addr string) string {
 	return host
 }
 
-// reachable replaces "every address" by one that a local client can use.
+// reachable replaces "every address" by an address that a local client can use.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

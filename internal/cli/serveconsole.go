@@ -45,7 +45,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 	return pages{c, live, inside}, nil
 }
 
-// machine implements what the console shows of this machine.
+// machine provides the information about this machine that the console shows.
 type machine struct {
 	a      *app
 	server *server.Server
@@ -71,8 +71,8 @@ func (m machine) Templates() []web.Template {
 	return list
 }
 
-// firstLink returns the line of the start block with a link that signs in to the console. That adds
-// no risk, since the block also shows a key.
+// firstLink returns the line of the start message with a sign-in link for the console. This adds no
+// risk, since the message also shows a key.
 func (a serverVerbs) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil

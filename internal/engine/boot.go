@@ -40,8 +40,8 @@ func (b Boot) Stream() io.Reader {
 // ErrSilent is returned by AwaitReady when the guest ended without printing anything.
 var ErrSilent = errors.New("the guest ended before it was ready")
 
-// maxWords bounds how much output is read from a guest that does not report readiness.
-const maxWords = 64 << 10
+// maxOutput bounds how much output is read from a guest that does not report readiness.
+const maxOutput = 64 << 10
 
 // AwaitReady reads the guest's output until the guest reports that it listens. It then closes
 // output; the guest has closed its end by then. If the guest fails, the error holds what it
@@ -50,7 +50,7 @@ func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	defer context.AfterFunc(ctx, func() { _ = output.Close() })()
 	defer output.Close()
 	var said strings.Builder
-	lines := bufio.NewScanner(io.LimitReader(output, maxWords))
+	lines := bufio.NewScanner(io.LimitReader(output, maxOutput))
 	for lines.Scan() {
 		if lines.Text() == guestboot.Ready {
 			return nil

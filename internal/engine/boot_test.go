@@ -38,7 +38,7 @@ func TestABootIsOneStream(t *testing.T) {
 	}
 }
 
-// The configuration holds tokens, so it must not be in the specification, which is stored.
+// The configuration contains tokens, so it must not be part of the specification, which is stored.
 func TestABootIsNotStored(t *testing.T) {
 	spec := engine.Spec{ID: "a", Boot: engine.Boot{Config: []byte("secret")}}
 	data, err := json.Marshal(spec)

@@ -6,13 +6,13 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// Recordings hold what commands in sandboxes printed; recording.Store stores them.
+// Recordings stores the output of commands in sandboxes; recording.Store implements it.
 type Recordings interface {
 	// List returns the sandboxes with recordings.
 	List() ([]string, error)
 	// Remove removes all recordings of one sandbox. It succeeds if there are none.
 	Remove(id string) error
-	// Release closes the open recordings of one sandbox, without removing them.
+	// Release closes the open recordings of one sandbox without removing them.
 	Release(id string) error
 	// Retain makes the recordings of a sandbox outlive it, and reports whether there are any.
 	// Discard reverses that.

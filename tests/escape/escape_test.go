@@ -20,15 +20,22 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// engines are the engines that the attempts are made on. The flags are those of the server.
-var engines = []struct {
-	name  string
-	users []string
-	level string
-	full  bool // only in make test-escape
-}{
+// engines are the engines that the attempts are made on.
+var engines = []attacked{
 	{name: "gvisor", users: []string{"user", "root"}, level: "standard"},
 	{name: "jail", users: []string{"user", "root"}, level: "light"},
+	// It has no root inside, and no limit of the disk that a caller could set.
+	{name: "docker", users: []string{"user"}, level: "light", image: "escape:1", full: true, unlimited: true},
+}
+
+// attacked is an engine and how its sandbox is made.
+type attacked struct {
+	name      string
+	users     []string
+	level     string
+	image     string
+	full      bool // only in make test-escape
+	unlimited bool // without limits of disk and files
 }
 
 func TestEveryAttemptHasAClassANameAndAGain(t *testing.T) {
@@ -54,6 +61,9 @@ func TestEveryAttemptHasAClassANameAndAGain(t *testing.T) {
 // P3, P9: no attempt succeeds inside, and each succeeds on the host.
 func TestEscapes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
+	if hosttest.Full() {
+		startDocker(t, "escape:1")
+	}
 	host := newHost(t)
 	host.control(t)
 	for _, e := range engines {
@@ -61,7 +71,7 @@ func TestEscapes(t *testing.T) {
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {
-			answers := host.attack(t, e.name, e.level, e.users)
+			answers := host.attack(t, e)
 			host.wantUnchanged(t)
 			judge(t, e.name, answers)
 		})

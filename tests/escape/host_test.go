@@ -42,6 +42,10 @@ func newHost(t *testing.T) *host {
 		Secrets: map[string]string{}, Server: filepath.Join(state, "crannog.sock"),
 		MemoryBytes: 768 << 20, DiskBytes: 128 << 20, Processes: 160, Files: 5000,
 	}}
+	if hosttest.Full() {
+		// In a container it is the limit of a directory that counts.
+		h.target.Files = 45_000
+	}
 	probe := filepath.Join(h.workspace, "probe")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", probe, "./probe")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -229,11 +233,14 @@ func (h *host) control(t *testing.T) {
 }
 
 // attack makes the attempts in one sandbox as each user.
-func (h *host) attack(t *testing.T, engine, level string, users []string) map[string][]attempts.Answer {
+func (h *host) attack(t *testing.T, e attacked) map[string][]attempts.Answer {
 	t.Helper()
 	small := limits
 	small.CommandTimeoutSeconds = hosttest.Patience(hosttest.Hang).Seconds()
-	sb, err := h.client.Create(t.Context(), crannog.Engine(engine), crannog.Level(level), crannog.Workspace(h.workspace), crannog.Limits(small),
+	if e.unlimited {
+		small.DiskBytes, small.DiskInodes = 0, 0
+	}
+	sb, err := h.client.Create(t.Context(), crannog.Engine(e.name), crannog.Level(e.level), crannog.Image(e.image), crannog.Workspace(h.workspace), crannog.Limits(small),
 		crannog.Policy("policy: v1\nnetwork:\n  unlisted: deny\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +254,7 @@ func (h *host) attack(t *testing.T, engine, level string, users []string) map[st
 	target.First = 1
 	env := map[string]string{attempts.Variable: encode(t, target)}
 	answers := map[string][]attempts.Answer{}
-	for _, user := range users {
+	for _, user := range e.users {
 		res, err := sb.Exec(t.Context(), api.Exec{Cmd: []string{"/workspace/probe", attempts.RunAll}, User: user, Env: env})
 		if err != nil || res.ExitCode != 0 {
 			t.Fatalf("as %s: %v %+v", user, err, res)
@@ -258,7 +265,7 @@ func (h *host) attack(t *testing.T, engine, level string, users []string) map[st
 		}
 	}
 	// The sandbox may end with the attempt, which then was refused.
-	res, err := sb.Exec(t.Context(), api.Exec{Cmd: []string{"/workspace/probe", attempts.RunLast}, User: users[0], Env: env})
+	res, err := sb.Exec(t.Context(), api.Exec{Cmd: []string{"/workspace/probe", attempts.RunLast}, User: e.users[0], Env: env})
 	last := decode(t, res.Stdout)
 	if len(last) == 0 {
 		last = []attempts.Answer{{Name: attempts.Last, Verdict: attempts.Blocked, Text: fmt.Sprintf("ended: %v %+v", err, res)}}

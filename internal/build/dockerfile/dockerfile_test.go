@@ -177,7 +177,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What no build can add is refused before a step runs, if its stage is needed at all.
+// An ADD that cannot be built is refused before a step runs, if its stage is needed at all.
 func TestAddOfOtherPlacesIsRefusedFirst(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM a\nRUN x\nADD https://example.com/f /f\n":                        "line 3: ADD: \"https://example.com/f\"",

@@ -118,7 +118,7 @@ func reference(cmd *cobra.Command) string {
 	return fmt.Sprintf("\\fB%s\\fR(%d)", escape(pageName(cmd)), section(cmd))
 }
 
-// escape returns text that roff prints as it is written.
+// escape returns text that roff prints literally.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 }

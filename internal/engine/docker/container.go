@@ -31,6 +31,7 @@ const workspaceDir = "/workspace"
 // the host.
 var (
 	maskedPaths = []string{
+		"/proc/key-users", "/sys/kernel/vmcoreinfo",
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/devices", "/proc/diskstats", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore",
 		"/proc/keys", "/proc/latency_stats", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo", "/sys/block", "/sys/class/block", "/sys/dev/block", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}

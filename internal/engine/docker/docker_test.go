@@ -18,10 +18,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// guestPath is where the guest's program is inside.
+// guestPath is the path of the guest's program in a sandbox.
 const guestPath = "/.crannog/crannog-guest"
 
-// The test binary is also the guest, and the program that probes the boundary from inside.
+// The test binary is also the guest, and the program that attacks the boundary from a sandbox.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		enginetest.ProbeRole(),
@@ -90,8 +90,8 @@ func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string)
 	}
 }
 
-// residue counts what the daemon has of a state directory, except its images, which stay for later
-// sandboxes.
+// residue counts the daemon's resources of a state directory, without its images, which stay for
+// later sandboxes.
 func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
 	return func(t testing.TB, dir string) map[string]int {
 		t.Helper()
@@ -123,14 +123,14 @@ func TestConformanceCrun(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// smoke are the rules that make test checks; make test-docker checks all.
+// smoke are the rules that make test checks. make test-docker checks all rules.
 var smoke = []string{
 	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/used-id-is-exists", "images/",
 	"files/", "freeze/", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
 	"limits/memory-ends-the-sandbox-with-a-reason", "limits/processes-are-bounded", "limits/limits-that-are-not-shown-are-read-back", "leaks/",
 }
 
-// waived are the rules that need root inside, namespaces of a program's own, or a workspace
+// waived are rules that need root in the sandbox, namespaces that programs create, or a workspace
 // that is not a copy.
 var waived = map[string]string{
 	"exec/root-on-request":                              "no program in a container without capabilities is root",

@@ -26,8 +26,8 @@ type inward struct {
 	streams  *relay.Streams
 	once     sync.Once
 
-	mu    sync.Mutex
-	words strings.Builder // the beginning of standard error
+	mu     sync.Mutex
+	stderr strings.Builder // the beginning of standard error
 }
 
 // Types of frames, and the size of their header.
@@ -35,8 +35,8 @@ const (
 	frameOutput = 1
 	frameErrors = 2
 	frameHeader = 8
-	// maxWords bounds how much of standard error is stored.
-	maxWords = 4 << 10
+	// maxErrors bounds how much of standard error is stored.
+	maxErrors = 4 << 10
 )
 
 func newInward(h client.HijackedResponse) *inward {
@@ -58,7 +58,7 @@ func (i *inward) Read(b []byte) (int, error) {
 			i.left = size
 			continue
 		}
-		if err := i.hear(int64(size)); err != nil {
+		if err := i.readErrors(int64(size)); err != nil {
 			return 0, err
 		}
 	}
@@ -67,26 +67,26 @@ func (i *inward) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hear stores the beginning of the program's standard error.
-func (i *inward) hear(size int64) error {
+// readErrors stores the beginning of the program's standard error.
+func (i *inward) readErrors(size int64) error {
 	text := new(strings.Builder)
-	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxWords)); err != nil {
+	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxErrors)); err != nil {
 		return err
 	}
 	i.mu.Lock()
-	if i.words.Len() < maxWords {
-		i.words.WriteString(text.String())
+	if i.stderr.Len() < maxErrors {
+		i.stderr.WriteString(text.String())
 	}
 	i.mu.Unlock()
-	_, err := io.CopyN(io.Discard, i.hijacked.Reader, max(size-maxWords, 0))
+	_, err := io.CopyN(io.Discard, i.hijacked.Reader, max(size-maxErrors, 0))
 	return err
 }
 
-// said returns what the program printed on standard error.
-func (i *inward) said() string {
+// errors returns what the program printed on standard error.
+func (i *inward) errors() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return strings.TrimSpace(i.words.String())
+	return strings.TrimSpace(i.stderr.String())
 }
 
 // Close implements net.Conn.
@@ -113,7 +113,7 @@ func boot(ctx context.Context, conn *inward, spec engine.Spec) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	words := conn.said()
+	words := conn.errors()
 	if late := <-written; late != nil {
 		err = errors.Join(err, late)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// broken are engines with one defect each, and the rules that must find it.
+// broken are engines with one defect each, and the rules that must detect it.
 var broken = map[string]struct {
 	as    func(t testing.TB, e like) engine.Engine
 	rules []string
@@ -40,11 +40,11 @@ var broken = map[string]struct {
 	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-checksum", "record/unsupported-observation-is-refused"}},
 }
 
-// soon is how long a rule that must fail waits for something that never happens.
+// soon is how long a rule that must fail waits for an event that never happens.
 const soon = 3 * time.Second
 
-// Each defect is found by the rules about it. The fake's own TestConformance shows that these rules
-// hold without the defect.
+// The rules about a defect detect it. The fake's own TestConformance shows that these rules pass
+// without the defect.
 func TestRulesFindDefects(t *testing.T) {
 	for name, defect := range broken {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Which rules run follows from what an engine declares, and from nothing else.
+// The rules that run depend only on what an engine declares.
 func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	all := []engine.Capability{engine.CanMeasure, engine.CanObserve, engine.CanFreeze, engine.CanCheckpoint, engine.CanBind, engine.CanArchive, engine.CanWarm}
 	every := []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
@@ -42,7 +42,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(i *engine.Info, c *Config)
-		// Rules and groups that do not run. All others run, except those in but.
+		// run lists rules and groups that do not run. All others run, except those in but.
 		left []string
 		but  []string
 	}{
@@ -81,7 +81,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 			if in(c.but) {
 				continue
 			}
-			// The engine that has everything has a kernel of its own.
+			// An engine that declares everything has its own kernel.
 			if want := in(c.left) || r.in("shared-kernel/") && name != "a jail"; slices.Contains(got, r.name) != want {
 				t.Errorf("%s: %s is left out: %t, want %t", name, r.name, !want, want)
 			}
@@ -110,7 +110,7 @@ func TestMistakesOfAConfigurationAreFound(t *testing.T) {
 	}
 }
 
-// A waiver is for a rule that does not hold.
+// A waiver is allowed only for a rule that fails.
 func TestUnneededWaiversFail(t *testing.T) {
 	const name = "lifecycle/list-has-every-sandbox"
 	r := rules()[slices.IndexFunc(rules(), func(r rule) bool { return r.name == name })]
@@ -128,7 +128,7 @@ func TestUnneededWaiversFail(t *testing.T) {
 	}
 }
 
-// hides and claims are engines whose declaration and methods differ.
+// hides and claims are engines whose declaration differs from their methods.
 type (
 	hides  struct{ like }
 	claims struct{ engine.Engine }
@@ -165,7 +165,7 @@ func (e nameless) Info() engine.Info {
 	return i
 }
 
-// What the fake runs without a boundary is most of the contract.
+// Without a boundary, the fake still runs most of the contract.
 func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
 	e := openFake(t, t.TempDir())
 	run, _ := sound(t).plan(e.Info())
@@ -182,7 +182,7 @@ func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
 	t.Logf("%d of %d rules: %v", len(run), len(rules()), groups)
 }
 
-// The page on writing an engine names each group of rules and each capability.
+// The page about writing an engine names each group of rules and each capability.
 func TestRulesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/internals/engines.md")
 	if err != nil {

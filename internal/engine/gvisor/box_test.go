@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// A crash that no caller waited for is logged; an end without output is not.
+// A crash is logged even if no caller waits. An end without output is not logged.
 func TestCrashIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		said, logged string

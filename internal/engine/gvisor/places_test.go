@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// While timers are late the function is not called, and afterwards it is called once.
+// While timers are late the function is not called. Afterwards it is called once.
 func TestWhenCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		behind := 5 * time.Millisecond // of every second look at the clock
+		behind := 5 * time.Millisecond // of every second reading of the clock
 		looks := 0
 		now := func() time.Time {
 			if looks++; looks%2 == 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// In this test's program alone, the kernel of a restored sandbox crashes when the guest
-// makes itself ready: the guest looks at files then.
+// Only in this test's program, the kernel of a restored sandbox crashes when the guest prepares
+// itself, because the guest then looks up files.
 func init() {
 	for table, look := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} { // newfstatat
 		call := table.Table[look]
@@ -32,10 +32,10 @@ func init() {
 	}
 }
 
-// crashes is the name of the sandbox whose kernel does.
+// crashes is the name of the sandbox whose kernel crashes.
 const crashes = "crashes"
 
-// The error of a sandbox whose kernel crashed has the kernel's last words.
+// If the kernel of a sandbox crashed, the error contains the kernel's crash message.
 func TestCrashIsTold(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := enginetest.Config{Open: open(false), Image: root(t)}
@@ -50,7 +50,7 @@ func TestCrashIsTold(t *testing.T) {
 	}
 }
 
-// config is the configuration that the guest of a sandbox gets.
+// config returns the configuration of a sandbox's guest.
 func config(t *testing.T, id string) []byte {
 	t.Helper()
 	config, err := json.Marshal(guest.Config{

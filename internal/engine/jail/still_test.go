@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A sandbox that stands still because the process that read its files has died continues as soon as
-// another process looks at it.
+// A sandbox is frozen while a process reads its files. If that process dies, the sandbox is thawed
+// as soon as another process accesses it.
 func TestReaderThatDied(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Content that is no longer the listed one does not arrive: an inspection of it would be one of
+// Content that is no longer the listed one is not returned, because an inspection would be about
 // another change.
 func TestFetch(t *testing.T) {
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestFetch(t *testing.T) {
 	if want := map[string]string{"a": "text of a", "b": "text of b"}; !maps.Equal(texts, want) {
 		t.Errorf("%v as %v, want %v", texts, came, want)
 	}
-	// Without content there is nothing to ask the sandbox for.
+	// If no change has content, the sandbox gets no request.
 	if came, _ := fetch(list[4:]); len(came) != 0 {
 		t.Errorf("%v", came)
 	}
@@ -92,7 +92,7 @@ func (f failing) Pack(context.Context, changeset.PackRequest) (io.ReadCloser, er
 	return nil, f.err
 }
 
-// Each path of a change is replaced, and the change that was given stays as it is.
+// Each path of a change is replaced, and the original change is not modified.
 func TestRenamed(t *testing.T) {
 	was := changeset.Change{Path: "a", Old: &changeset.Entry{Path: "a", Size: 1}, New: &changeset.Entry{Path: "a", Size: 2}}
 	got := was.Renamed(func(path string) string { return ".git/" + path })

@@ -66,7 +66,7 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 		}
 		if len(w.all) == w.most || depth == maxDepth || len(name) > maxPath {
 			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or directories nested more than %d deep", d.Name(), w.most, maxDepth).
-				WithHint("show a smaller directory with --workspace")
+				WithHint("use a smaller directory as --workspace")
 		}
 		e.Path = name
 		w.all = append(w.all, e)

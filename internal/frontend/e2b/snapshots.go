@@ -40,7 +40,7 @@ func (a *api) snapshotRoutes() {
 	a.handle("GET /templates/aliases/{ref...}", a.templateAlias)
 }
 
-// snapshot takes a snapshot of a running sandbox, which continues.
+// snapshot takes a snapshot of a running sandbox, which then continues.
 func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Name string `json:"name"`
@@ -65,7 +65,7 @@ func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Princ
 }
 
 // snapshotName parses the name or ID of a snapshot, which clients write like a template's. An
-// unknown tag or namespace is refused: without it, the name would mean another snapshot.
+// unknown tag or namespace is refused, because the name without it would mean another snapshot.
 func snapshotName(s string) (string, error) {
 	if s == "" {
 		return "", nil
@@ -145,8 +145,8 @@ func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
 	return f, nil
 }
 
-// removeTemplate removes a template that was made, or one tag of it. The host's templates, and
-// images, cannot be removed here.
+// removeTemplate removes a built template, or one tag of it. The host's templates, and images,
+// cannot be removed here.
 func (a *api) removeTemplate(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) error {
 	if a.Made != nil {
 		if err := a.Made.Remove(ctx, who, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {

@@ -41,7 +41,7 @@ type tapped struct {
 	record     *audittest.Log
 	recordings *recording.Store
 	tap        *observe.Tap
-	// surveyed gets the sandboxes whose files were looked at.
+	// surveyed receives the sandboxes whose files were surveyed.
 	surveyed chan string
 }
 
@@ -229,7 +229,7 @@ func form(t testing.TB, files ...string) (kind, body string) {
 	return w.FormDataContentType(), b.String()
 }
 
-// goroutines that a test leaves fail it.
+// Goroutines that a test leaves behind make it fail.
 func noneLeft(t *testing.T, before int) {
 	t.Helper()
 	hosttest.Eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })

@@ -151,8 +151,8 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 	return &api.HiddenTracked{Count: t.Count, Names: t.Names, Without: t.Without}
 }
 
-// withTokens adds the tokens, for answers about one sandbox. A paused one keeps its tokens, and a
-// stream that resumes it shows them.
+// withTokens adds the tokens, for answers about one sandbox. A paused sandbox keeps its tokens,
+// which a stream that resumes it needs.
 func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
 	whole(out.HostFiles, sb.Needs)
 	if who.Tokenless {

@@ -7,9 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// awake returns a sandbox that can run a command now. It waits for a sandbox that is
-// being resumed. It resumes a paused sandbox that traffic resumes, because a command is
-// traffic too.
+// awake returns a sandbox that can run a command now. It waits for a sandbox that is being resumed,
+// and resumes a paused sandbox that resumes on traffic, because a command is traffic too.
 func (h *execHandlers) awake(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	sb, err := h.finder.Get(ctx, who, ref)
 	if err != nil {

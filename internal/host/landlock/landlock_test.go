@@ -25,7 +25,7 @@ func TestFilesGrowWithTheVersion(t *testing.T) {
 	}
 }
 
-// kernel returns the kernel's version. Without Landlock, there is nothing to test but that.
+// kernel returns the kernel's Landlock version. Without Landlock, the test checks only that.
 func kernel(t *testing.T) int {
 	t.Helper()
 	version, err := landlock.Version()
@@ -35,7 +35,8 @@ func kernel(t *testing.T) int {
 	return version
 }
 
-// The kernel refuses a rule set without a right, so that one is never mistaken for a restriction.
+// The kernel refuses a rule set without rights, so that an empty one is not mistaken for a
+// restriction.
 func TestARulesetWithoutRights(t *testing.T) {
 	if _, err := landlock.New(0, 0); err == nil {
 		t.Error("a rule set that refuses nothing was made")

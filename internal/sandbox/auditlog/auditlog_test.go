@@ -101,7 +101,7 @@ func TestARefusalStopsOrIsCounted(t *testing.T) {
 	}
 }
 
-// Any client can be refused any number of times: it costs at most so many entries a minute.
+// Any client can be refused any number of times, but the number of entries per minute is limited.
 func TestRefusalsAreBounded(t *testing.T) {
 	l, r := newLog(t)
 	for range 500 {

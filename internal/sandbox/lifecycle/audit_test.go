@@ -193,8 +193,8 @@ func forCaller(method reflect.Type) bool {
 	return false
 }
 
-// What may not happen without an entry does not, and leaves nothing; the end of a sandbox happens,
-// and the gap is reported when the audit log works again.
+// If the audit log refuses the entry of an action, the action does not happen and leaves nothing.
+// The end of a sandbox does happen, and the gap is reported when the audit log works again.
 func TestRecordRefuses(t *testing.T) {
 	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
 		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
@@ -250,8 +250,8 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	}
 }
 
-// A sandbox that ends by itself has exactly one end in the audit log, even if several
-// callers finish it.
+// A sandbox that ends by itself has exactly one entry about its end, even if several callers finish
+// it.
 func TestEndsOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

@@ -9,14 +9,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/workspaces"
 )
 
-// kept is what is kept of sandboxes beside their rows and saved states.
+// kept contains the data of sandboxes other than their rows and saved states.
 type kept struct {
 	workspaces *workspaces.Service // copies and manifests
 	recordings *recordings.Service // recordings of commands
 	changes    *changes.Service    // what ended sandboxes have changed
 }
 
-// sweep removes what does not belong to a sandbox any more, and recovers applies of dead processes.
+// sweep removes data of sandboxes that no longer exist, and recovers applies of dead processes.
 func (k kept) sweep(ctx context.Context) error {
 	return errors.Join(k.recordings.Sweep(ctx), k.changes.Sweep(), k.workspaces.SweepCopies(ctx), k.workspaces.SweepManifests(ctx), k.changes.Recover(ctx))
 }

@@ -132,7 +132,7 @@ func TestKeptRecordings(t *testing.T) {
 	}
 }
 
-// Without an audit entry nothing is kept.
+// Without an audit entry nothing is retained.
 func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
@@ -146,8 +146,8 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 	}
 }
 
-// They are removed when they expire, when there are too many, and when everything is pruned; those
-// of an existing sandbox stay with it.
+// Recordings are removed when they expire, when there are too many, and when everything is pruned.
+// Those of an existing sandbox stay as long as it does.
 func TestKeptRecordingsEnd(t *testing.T) {
 	s := newStudio(t)
 	now := time.Now()

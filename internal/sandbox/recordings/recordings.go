@@ -1,4 +1,4 @@
-// Package recordings decides who may keep and read recordings of the output of commands, and how
+// Package recordings decides who may retain and read recordings of the output of commands, and how
 // long these outlive their sandbox.
 package recordings
 
@@ -39,20 +39,20 @@ type Service struct{ deps Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// mostRecorded is the number of sandboxes whose recordings outlive them, beside those
-// with retained changes. Their size counts against the limit of all recordings.
+// mostRecorded limits the number of sandboxes whose recordings are retained without retained
+// changes. The size counts against the limit of all recordings.
 const mostRecorded = 100
 
-// mayKeep refuses callers that must not keep recordings.
+// mayKeep refuses callers that must not retain recordings.
 func (s *Service) mayKeep(who sandbox.Principal) error {
 	if err := who.Check(); err != nil {
 		return err
 	}
 	if !who.Local {
-		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine keep recordings of ended sandboxes")
+		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine retain recordings of ended sandboxes")
 	}
 	if s.deps.Recordings == nil {
-		return fault.New(fault.Unsupported, "recordings_unavailable", "this service keeps no recordings")
+		return fault.New(fault.Unsupported, "recordings_unavailable", "this server does not store recordings")
 	}
 	return nil
 }
@@ -128,18 +128,18 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 		return sandbox.Unknown(id)
 	}
 	if _, ok := s.deps.Recordings.Retained(id); !ok {
-		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings are retained of %.64q", id)
+		return fault.Newf(fault.NotFound, "recordings_not_found", "there are no retained recordings of %.64q", id)
 	}
 	return s.Discard(ctx, id)
 }
 
-// Discard removes the kept recordings of an ended sandbox. Recordings of an existing sandbox stay
-// as long as it does.
+// Discard removes the retained recordings of an ended sandbox. Recordings of an existing sandbox
+// stay as long as it does.
 func (s *Service) Discard(ctx context.Context, id string) error {
 	if s.deps.Recordings == nil {
 		return nil
 	}
-	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
+	// This order ensures that a concurrent removal of the sandbox deletes its recordings too.
 	if err := s.deps.Recordings.Discard(id); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Service) Discard(ctx context.Context, id string) error {
 	return err
 }
 
-// Drop removes the recordings of a sandbox whose row is being removed, unless they are kept.
+// Drop removes the recordings of a sandbox whose row is being removed, unless they are retained.
 func (s *Service) Drop(id string) error {
 	if s.deps.Recordings == nil {
 		return nil
@@ -181,7 +181,8 @@ func (s *Service) Sweep(ctx context.Context) error {
 		if !unknown(err) {
 			return true, err
 		}
-		// This is checked last: recordings are retained before the row of a sandbox is removed.
+		// This is checked last, because recordings are retained before the row of a sandbox is
+		// removed.
 		_, stays := s.deps.Recordings.Retained(id)
 		return stays, nil
 	})
@@ -209,7 +210,7 @@ func (s *Service) expire(ctx context.Context) error {
 	return err
 }
 
-// DiscardAll removes all kept recordings.
+// DiscardAll removes all retained recordings.
 func (s *Service) DiscardAll(ctx context.Context) error {
 	if s.deps.Recordings == nil {
 		return nil

@@ -21,12 +21,12 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 		return err
 	}
 	if !c.Restores(from.Format) {
-		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only its own, %q", from.Format, c.Format()).
-			WithHint("a state without memory would work: save one where the sandbox runs, or use the version that saved this one")
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only the format %q", from.Format, c.Format()).
+			WithHint("save a state without memory while the sandbox runs, or use the version that saved this one")
 	}
 	if b.ImageDigest != "" {
 		if _, err := os.Stat(b.Image.View().Dir); errors.Is(err, fs.ErrNotExist) {
-			// Its files may still be there as the image's layers.
+			// Its files may still be available as the image's layers.
 			if _, err := sandbox.TemplateOf(ctx, s.deps.Templates, templateID, b); err != nil {
 				return err
 			}
@@ -35,8 +35,8 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 	return s.sameFiles(ctx, templateID, b, from.Needs)
 }
 
-// Renewed returns the base of an instance that restores no memory. It uses the current programs, of
-// which the guest is the first.
+// Renewed returns the base of an instance that restores no memory. It uses the current programs,
+// including the guest.
 func (s *Service) Renewed(ctx context.Context, templateID string, b sandbox.Base) (sandbox.Base, error) {
 	t, err := sandbox.TemplateOf(ctx, s.deps.Templates, templateID, b)
 	if err != nil {

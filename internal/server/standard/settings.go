@@ -16,7 +16,7 @@ import (
 )
 
 // Settings compiles the policies and limits for all sandboxes. A policy file that cannot be read
-// completely is an error: its missing rules would otherwise not apply.
+// completely is an error, because its missing rules would otherwise not apply.
 func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
 		MaxLive: int(c.Capacity.Live), MaxPaused: int(c.Capacity.Paused), SnapshotBudget: c.Snapshots.Budget, SnapshotRetention: c.Snapshots.Retention,
@@ -37,7 +37,8 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	if s.Project, err = document("project_policy", c.Policies.Project); err != nil {
 		return s, err
 	}
-	// Combine them now, so that an error appears at the start and not with the first sandbox.
+	// The policies are combined now, so that an error appears at the start and not with the first
+	// sandbox.
 	if _, _, err := (sandbox.Access{}).Compile(s); err != nil {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}

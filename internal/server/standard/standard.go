@@ -1,6 +1,5 @@
-// Package standard owns the choice of parts for this machine: the embedded gVisor, the host's tools
-// as the template, the embedded guest, and the roles that the binary plays when it starts itself
-// again.
+// Package standard chooses the components for this machine: the embedded gVisor, the host's tools
+// as the template, the embedded guest, and the roles of the binary when it starts itself again.
 package standard
 
 import (
@@ -135,8 +134,8 @@ func parts(o Options) (guest string, err error) {
 	if err := checkStatic(); err != nil {
 		return "", err
 	}
-	// Programs are written to it and run from it: in another user's directory they could be
-	// replaced.
+	// Programs are written to the directory and run from it. In another user's directory they could
+	// be replaced.
 	if err := store.CheckPrivate(o.State); err != nil {
 		return "", err
 	}
@@ -178,8 +177,8 @@ func engines(o Options, guest string, images engineImages) (*engine.Registry, er
 // runnerDir is where the program that runs WebAssembly modules is written.
 func runnerDir(state string) string { return filepath.Join(state, "runner") }
 
-// Open opens a state directory. If the machine lacks something, Open returns an error with advice
-// instead of a weaker isolation.
+// Open opens a state directory. If the machine lacks a requirement, Open returns an error with
+// advice instead of using a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
 	guest, err := parts(o)
 	if err != nil {

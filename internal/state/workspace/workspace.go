@@ -251,7 +251,7 @@ func (w *work) owner(name string, info fs.FileInfo) error {
 func (w *work) file(name string, info fs.FileInfo) (err error) {
 	if w.left -= info.Size(); w.left < 0 {
 		return fault.New(fault.Exhausted, "workspace_too_large", "the workspace is larger than the sandbox's disk").
-			WithHint("raise --disk, or show a smaller directory with --workspace")
+			WithHint("raise --disk, or use a smaller directory as --workspace")
 	}
 	in, err := w.from.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

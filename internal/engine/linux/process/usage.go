@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc, on every platform of Linux.
+// clockTick is the unit of CPU time in /proc, which is 100 Hz on every Linux system that Go
+// supports.
 const clockTick = time.Second / 100
 
-// Memory is what a process has for itself, or 0 if it has ended. This figure can be read even of a
-// process that may not be traced, unlike others.
+// Memory returns the private memory of a process, or 0 if it has ended. Unlike others, this figure
+// can be read for processes that may not be traced.
 func Memory(pid int) int64 {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(data))
@@ -24,8 +25,8 @@ func Memory(pid int) int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// CPUTime is the processor time of a process and of its children that have ended, or 0 if it has
-// ended itself.
+// CPUTime returns the processor time of a process and of its ended children, or 0 if the process
+// has ended.
 func CPUTime(pid int) time.Duration {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	fields := strings.Fields(string(data)[strings.LastIndexByte(string(data), ')')+1:])

@@ -39,7 +39,7 @@ func TestList(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0] != want[0] || list[1] != want[1] {
 		t.Errorf("listed %+v, want %+v; %v", list, want, err)
 	}
-	// A record that cannot be read says nothing about its sandbox, which may run.
+	// An unreadable record says nothing about its sandbox, which may run.
 	if err := os.Mkdir(filepath.Join(parent, cut, sandboxdir.RecordName), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// one is a sandbox that runs.
+// one is a running sandbox.
 type one struct{}
 
 func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
@@ -64,7 +64,7 @@ func TestSilentGuest(t *testing.T) {
 	}
 }
 
-// memory is a listener whose connections are nothing but memory.
+// memory is a listener with in-memory connections.
 type memory struct {
 	conns chan net.Conn
 	done  chan struct{}

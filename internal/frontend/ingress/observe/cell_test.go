@@ -101,7 +101,7 @@ func TestLongLinesAreNotHeld(t *testing.T) {
 	}
 }
 
-// The room that a line took is not kept until the code ends, which may be hours.
+// The memory for a long line is freed before the code ends, which may take hours.
 func TestRoomOfLinesIsGivenBack(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})

@@ -378,7 +378,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		if len(all) != turnedMost+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
 			t.Errorf("%d entries, the last %s %s", len(all), last.Sandbox, last.Data)
 		}
-		// Another minute, and nothing is held of the last.
+		// In another minute, nothing of the last one is stored.
 		tp.mu.Lock()
 		held := len(tp.turned)
 		tp.mu.Unlock()
@@ -388,7 +388,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	})
 }
 
-// FuzzVerdict passes arbitrary results of a change: the audit log gets one of its known words,
+// FuzzVerdict passes arbitrary results of a change. The audit log gets one of the known words,
 // whatever the sandbox sends.
 func FuzzVerdict(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})
