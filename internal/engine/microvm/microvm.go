@@ -123,7 +123,7 @@ func (e *Engine) Info() engine.Info {
 		OnRequest:    true,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageOCI},
-		Egress:       []engine.EgressKind{engine.EgressNone},
+		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressEthernet},
 		Notes: []string{
 			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
 			"the workspace and mounts are copied when a sandbox is created",

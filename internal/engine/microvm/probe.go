@@ -117,7 +117,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	b := &instance{e: e, dir: dir, done: make(chan struct{})}
 	s, err := b.start(keeper.Request{QEMU: e.qemu, Machine: vmm.Machine{
 		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: leastMemory, Processors: 1,
-	}}, nil)
+	}}, nil, nil)
 	if err != nil {
 		return err
 	}

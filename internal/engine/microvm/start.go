@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -87,7 +88,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 			return err
 		}
 	}
-	s, err := b.start(keeper.Request{QEMU: b.e.qemu, Machine: m, Disks: request.Disks}, disks)
+	s, err := b.start(keeper.Request{QEMU: b.e.qemu, Machine: m, Disks: request.Disks, Network: request.Network}, disks, spec.Egress.End)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func order(disks map[string]string) (list []string) {
 
 // request is what the machine is to be.
 func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
-	r := machine.Request{Tasks: spec.Limits.PIDs + guestTasks, Time: time.Now(), Seed: make([]byte, seedBytes)}
+	r := machine.Request{Network: spec.Egress.Connected(), Tasks: spec.Limits.PIDs + guestTasks, Time: time.Now(), Seed: make([]byte, seedBytes)}
 	_, _ = rand.Read(r.Seed) // it does not fail
 	r.Root = setup.Request{
 		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootPlace}}, trees...), Links: spec.Links,
@@ -137,8 +138,8 @@ func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
 // Tag names a state directory's machines in the list of processes.
 func Tag(dir string) string { return jail.Tag(dir) }
 
-// start starts the keeper.
-func (b *instance) start(r keeper.Request, disks map[string]string) (_ *started, err error) {
+// start starts the keeper, with the machine's end of its network if there is one.
+func (b *instance) start(r keeper.Request, disks map[string]string, network *os.File) (_ *started, err error) {
 	var theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -180,10 +181,15 @@ func (b *instance) start(r keeper.Request, disks map[string]string) (_ *started,
 		}
 		theirs = append(theirs, f)
 	}
+	given := theirs
+	if network != nil {
+		// The caller closes its own. This is a copy of the slice, since theirs is closed here.
+		given = append(slices.Clone(theirs), network)
+	}
 	s.cmd = exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call
 	s.cmd.Args = []string{keeper.Arg0, r.Machine.Name}
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	s.cmd.Stdin, s.cmd.ExtraFiles = in, theirs
+	s.cmd.Stdin, s.cmd.ExtraFiles = in, given
 	// Signals for the server's terminal are not for its sandboxes.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	start := s.cmd.Start

@@ -137,11 +137,17 @@ func (b *boot) attach(ctx context.Context) error {
 		b.spec.Egress = engine.Egress{Kind: engine.EgressTap, Attach: b.attachEnd}
 		return nil
 	}
+	kind := b.socketKind()
+	if b.attachment != nil && kind != engine.EgressPackets {
+		a := *b.attachment
+		a.Kind = kind
+		b.attachment = &a
+	}
 	link, err := b.s.access.Attach(ctx, b.attachment)
 	if err != nil || link.End == nil {
 		return err
 	}
-	b.spec.Egress = engine.Packets(link.End)
+	b.spec.Egress = engine.Egress{Kind: kind, End: link.End}
 	b.connect(link)
 	return nil
 }
@@ -150,6 +156,15 @@ func (b *boot) attach(ctx context.Context) error {
 func (b *boot) madeInside() bool {
 	kinds := b.s.engines.info(b.row.Engine).Egress
 	return !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressTap)
+}
+
+// socketKind returns the kind of network that the gateway makes for the engine.
+func (b *boot) socketKind() engine.EgressKind {
+	kinds := b.s.engines.info(b.row.Engine).Egress
+	if !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressEthernet) {
+		return engine.EgressEthernet
+	}
+	return engine.EgressPackets
 }
 
 // attachEnd attaches a network whose gateway end the engine has created, and returns the
