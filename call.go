@@ -115,8 +115,7 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return out, err
 }
 
-// Prune removes ended sandboxes and deletes saved states that nothing refers to. Local
-// callers only.
+// Prune removes ended sandboxes and unreferenced saved states. Local callers only.
 func (c *Client) Prune(ctx context.Context) (api.Pruned, error) {
 	var out api.Pruned
 	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)

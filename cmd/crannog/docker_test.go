@@ -62,8 +62,8 @@ func startDocker(t *testing.T, o dockertest.Options) *dockertest.Daemon {
 	return d
 }
 
-// dockerd starts a daemon for this script alone, whose containers outlive it, and kills it and
-// starts it again: dockerd [kill|run].
+// dockerd starts a daemon for this script alone, whose containers outlive it. It can also kill the
+// daemon and start it again: dockerd [kill|run].
 func dockerd(ts *testscript.TestScript, neg bool, args []string) {
 	h := ts.Value(hostKey{}).(*dockerHost)
 	switch action := strings.Join(args, " "); {

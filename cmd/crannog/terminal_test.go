@@ -208,7 +208,7 @@ func plainLines(lines [][]terminalSpan) (plain []string) {
 	return plain
 }
 
-// shapeOf keeps the commands and counts the lines that each printed.
+// shapeOf returns the commands and the number of lines that each printed.
 func shapeOf(lines []string) (shape []string) {
 	printed := 0
 	for _, l := range lines {

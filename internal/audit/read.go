@@ -35,7 +35,7 @@ func (l *Log) Read(ctx context.Context, filter Filter, follow bool, yield func(E
 
 // EndFollowing ends all calls of Read with follow after the existing entries, so that a server that
 // shuts down does not wait for them.
-func (l *Log) EndFollowing() { l.pulse.end() }
+func (l *Log) EndFollowing() { l.growth.end() }
 
 func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield func(Entry, []byte) error) error {
 	if filter.Newest && filter.Limit <= 0 {
@@ -45,7 +45,7 @@ func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield f
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return err
 	}
-	grown, stop, err := l.pulse.watch(follow)
+	grown, stop, err := l.growth.watch(follow)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ type Log struct {
 	signing signing
 	sinks   []*forwarder
 	index   index
-	pulse   growthWatch
+	growth  growthWatch
 
 	closing sync.Once
 	closed  error
@@ -102,7 +102,7 @@ func Open(o Options) (_ *Log, err error) {
 	l := &Log{dir: o.Dir, opts: o, log: o.Log}
 	l.queue.init(l)
 	l.index.log = l
-	l.pulse.path = l.path(hashesName)
+	l.growth.path = l.path(hashesName)
 	for _, s := range o.Sinks {
 		l.sinks = append(l.sinks, newForwarder(s, o.Log))
 	}

@@ -153,7 +153,7 @@ func TestSyslogSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, message, ok := strings.Cut(strings.TrimSpace(string(buf[:n])), "{")
-	var k kept
+	var k storedTreeHead
 	if !ok || json.Unmarshal([]byte("{"+message), &k) != nil || k.Note != c.Note {
 		t.Errorf("got %q", buf[:n])
 	}

@@ -6,13 +6,13 @@ import (
 	"os"
 )
 
-// kept is a stored tree head: one line of JSON.
-type kept struct {
+// storedTreeHead is a stored tree head: one line of JSON.
+type storedTreeHead struct {
 	Note string `json:"note"`
 }
 
 func (l *Log) keep(c Checkpoint) (err error) {
-	line, err := json.Marshal(kept{c.Note})
+	line, err := json.Marshal(storedTreeHead{c.Note})
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	if err != nil || line == nil {
 		return Checkpoint{}, err
 	}
-	var k kept
+	var k storedTreeHead
 	if err := json.Unmarshal(line, &k); err != nil {
 		return Checkpoint{}, damaged("the last signed tree head cannot be read: %v", err)
 	}
@@ -81,8 +81,8 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	return c, err
 }
 
-// keptNotes returns the tree heads that are stored in the log itself.
-func (l *Log) keptNotes() ([]string, error) {
+// storedNotes returns the tree heads that are stored in the log itself.
+func (l *Log) storedNotes() ([]string, error) {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if os.IsNotExist(err) {
 		return nil, nil
@@ -92,7 +92,7 @@ func (l *Log) keptNotes() ([]string, error) {
 	}
 	var out []string
 	for line := range bytes.Lines(data) {
-		var k kept
+		var k storedTreeHead
 		if err := json.Unmarshal(line, &k); err != nil {
 			k.Note = "" // has no valid signature
 		}

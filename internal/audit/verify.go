@@ -57,7 +57,7 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	if wrong != nil && !isDamage(wrong) {
 		return v, wrong
 	}
-	own, err := l.keptNotes()
+	own, err := l.storedNotes()
 	if err != nil {
 		return v, err
 	}

@@ -54,7 +54,7 @@ func TestBoundValues(t *testing.T) {
 	if _, err := s.vault.Rotate(ctx, owner, "TOKEN", []byte("second-value"), nil); err != nil {
 		t.Fatal(err)
 	}
-	p := binding(t, "{approve: first_use, bind: [{name: TOKEN, host: a.test, header: X-Key, methods: [GET], ttl: 5m, max_uses: 3, approve: true}, {name: RENAMED, from: OTHER, host: a.test, header: X-Other}]}")
+	p := binding(t, "{approve: first_use, bind: [{name: TOKEN, host: a.test, header: X-Key, methods: [GET], ttl: 5m, max_uses: 3, approve: true}, {name: OTHER, host: a.test, header: X-Other}]}")
 	list, err := s.Resolve(ctx, sandbox.Holder{Owner: "k1", Sandbox: "i1"}, p)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%v %v", list, err)
@@ -66,7 +66,7 @@ func TestBoundValues(t *testing.T) {
 	if !one.Expires.Equal(at.Add(5*time.Minute)) || one.Uses != 3 || !one.Approve || !one.ApproveFirst || !slices.Equal(one.Methods, []string{"GET"}) {
 		t.Errorf("limits: %+v", one)
 	}
-	if other.Name != "RENAMED" || other.Value != "first-value-1" || len(other.Old) != 0 {
+	if other.Name != "OTHER" || other.Value != "first-value-1" || len(other.Old) != 0 {
 		t.Errorf("%+v", other)
 	}
 	if _, err := s.Resolve(ctx, sandbox.Holder{Owner: "k2", Sandbox: "i2"}, p); fault.CodeOf(err) != "secret_not_found" || !strings.Contains(fault.HintOf(err), "crannog secret set TOKEN") {
@@ -92,15 +92,15 @@ func TestWhereTheKeyIs(t *testing.T) {
 		t.Errorf("with its address: %v", err)
 	}
 	// Only the given command lines may run.
-	v, err := openSecrets(Options{StateDir: dir, SecretsExec: "echo value-of-command; true"}, st)
+	v, err := openSecrets(Options{StateDir: dir, SecretsExec: "/bin/echo value-of-command; /bin/true"}, st)
 	if err != nil {
 		t.Fatal(err)
 	}
 	who := secrets.Caller{Local: true}
-	if got, err := v.Resolve(t.Context(), who, "exec:echo value-of-command"); err != nil || got.Value.Reveal() != "value-of-command" {
+	if got, err := v.Resolve(t.Context(), who, "exec:/bin/echo value-of-command"); err != nil || got.Value.Reveal() != "value-of-command" {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := v.Resolve(t.Context(), who, "exec:echo another"); err == nil {
+	if _, err := v.Resolve(t.Context(), who, "exec:/bin/echo another"); err == nil {
 		t.Error("a command ran that the settings do not name")
 	}
 }

@@ -39,7 +39,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	}
 }
 
-// A statement that cannot be read, or whose caller has gone, leaves nothing.
+// An invalid statement, or one whose caller has disconnected, is not cached.
 func TestFailedStatementsAreNotCached(t *testing.T) {
 	s := opened(t)
 	had := len(s.db.ready)

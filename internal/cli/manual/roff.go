@@ -100,7 +100,7 @@ func defaultOf(f *pflag.Flag) string {
 	return " (default " + f.DefValue + ")"
 }
 
-// seeAlso names the pages above and below.
+// seeAlso names the pages of the parent command and of the subcommands.
 func seeAlso(b *strings.Builder, cmd *cobra.Command) {
 	var pages []string
 	if cmd.HasParent() {

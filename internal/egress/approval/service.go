@@ -124,7 +124,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	}
 	// An ended sandbox cannot use a grant, and its name may be reused.
 	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
-		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox that asked has ended")
+		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox of this request has ended")
 	}
 	if err := mayGrant(who, a); err != nil {
 		return Approval{}, err
@@ -171,7 +171,7 @@ func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error
 	if err != nil {
 		return Approval{}, err
 	}
-	s.o.Log.Info("approval answered", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
+	s.o.Log.Info("approval decided", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
 	s.pulse.wake()
 	if a.State == Pending {
 		return a, nil
@@ -214,15 +214,15 @@ func (s *Service) amendment(a Approval) (string, error) {
 	endpoint := Amendable(a)
 	switch {
 	case ofRule(a):
-		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and keeps asking even if another rule allows the host").
+		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host requires an approval each time, even if another rule allows the host").
 			WithHint("approve it once, or change the rule: crannog policy set")
 	case endpoint == "":
-		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed permanently, and this question is about more than one").
+		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed permanently, and this request is about more than one").
 			WithHint("approve it once, or change the sandbox's policy")
 	case a.Quorum > 1:
 		// Otherwise one person's decision would be permanent where several people are required for
 		// a single action.
-		return "", fault.New(fault.Invalid, "not_rememberable", "a question that several people must decide cannot be allowed permanently").
+		return "", fault.New(fault.Invalid, "not_rememberable", "a request that several people must decide cannot be allowed permanently").
 			WithHint("approve it once, or change the sandbox's policy")
 	case s.o.Amend == nil:
 		return "", fault.New(fault.Unsupported, "not_rememberable", "this server cannot change the policy of a running sandbox").

@@ -152,7 +152,7 @@ func TestSecretsOfOtherOwnersAreNotFound(t *testing.T) {
 }
 
 // The zero caller has no permissions, and is not the local user.
-func TestTheZeroCallerMayNothing(t *testing.T) {
+func TestZeroCallerHasNoPermissions(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(string) string { return canary }})
 	for _, who := range []secrets.Caller{{}, {Owner: "k", Local: true}} {
 		_, err := f.Set(t.Context(), who, "A", []byte(canary), nil)

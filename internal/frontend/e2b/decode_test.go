@@ -59,7 +59,7 @@ func TestMetadataFilter(t *testing.T) {
 	}
 }
 
-// A route that is reached without a caller would show every sandbox.
+// If a route could be reached without a caller, it would show every sandbox.
 func TestRoutesNeedACaller(t *testing.T) {
 	a := &api{Deps: Deps{Log: slog.New(slog.DiscardHandler)}, mux: http.NewServeMux()}
 	called := false
@@ -84,7 +84,7 @@ func TestRoutesNeedACaller(t *testing.T) {
 	}
 }
 
-// Warm sandboxes fit the requests of clients that set nothing else.
+// Warm sandboxes match requests of clients that set only a template.
 func TestUsual(t *testing.T) {
 	req, err := Usual("base")
 	if err != nil || req.Template != "base" || len(req.Env) != 0 || len(req.Metadata) != 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// F1: placeholders of hidden files are removed, and anything else ends the boot: it would be the
-// host's own file.
+// F1: placeholders of hidden files are removed. Anything else at their paths is the host's own file,
+// and ends the boot.
 func TestF1Conceal(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {
@@ -51,7 +51,7 @@ func TestF1Conceal(t *testing.T) {
 	}
 }
 
-// What cannot be inspected may be a file of the host's that programs would see.
+// A path that cannot be inspected may be a file of the host that programs would see.
 func TestConcealNeedsToSee(t *testing.T) {
 	root := t.TempDir()
 	for name, cfg := range map[string]guest.Config{

@@ -54,7 +54,7 @@ func (r *running) dial() net.Conn {
 
 // A copy whose source's end time has passed does not end because of that, however long it takes
 // until its own end time applies.
-func TestAnOldEndIsNotACopys(t *testing.T) {
+func TestCopyIgnoresTheOldEndTime(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestStandardStreamsAreReplaced(t *testing.T) {
 	r := boot(t, config())
 	for _, fd := range []string{"0", "1", "2"} {
 		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
-		// It reports that it is ready a moment before.
+		// The guest reports that it is ready shortly before it replaces its standard streams.
 		for end := hosttest.Deadline(); to != os.DevNull && time.Now().Before(end); {
 			to, _ = os.Readlink(name)
 		}

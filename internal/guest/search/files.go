@@ -29,7 +29,7 @@ type searcher struct {
 	root        string
 	glob        *regexp.Regexp
 	line, whole *regexp.Regexp
-	most        int
+	limit       int
 	each        func(Match) error
 	end         End
 	found       int
@@ -105,7 +105,7 @@ func (s *searcher) file(path, rel string) error {
 		if line := data[begin:stop]; s.line.Match(line) && (len(line) > 0 || stop < len(data) || begin < stop) {
 			number += bytes.Count(data[counted:begin], []byte("\n"))
 			counted = begin
-			if s.found >= s.most {
+			if s.found >= s.limit {
 				s.end.More = true
 				return fs.SkipAll
 			}

@@ -49,7 +49,7 @@ const maxLine = 64 << 10
 
 // Read calls each for every match of a search until its end. The data comes from a sandbox, so more
 // than limit matches are an error.
-func Read(r io.Reader, most int, each func(Match)) (End, error) {
+func Read(r io.Reader, limit int, each func(Match)) (End, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for n := 0; lines.Scan(); n++ {
@@ -60,7 +60,7 @@ func Read(r io.Reader, most int, each func(Match)) (End, error) {
 		if m.End != nil {
 			return *m.End, nil
 		}
-		if n >= most {
+		if n >= limit {
 			return End{}, errors.New("search: there are more matches than requested")
 		}
 		each(m)
@@ -88,11 +88,11 @@ func run(args []string, each func(Match) error) (End, error) {
 	if len(args) != 4 {
 		return End{}, errors.New("search takes four arguments")
 	}
-	most, err := strconv.Atoi(args[0])
-	if err != nil || most < 1 {
+	limit, err := strconv.Atoi(args[0])
+	if err != nil || limit < 1 {
 		return End{}, errors.New("search: the first argument is not a number of matches")
 	}
-	s := &searcher{root: args[1], most: most, each: each}
+	s := &searcher{root: args[1], limit: limit, each: each}
 	if args[2] != "" {
 		if s.glob, err = Glob(args[2]); err != nil {
 			return End{}, err

@@ -152,7 +152,7 @@ func TestOwnValues(t *testing.T) {
 		t.Fatalf("%v, %q", err, value())
 	}
 
-	// A failed change leaves exactly the old values.
+	// After a failed change, exactly the old values are stored.
 	way.fail = errors.New("no way")
 	if _, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-two"))); err == nil {
 		t.Fatal("a change without a gateway succeeded")

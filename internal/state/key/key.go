@@ -53,7 +53,7 @@ const (
 )
 
 // at reports whether a key is valid for a purpose.
-func (o Opens) at(door Opens) bool { return o == API || o == MCP && door == MCP }
+func (o Opens) at(purpose Opens) bool { return o == API || o == MCP && purpose == MCP }
 
 // Store stores keys.
 type Store interface {
@@ -79,8 +79,8 @@ type Ring struct {
 type Recorder func(ctx context.Context, kind audit.Kind, k Key) error
 
 // NewRing returns a Ring.
-func NewRing(store Store, log *slog.Logger, book Recorder) *Ring {
-	return &Ring{store: store, log: log, record: book}
+func NewRing(store Store, log *slog.Logger, record Recorder) *Ring {
+	return &Ring{store: store, log: log, record: record}
 }
 
 // Create creates a key for the API and returns its secret, which is not stored.
@@ -96,7 +96,7 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 		return "", Key{}, err
 	}
 	if opens != API && opens != MCP {
-		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "a key opens %s or %s", API, MCP)
+		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "the purpose of a key is %s or %s", API, MCP)
 	}
 	var random [secretBytes]byte
 	rand.Read(random[:]) // never fails: the runtime ends the program instead
@@ -125,7 +125,7 @@ func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
 
 // VerifyAt is like Verify, for a purpose. The error for a key of another purpose is Denied, because
 // its holder may know that it is valid.
-func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, error) {
+func (r *Ring) VerifyAt(ctx context.Context, secret string, purpose Opens) (Key, error) {
 	if !WellFormed(secret) {
 		return Key{}, unauthenticated()
 	}
@@ -142,9 +142,9 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 	if subtle.ConstantTimeCompare(k.Hash[:], hash[:]) != 1 {
 		return Key{}, unauthenticated()
 	}
-	if !k.Opens.at(door) {
+	if !k.Opens.at(purpose) {
 		// Otherwise an agent with a key for its tools could create a sandbox with any policy.
-		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is valid only for the tools of agents at /mcp").
 			WithHint("crannog key new makes one for the API")
 	}
 	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {

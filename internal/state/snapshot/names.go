@@ -38,7 +38,7 @@ func imagePath(id string, name ...string) string {
 
 func packPath(pack, suffix string) string { return path.Join(packsDir, pack+suffix) }
 
-// newName returns a name that was never used.
+// newName returns a random name that is unique.
 func newName() string { return strings.ToLower(rand.Text()) }
 
 // validPack reports whether newName could have made a name.
