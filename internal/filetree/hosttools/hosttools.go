@@ -58,7 +58,7 @@ func (h Host) Find(names []string) ([]Tree, error) {
 		}
 		if !slices.ContainsFunc(managers, func(m manager) bool { return m.name == name }) {
 			return nil, fault.Newf(fault.Invalid, "tools_unknown", "unknown version manager %q", name).
-				WithHint("use one of  " + strings.Join(Names(), ", ") + ", and all")
+				WithHint("use one of " + strings.Join(Names(), ", ") + ", and all")
 		}
 	}
 	for _, m := range managers {
