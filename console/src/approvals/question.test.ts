@@ -45,7 +45,7 @@ describe("what an approval lasts", () => {
   it("is said of what lasts", () => {
     expect(lastsOf(base)).toContain("once");
     expect(lastsOf({ ...base, kind: "policy.widen" })).toContain("stays changed");
-    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("without a question");
+    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("no approval");
     expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "GET", body_sha256: "ff" } })).toContain("once");
     expect(lastsOf({ ...base, facts: { git: "fetch", covers: "for 10m" } })).toContain("ten minutes");
     expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
