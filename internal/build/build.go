@@ -124,6 +124,12 @@ func (s *Service) repair(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Cache returns the results of steps, which all builds of the state directory share.
+func (s *Service) Cache() *stepcache.Cache { return s.cache }
+
+// Mounts returns the directory of cache mounts.
+func (s *Service) Mounts() string { return filepath.Join(s.o.Dir, "mounts") }
+
 func (s *Service) work(id string) string { return filepath.Join(s.o.Dir, "work", id) }
 
 // maxLive bounds the number of builds in one process that wait for their context or run.

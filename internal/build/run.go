@@ -81,7 +81,7 @@ func (s *Service) build(ctx context.Context, l *live, id string, report func(sol
 	result, err := solve.Build(ctx, solve.Deps{
 		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.who.OnHost()},
 		Runner: s.o.Sandboxes.Runner(l.who, id, l.req.Access, l.req.Limits),
-		Work:   work, Mounts: filepath.Join(s.o.Dir, "mounts"), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
+		Work:   work, Mounts: s.Mounts(), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
 	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.who.KeyID, Access: string(access)})
 	if err != nil {
 		return library.Image{}, err

@@ -71,7 +71,7 @@ func TestKeysForAgents(t *testing.T) {
 		{http.MethodGet, "/sandboxes", ""},
 		{http.MethodPost, "/sandboxes", `{"templateID":"base"}`},
 	} {
-		if got, text := p.at(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "/mcp alone") {
+		if got, text := p.at(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "only for the tools of agents at /mcp") {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}

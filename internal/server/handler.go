@@ -34,6 +34,7 @@ func (d *Server) surfaces() *surfaces {
 	var images v1.Images
 	var transfer v1.ImageTransfer
 	builds, commits, templates := d.makers.resources()
+	made, steps := d.makers.forE2B()
 	if o.Library != nil { // a nil pointer in an interface would not equal nil
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
@@ -54,7 +55,7 @@ func (d *Server) surfaces() *surfaces {
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
-			States: d.Service, Snapshots: d.Service, Templates: o.Templates, Made: templates,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates, Made: made, Builds: steps,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
 		}),
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	"github.com/crannog/crannog/internal/build"
+	"github.com/crannog/crannog/internal/build/templatebuild"
+	"github.com/crannog/crannog/internal/frontend/e2b"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/image/catalog"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -15,6 +17,7 @@ type makers struct {
 	builds    *build.Service
 	commits   *build.Commits
 	templates *catalog.Catalog
+	steps     *templatebuild.Service
 }
 
 // openTemplates opens the templates of a state directory, and adds them to those of the options,
@@ -38,8 +41,9 @@ func (d *Server) openMakers(ctx context.Context) (err error) {
 	if o.Library == nil || !ok {
 		return nil
 	}
+	sandboxes := &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)}
 	d.makers.builds, err = build.Open(ctx, build.Options{
-		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: &buildSandboxes{d, roots, v1.NewCommands(d.Service, d.tap)},
+		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: sandboxes,
 		Audit: d.Service.AuditLog(), Log: o.Log,
 	})
 	if err != nil {
@@ -48,7 +52,29 @@ func (d *Server) openMakers(ctx context.Context) (err error) {
 	d.makers.commits = build.NewCommits(build.CommitOptions{
 		Dir: filepath.Join(o.StateDir, "builds", "work"), Library: o.Library, Sandboxes: committed{d}, Audit: d.Service.AuditLog(),
 	})
-	return d.makers.templates.Serve(ctx, templateSandboxes{d}, d.Service.AuditLog())
+	if err := d.makers.templates.Serve(ctx, templateSandboxes{d}, d.Service.AuditLog()); err != nil {
+		return err
+	}
+	d.makers.steps, err = templatebuild.Open(ctx, templatebuild.Options{
+		Dir: filepath.Join(o.StateDir, "builds", "templates"), Library: o.Library, Builds: d.makers.builds, Sandboxes: sandboxes,
+		Catalog: d.makers.templates, Templates: o.Templates, Audit: d.Service.AuditLog(), Log: o.Log,
+	})
+	return err
+}
+
+// close ends the builds that run in the background.
+func (m makers) close() {
+	if m.steps != nil {
+		m.steps.Close()
+	}
+}
+
+// forE2B returns the makers as E2B's API needs them, or nil.
+func (m makers) forE2B() (e2b.MadeTemplates, e2b.TemplateBuilds) {
+	if m.steps == nil {
+		return nil, nil
+	}
+	return m.templates, m.steps
 }
 
 // resources returns the makers as the resources of /v1. A nil pointer in an interface would not

@@ -223,6 +223,7 @@ func (d *Server) Close(ctx context.Context) error {
 	if d.tap != nil {
 		d.tap.Close()
 	}
+	d.makers.close()
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil

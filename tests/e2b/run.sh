@@ -17,11 +17,13 @@ node -e 'if (+process.versions.node.split(".")[0] < 20) { console.error("node 20
 
 sweep() { [ -z "${E2B_API_KEY:-}" ] || node sweep.mjs; }
 . ../server.sh
+. ./base-image.sh
 packages
 
 unset E2B_API_KEY E2B_API_URL E2B_SANDBOX_URL E2B_DOMAIN E2B_DEBUG E2B_USER_AGENT_SOURCE
 start
 eval "$(cat "$work/start")"
+make_base_image
 
 status=0
 if [ $# -gt 0 ]; then

@@ -78,6 +78,8 @@ func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
 		}
 	case tar.TypeSymlink:
 		return known(h.Name, root.Symlink(h.Linkname, name))
+	case tar.TypeLink:
+		return known(h.Name, link(root, h.Linkname, name))
 	case tar.TypeReg:
 		err = writeFile(root, name, mode, content)
 	default:
@@ -94,6 +96,23 @@ func known(name string, err error) error {
 		return nil
 	}
 	return refused(name, err.Error())
+}
+
+// link makes a hard link to a file that was unpacked before. A link to a link could lead anywhere
+// once it is followed, so only regular files are linked.
+func link(root *os.Root, target, name string) error {
+	from, err := cleanName(target)
+	if err != nil {
+		return err
+	}
+	info, err := root.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("it is a link to %.200q, which is no file", target)
+	}
+	return root.Link(from, name)
 }
 
 func writeFile(root *os.Root, name string, mode os.FileMode, content io.Reader) error {

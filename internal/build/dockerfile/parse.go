@@ -71,7 +71,11 @@ func invalid(err error) error {
 
 // Refused returns the error for an instruction that cannot be built.
 func Refused(c instructions.Command, format string, args ...any) error {
-	return fault.Newf(fault.Invalid, CodeInvalid, "Dockerfile line %d: %s: %s", line(c.Location()), c.Name(), fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if len(c.Location()) == 0 {
+		return fault.New(fault.Invalid, CodeInvalid, text)
+	}
+	return fault.Newf(fault.Invalid, CodeInvalid, "Dockerfile line %d: %s: %s", line(c.Location()), c.Name(), text)
 }
 
 func firstLine(err error) string {

@@ -30,6 +30,8 @@ type Stage struct {
 	Parent   int    // the stage whose files it starts with
 	Platform string
 	Commands []instructions.Command
+	// Steps describe the commands one by one if they come from no Dockerfile.
+	Steps []Step
 	// Needs lists the stages that have to be built before this one.
 	Needs []int
 }

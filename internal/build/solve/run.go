@@ -115,7 +115,7 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 		return err
 	}
 	if code != 0 {
-		return fault.Newf(fault.Invalid, "build_step_failed", "Dockerfile line %d: the command ended with exit code %d", c.Location()[0].Start.Line, code).
+		return fault.Newf(fault.Invalid, "build_step_failed", "%s: the command ended with exit code %d", g.place, code).
 			WithHint("see its output above; the steps before it are cached")
 	}
 	list, err := stagetree.ReadChanges(changes)

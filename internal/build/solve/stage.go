@@ -35,6 +35,10 @@ type stage struct {
 	args   map[string]string
 	ownCmd bool // this stage has its own CMD
 	made   time.Time
+	// place and fresh describe the instruction that is built now: where it is for errors, and
+	// whether the cache is not asked for its result.
+	place string
+	fresh bool
 
 	mu      sync.Mutex // guards tree, which other stages use
 	dir     string
@@ -54,21 +58,38 @@ func (g *stage) build(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		g.place = "ONBUILD " + text
 		if err := g.step(ctx, c, "ONBUILD "+text); err != nil {
 			return err
 		}
 	}
-	for _, c := range g.plan.Commands {
+	for i, c := range g.plan.Commands {
 		title := c.Name()
 		if s, ok := c.(fmt.Stringer); ok {
 			title = s.String()
 		}
+		g.place = g.plan.Place(i, c)
+		if i < len(g.plan.Steps) {
+			title, g.fresh = g.plan.Steps[i].Title, g.plan.Steps[i].Fresh
+		}
 		if err := g.step(ctx, c, title); err != nil {
-			return err
+			return &StepError{Step: i, Err: err}
 		}
 	}
 	return nil
 }
+
+// StepError is the error of an instruction of a stage.
+type StepError struct {
+	Step int // counts the instructions of the stage from 0
+	Err  error
+}
+
+// Error implements error.
+func (e *StepError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the instruction's own error.
+func (e *StepError) Unwrap() error { return e.Err }
 
 // from starts the stage with the files that its FROM refers to.
 func (g *stage) from(ctx context.Context) (err error) {
@@ -173,7 +194,7 @@ func (g *stage) cached(ctx context.Context, title, key string, work func(step in
 		epoch = g.s.o.Epoch.String()
 	}
 	key = stepcache.Key(g.chain(), epoch, key)
-	if e, ok := g.s.Cache.Find(key); ok && !g.s.o.NoCache && g.have(e) {
+	if e, ok := g.s.Cache.Find(key); ok && !g.s.o.NoCache && !g.fresh && g.have(e) {
 		g.add(title, e)
 		end(Cached, "")
 		return nil

@@ -55,7 +55,7 @@ type Monitor interface {
 	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
-// Deps are the dependencies of New. All but Made, Domain and Secrets are required.
+// Deps are the dependencies of New. All but Made, Builds, Domain and Secrets are required.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
@@ -64,12 +64,11 @@ type Deps struct {
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates
-	// Made removes templates that callers have built. It may be nil.
-	Made interface {
-		Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error
-	}
-	Keys Keys
-	Log  *slog.Logger
+	// Made contains the templates that callers have built, and Builds builds them. Both may be nil.
+	Made   MadeTemplates
+	Builds TemplateBuilds
+	Keys   Keys
+	Log    *slog.Logger
 	// Domain is the domain of sandboxes' host names, with a port if it is not the default one, or
 	// "" if there are none.
 	Domain string
@@ -97,6 +96,13 @@ func New(d Deps) http.Handler {
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		health(w)
+		return
+	}
+	if token, ok := uploadToken(r); ok && a.Builds != nil {
+		// Clients send no key with an upload; its token authorizes it.
+		if err := a.receive(w, r, token); err != nil {
+			a.fail(w, r, err)
+		}
 		return
 	}
 	k, err := a.Keys.Verify(r.Context(), r.Header.Get(keyHeader))

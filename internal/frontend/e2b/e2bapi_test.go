@@ -203,7 +203,6 @@ func TestNotOffered(t *testing.T) {
 	id := boxes.boxes[0].ID
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v3/templates", `{}`},
-		{"DELETE", "/templates/base", ""},
 		{"GET", "/templates", ""},
 		{"GET", "/volumes", ""},
 		{"GET", "/secrets", ""},

@@ -35,7 +35,8 @@ func (a *api) routes() {
 	a.handle("POST /sandboxes/{id}/fork", a.fork)
 	a.snapshotRoutes()
 	a.secretRoutes()
-	a.handle("/", unknownRoute)
+	a.templateRoutes()
+	a.handle("/", a.unknownRoute)
 }
 
 // absent are the unsupported parts of the E2B API, by the first segment of the path without its
@@ -52,12 +53,12 @@ var absent = map[string]string{
 	"admin":         "node administration",
 }
 
-func unknownRoute(_ http.ResponseWriter, r *http.Request, _ sandbox.Principal) error {
+func (a *api) unknownRoute(_ http.ResponseWriter, r *http.Request, _ sandbox.Principal) error {
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(segments) > 1 && isVersion(segments[0]) {
 		segments = segments[1:]
 	}
-	if what, ok := absent[segments[0]]; ok {
+	if what, ok := absent[segments[0]]; ok && (segments[0] != "templates" || a.Builds == nil) {
 		return notSupported(what)
 	}
 	return fault.New(fault.NotFound, "route_not_found", "no such endpoint")

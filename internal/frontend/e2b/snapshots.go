@@ -37,7 +37,6 @@ func (a *api) snapshotRoutes() {
 	a.handle("GET /snapshots", a.listSnapshots)
 	// A slash in a reference may be escaped or not.
 	a.handle("DELETE /templates/{ref...}", a.removeSnapshot)
-	a.handle("GET /templates/aliases/{ref...}", a.templateAlias)
 }
 
 // snapshot takes a snapshot of a running sandbox, which then continues.
@@ -145,25 +144,16 @@ func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
 	return f, nil
 }
 
-// removeTemplate removes a built template, or one tag of it. The host's templates, and images,
-// cannot be removed here.
-func (a *api) removeTemplate(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) error {
-	if a.Made != nil {
-		if err := a.Made.Remove(ctx, who, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
-			return err
-		}
-	}
-	if t, err := a.Templates.Resolve(ctx, ref); err == nil && who.MayStart(t) {
-		return notSupported("removing templates of the server and images")
-	}
-	return sandbox.TemplateUnknown(ref)
-}
-
 // removeSnapshot removes a snapshot or a template. In this API snapshots are templates.
 func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, who)
 	if fault.KindOf(err) == fault.NotFound {
 		err = a.removeTemplate(r.Context(), who, ref)
+		if fault.KindOf(err) == fault.NotFound && a.Builds != nil {
+			if found, dropped := a.Builds.Drop(who, ref.Name); found || dropped != nil {
+				err = dropped
+			}
+		}
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)
 		}
@@ -180,27 +170,6 @@ func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// templateAlias reports whether a template, or a snapshot of the caller, has this name.
-func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, ref, err := a.findSnapshot(r, who)
-	answer := struct {
-		TemplateID string `json:"templateID"`
-		Public     bool   `json:"public"`
-	}{TemplateID: found.ID}
-	if fault.KindOf(err) == fault.NotFound {
-		var t sandbox.Template
-		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil && !who.MayStart(t) {
-			err = sandbox.TemplateUnknown(ref)
-		}
-		answer.TemplateID, answer.Public = t.ID, t.Owner == ""
-	}
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, answer)
 	return nil
 }
 

@@ -5,6 +5,8 @@ package catalog
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -39,6 +41,7 @@ type Version struct {
 	Created time.Time
 	Image   string // the name under which the image was found
 	Digest  string // of the image
+	Build   string // the UUID of the build that made it, as clients of E2B's API name it
 	Settings
 	// Memory is a snapshot in which the version's program is ready, or "". Note is the reason why
 	// there is none.
@@ -165,6 +168,36 @@ func (t *Template) TagsOf(number int) (tags []string) {
 	}
 	slices.Sort(tags)
 	return tags
+}
+
+// BuildOf returns the UUID of the build that made a version. Versions that were made otherwise have
+// one that is always the same.
+func (t *Template) BuildOf(v Version) string {
+	if v.Build != "" {
+		return v.Build
+	}
+	id := sha256.Sum256([]byte(t.key(v.Number)))
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8, of an application's own
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:16])
+}
+
+// Newest returns the version that was made last, and false if none is complete.
+func (t *Template) Newest() (Version, bool) {
+	for _, v := range slices.Backward(t.Versions) {
+		if v.Maker == nil {
+			return v, true
+		}
+	}
+	return Version{}, false
+}
+
+// Tagged returns the version that a tag leads to, and false if there is none.
+func (t *Template) Tagged(tag string) (Version, bool) {
+	v := t.tagged(tag)
+	if v == nil {
+		return Version{}, false
+	}
+	return *v, true
 }
 
 // is reports whether a reference refers to the template.

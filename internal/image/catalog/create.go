@@ -17,7 +17,50 @@ import (
 type Request struct {
 	Template string // [namespace/]name[:tag]
 	Image    string // the image's name, or the beginning of its digest
+	// Tags lead to the version as well. ID is that of the template if it is new, from Reserve, and
+	// Build is the UUID of the build that makes the version; either may be "".
+	Tags      []string
+	ID, Build string
 	Settings
+}
+
+// naming is which names lead to a new version.
+type naming struct {
+	sandbox.Reference
+	tags []string
+	id   string // of the template, or ""
+}
+
+// named parses the names of a request.
+func (r Request) named() (naming, error) {
+	ref, err := parse(r.Template)
+	if err != nil {
+		return naming{}, err
+	}
+	for _, tag := range r.Tags {
+		if _, err := parse("t:" + tag); err != nil {
+			return naming{}, err
+		}
+	}
+	return naming{ref, r.Tags, r.ID}, nil
+}
+
+// Reserve checks that a caller may make a version of the template with a name and tags. It returns
+// the template's ID, which is a new one if there is no such template.
+func (c *Catalog) Reserve(who sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error) {
+	if err := who.Check(); err != nil {
+		return "", ref, err
+	}
+	n, err := Request{Template: name, Tags: tags}.named()
+	if err != nil {
+		return "", ref, err
+	}
+	all, err := c.files.list()
+	if err != nil {
+		return "", ref, err
+	}
+	t, err := target(all, who, n)
+	return t.ID, n.Reference, err
 }
 
 // Create creates a version of a template, and the template if it does not exist. Afterwards the tag
@@ -33,7 +76,7 @@ func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request
 	if err := who.Check(); err != nil {
 		return Template{}, err
 	}
-	ref, err := parse(req.Template)
+	ref, err := req.named()
 	if err != nil {
 		return Template{}, err
 	}
@@ -57,7 +100,7 @@ func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request
 	if err != nil {
 		return Template{}, err
 	}
-	v := Version{Created: now(), Image: img.Name, Digest: img.Digest.String(), Settings: req.Settings}
+	v := Version{Created: now(), Image: img.Name, Digest: img.Digest.String(), Build: req.Build, Settings: req.Settings}
 	if v.Start != nil {
 		v.Maker = &c.self
 		if len(v.Start.Ready) == 0 {
@@ -100,21 +143,25 @@ func healthcheck(h *v1.HealthConfig) []string {
 func now() time.Time { return time.Now().UTC().Round(0) }
 
 // target returns the template of a reference, or a new one.
-func target(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
+func target(all []Template, who sandbox.Principal, ref naming) (Template, error) {
 	for _, t := range all {
-		if !t.is(ref) {
+		if !t.is(ref.Reference) {
 			continue
 		}
-		if !t.maySee(who) {
+		if !t.maySee(who) || ref.id != "" && ref.id != t.ID {
 			return Template{}, nameTaken(ref.Path())
 		}
-		return toChange(all, who, ref)
+		return toChange(all, who, ref.Reference)
 	}
-	return Template{ID: ids.New("t"), Name: ref.Path(), Owner: who.KeyID, Created: now(), Tags: map[string]int{}}, nil
+	id := ref.id
+	if id == "" {
+		id = ids.New("t")
+	}
+	return Template{ID: id, Name: ref.Path(), Owner: who.KeyID, Created: now(), Tags: map[string]int{}}, nil
 }
 
 // begin stores a version. A complete version gets its tags. No image is removed during this.
-func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref sandbox.Reference, digest v1.Hash, v Version) (t Template, err error) {
+func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref naming, digest v1.Hash, v Version) (t Template, err error) {
 	release, err := c.o.Library.Hold(ctx)
 	if err != nil {
 		return t, err
@@ -148,10 +195,12 @@ func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref sandbox.
 // keptUntagged is how many versions without a tag are preserved.
 const keptUntagged = 10
 
-// publish makes the tag of a reference refer to a version. It removes the oldest untagged versions,
+// publish makes the tags of a request refer to a version. It removes the oldest untagged versions,
 // and returns their memory.
-func (t *Template) publish(ref sandbox.Reference, number int) (dropped []string) {
-	t.Tags[ref.Tag] = number
+func (t *Template) publish(ref naming, number int) (dropped []string) {
+	for _, tag := range append([]string{ref.Tag}, ref.tags...) {
+		t.Tags[tag] = number
+	}
 	if t.Tags[sandbox.DefaultTag] == 0 {
 		t.Tags[sandbox.DefaultTag] = number
 	}
@@ -169,13 +218,13 @@ func (t *Template) publish(ref sandbox.Reference, number int) (dropped []string)
 }
 
 // finish completes a version after its memory was saved, or if it has none.
-func (c *Catalog) finish(ctx context.Context, id string, ref sandbox.Reference, number int, memory, note string) (t Template, err error) {
+func (c *Catalog) finish(ctx context.Context, id string, ref naming, number int, memory, note string) (t Template, err error) {
 	if err := c.o.Step("complete version"); err != nil {
 		return t, err
 	}
 	var dropped []string
 	err = c.files.change(ctx, func(all []Template) (Template, error) {
-		t, err = byID(all, id, ref)
+		t, err = byID(all, id, ref.Reference)
 		if err != nil {
 			return t, err
 		}

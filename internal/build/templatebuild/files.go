@@ -1,0 +1,179 @@
+package templatebuild
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/ids"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Limits of uploaded files: of one upload, of all uploads of one caller, how long they are kept
+// unused, and how long a link for an upload is valid.
+const (
+	maxUpload    = 4 << 30
+	maxUploads   = 16 << 30
+	keepUnused   = 14 * 24 * time.Hour
+	linkLifetime = time.Hour
+)
+
+// files stores what COPY steps need: a tar for each hash. The hash is chosen by the client and cannot
+// be checked against the tar. So each caller has a directory of its own: with a wrong hash, a caller
+// replaces only its own files.
+type files struct {
+	dir   string
+	mu    sync.Mutex
+	links map[string]upload // by token
+}
+
+// upload is a tar that may be sent once.
+type upload struct {
+	path    string
+	expires time.Time
+}
+
+var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (f *files) owned(who sandbox.Principal) string {
+	sum := sha256.Sum256([]byte(who.KeyID))
+	return filepath.Join(f.dir, hex.EncodeToString(sum[:16]))
+}
+
+// path returns the file of a hash.
+func (f *files) path(who sandbox.Principal, hash string) (string, error) {
+	if !hashForm.MatchString(hash) {
+		return "", fault.Newf(fault.Invalid, "files_hash_invalid", "%.100q is not a SHA-256 digest in hexadecimal", hash)
+	}
+	return filepath.Join(f.owned(who), hash), nil
+}
+
+// has reports whether the files of a hash are there, and keeps them for a further time.
+func (f *files) has(path string) (bool, error) {
+	now := time.Now()
+	err := os.Chtimes(path, now, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Link returns whether the files of a hash are there already, and a token with which they may be
+// sent. The token alone authorizes the upload: clients send no key with it.
+func (s *Service) Link(who sandbox.Principal, template, hash string) (present bool, token string, err error) {
+	path, err := s.files.path(who, hash)
+	if err != nil {
+		return false, "", err
+	}
+	s.mu.Lock()
+	waits := false
+	for _, l := range s.live {
+		waits = waits || l.record.Template == template && l.who.KeyID == who.KeyID && l.cancel == nil
+	}
+	s.mu.Unlock()
+	if !waits {
+		return false, "", fault.Newf(fault.NotFound, "build_not_found", "no build of the template %.50q waits for files", template)
+	}
+	if present, err = s.files.has(path); err != nil {
+		return false, "", err
+	}
+	return present, s.files.link(path), nil
+}
+
+// link makes a token. Expired ones are forgotten.
+func (f *files) link(path string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for token, u := range f.links {
+		if time.Now().After(u.expires) {
+			delete(f.links, token)
+		}
+	}
+	token := ids.NewToken()
+	f.links[token] = upload{path, time.Now().Add(linkLifetime)}
+	return token
+}
+
+// Receive stores the tar that a token is for. A token is valid once.
+func (s *Service) Receive(token string, r io.Reader) error {
+	f := s.files
+	f.mu.Lock()
+	u, ok := f.links[token]
+	delete(f.links, token)
+	f.mu.Unlock()
+	if !ok || time.Now().After(u.expires) {
+		return fault.New(fault.NotFound, "upload_not_found", "this link for an upload is not valid, or was used")
+	}
+	dir := filepath.Dir(u.path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	used, err := sizeOf(dir)
+	if err != nil {
+		return err
+	}
+	draft, err := os.CreateTemp(dir, draftPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(draft.Name())
+	most := min(maxUpload, max(0, maxUploads-used))
+	n, err := io.Copy(draft, io.LimitReader(r, most+1))
+	if err == nil && n > most {
+		err = fault.Newf(fault.Exhausted, "upload_large", "an upload has at most %d bytes, and the uploads of one caller %d", int64(maxUpload), int64(maxUploads)).
+			WithHint("leave files out with .dockerignore; uploads that no build has used for 14 days are removed")
+	}
+	if _, ours := errors.AsType[*fs.PathError](err); err != nil && !ours && fault.KindOf(err) != fault.Exhausted {
+		err = fault.Wrap(err, fault.Invalid, "upload_broken", "the upload broke off")
+	}
+	if err := errors.Join(err, draft.Close()); err != nil {
+		return err
+	}
+	return os.Rename(draft.Name(), u.path)
+}
+
+// draftPrefix begins the name of an upload that is not complete.
+const draftPrefix = ".upload-"
+
+func sizeOf(dir string) (sum int64, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum, err
+}
+
+// prune removes uploads that no build has used for a long time, and incomplete ones.
+func (f *files) prune() error {
+	return filepath.WalkDir(f.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		age := time.Since(info.ModTime())
+		if age < linkLifetime || age < keepUnused && !strings.HasPrefix(e.Name(), draftPrefix) {
+			return nil
+		}
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
+}

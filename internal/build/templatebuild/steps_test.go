@@ -1,0 +1,233 @@
+package templatebuild_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/build/templatebuild"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/imagetest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+var hash = strings.Repeat("ab", 32)
+
+func run(command string, user ...string) templatebuild.Step {
+	return templatebuild.Step{Kind: "RUN", Args: append([]string{command}, user...)}
+}
+
+func TestStepsBecomeAVersion(t *testing.T) {
+	host := imagetest.Registry(t)
+	r := open(t, t.TempDir(), host)
+	image := r.pull(host)
+	made := r.request("ns/app:v1", "v2")
+	r.upload(made, hash, tarOf(t, tar.Header{Name: "src/a", Uname: "text"}, tar.Header{Name: "src/b", Typeflag: tar.TypeLink, Linkname: "src/a"}))
+	if present, _, err := r.Link(alice, made.Template, hash); err != nil || !present {
+		t.Errorf("the files are not there: %v", err)
+	}
+	spec := templatebuild.Spec{Image: image, Start: "serve", Ready: "check", Steps: []templatebuild.Step{
+		{Kind: "ENV", Args: []string{"X", `"$A" $HOME`}},
+		{Kind: "COPY", Args: []string{"src", "/srv/", "", "0600"}, Files: hash},
+		run("one"), run("two", "root"), run("three"),
+		{Kind: "USER", Args: []string{"1234"}}, {Kind: "WORKDIR", Args: []string{"deep"}}, run("four"),
+	}}
+	if err := r.Start(t.Context(), alice, made.Template, made.ID, spec); err != nil {
+		t.Fatal(err)
+	}
+	now, log := r.end(made)
+	if now.State != templatebuild.Ready || !slices.Equal(now.Tags, []string{"v1", "v2"}) {
+		t.Fatalf("it ended as %+v:\n%s", now, strings.Join(log, "\n"))
+	}
+	if got, want := r.boxes.commands()[1:], []string{"user: one", "root: two", "user: three", "1234: four"}; !slices.Equal(got, want) {
+		t.Errorf("it ran %q, want %q", got, want)
+	}
+	for _, line := range []string{"info [template] RUN one", "info printed", "info and without an end"} {
+		if !slices.Contains(log, line) {
+			t.Errorf("the log has no %q:\n%s", line, strings.Join(log, "\n"))
+		}
+	}
+	found, err := r.catalog.Inspect(alice, "ns/app:v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := found.Tagged("v2")
+	if found.ID != made.Template || found.BuildOf(v) != made.ID || found.Tags["v1"] != found.Tags["default"] || v.Start == nil || len(v.Start.Ready) == 0 {
+		t.Errorf("the template is %+v", found)
+	}
+	ref, _ := sandbox.ParseReference("ns/app")
+	as, err := r.catalog.Beside(hostOnly{}).Resolve(t.Context(), ref)
+	if err != nil || as.DefaultUser != "1234" || as.DefaultDir != "/home/user/deep" || as.Env["X"] != `"image" /home/user` {
+		t.Errorf("sandboxes start as %q in %q with %v: %v", as.DefaultUser, as.DefaultDir, as.Env, err)
+	}
+	if list := r.left(); len(list) > 0 {
+		t.Errorf("it left %q", list)
+	}
+
+	// A template is built upon, without what the cache has.
+	spec = templatebuild.Spec{Template: "ns/app:v1", Steps: []templatebuild.Step{run("five")}}
+	if now, log := r.build("child", spec); now.State != templatebuild.Ready {
+		t.Fatalf("upon a template: %+v:\n%s", now, strings.Join(log, "\n"))
+	}
+	if got := r.boxes.commands(); !slices.Equal(got, []string{"1234: five"}) {
+		t.Errorf("upon a template it ran %q", got)
+	}
+	child, err := r.catalog.Inspect(alice, "child")
+	if v, _ := child.Newest(); err != nil || v.Start == nil || !slices.Contains(v.Start.Command, "serve") {
+		t.Errorf("the program is not inherited: %v", err)
+	}
+	if r.build("child", spec); len(r.boxes.commands()) > 0 {
+		t.Error("a step ran that the cache has")
+	}
+	spec.Steps[0].Force = true
+	if r.build("child", spec); !slices.Equal(r.boxes.commands(), []string{"1234: five"}) {
+		t.Error("a forced step did not run")
+	}
+	if text, err := json.Marshal(r.entries.Entries()); err != nil || !bytes.Contains(text, []byte("template.build")) {
+		t.Errorf("the audit log has no build: %s, %v", text, err)
+	}
+}
+
+func TestHostileUploads(t *testing.T) {
+	host := imagetest.Registry(t)
+	r := open(t, t.TempDir(), host)
+	image := r.pull(host)
+	for what, data := range map[string][]byte{
+		"no tar":                  []byte("not a tar at all"),
+		"a path that leads out":   tarOf(t, tar.Header{Name: "../out", Uname: "x"}),
+		"an absolute path":        tarOf(t, tar.Header{Name: "/out", Uname: "x"}),
+		"a link and a file in it": tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/tmp"}, tar.Header{Name: "l/out", Uname: "x"}),
+		"a hard link out":         tarOf(t, tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../../etc/passwd"}),
+		"a hard link to a link":   tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "l"}),
+		"a device":                tarOf(t, tar.Header{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}),
+	} {
+		made := r.request("hostile")
+		r.upload(made, hash, data)
+		err := r.Start(t.Context(), alice, made.Template, made.ID, templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "COPY", Args: []string{".", "/x"}, Files: hash}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := r.end(made); now.State != templatebuild.Failed || now.Code != "build_context_invalid" {
+			t.Errorf("%s: %+v", what, now)
+		}
+	}
+	if list := r.left(); len(list) > 0 {
+		t.Errorf("it left %q", list)
+	}
+	made := r.request("hostile")
+	for _, bad := range []string{"", "../" + hash, strings.ToUpper(hash), hash + "0"} {
+		if _, _, err := r.Link(alice, made.Template, bad); fault.CodeOf(err) != "files_hash_invalid" {
+			t.Errorf("the hash %q: %v", bad, err)
+		}
+	}
+	if err := r.Receive("unknown", bytes.NewReader(nil)); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("an unknown link: %v", err)
+	}
+}
+
+func TestWhatCannotBeBuilt(t *testing.T) {
+	host := imagetest.Registry(t)
+	r := open(t, t.TempDir(), host)
+	image := r.pull(host)
+	for name, c := range map[string]struct {
+		spec       templatebuild.Spec
+		code, step string
+	}{
+		"an image elsewhere":   {templatebuild.Spec{Image: host + "/other"}, "image_not_found", "base"},
+		"no template":          {templatebuild.Spec{Template: "none"}, "template_not_found", "base"},
+		"the host's programs":  {templatebuild.Spec{Template: "base"}, "build_base_host", "base"},
+		"a failing command":    {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{run("ok"), run("fail")}}, "build_step_failed", "2"},
+		"files not sent":       {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "COPY", Args: []string{"a", "b"}, Files: strings.Repeat("0", 64)}}}, "files_missing", ""},
+		"an unknown step":      {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "FROM"}}}, "build_step_invalid", ""},
+		"a NUL":                {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{run("a\x00")}}, "build_step_invalid", ""},
+		"half a variable":      {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "ENV", Args: []string{"A"}}}}, "build_step_invalid", ""},
+		"an account as a path": {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "USER", Args: []string{"../x"}}}}, "build_step_invalid", ""},
+	} {
+		if now, log := r.build("bad", c.spec); now.State != templatebuild.Failed || now.Code != c.code || now.Step != c.step || now.Error == "" {
+			t.Errorf("%s: %+v:\n%s", name, now, strings.Join(log, "\n"))
+		}
+	}
+	if _, err := r.catalog.Inspect(alice, "bad"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("a template exists: %v", err)
+	}
+	if _, err := r.Request(t.Context(), alice, templatebuild.Request{Name: "base"}); fault.KindOf(err) != fault.Exists {
+		t.Errorf("the name of a template of the host: %v", err)
+	}
+}
+
+func TestAnotherKey(t *testing.T) {
+	host := imagetest.Registry(t)
+	r := open(t, t.TempDir(), host)
+	image := r.pull(host)
+	made := r.request("mine")
+	spec := templatebuild.Spec{Image: image}
+	if err := r.Start(t.Context(), bob, made.Template, made.ID, spec); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("start: %v", err)
+	}
+	if _, _, err := r.Status(bob, made.Template, made.ID, 0, 10); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("status: %v", err)
+	}
+	if _, _, err := r.Link(bob, made.Template, hash); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("upload: %v", err)
+	}
+	if found, err := r.Drop(bob, made.Template); found || err != nil {
+		t.Errorf("drop: %v %v", found, err)
+	}
+	if list, err := r.List(bob); len(list) > 0 || err != nil {
+		t.Errorf("list: %v %v", list, err)
+	}
+	if err := r.Start(t.Context(), alice, made.Template, made.ID, spec); err != nil {
+		t.Fatal(err)
+	}
+	if now, log := r.end(made); now.State != templatebuild.Ready {
+		t.Fatalf("%+v: %q", now, log)
+	}
+	if _, err := r.Request(t.Context(), bob, templatebuild.Request{Name: "mine"}); fault.KindOf(err) != fault.Exists {
+		t.Errorf("a name that is taken: %v", err)
+	}
+}
+
+func TestCanceledAndInterrupted(t *testing.T) {
+	host, dir := imagetest.Registry(t), t.TempDir()
+	r := open(t, dir, host)
+	image := r.pull(host)
+	waits := templatebuild.Spec{Image: image, Steps: []templatebuild.Step{run("wait")}}
+	begin := func() templatebuild.Record {
+		made := r.request("waits")
+		if err := r.Start(t.Context(), alice, made.Template, made.ID, waits); err != nil {
+			t.Fatal(err)
+		}
+		<-r.boxes.waits
+		return made
+	}
+	made := begin()
+	if err := r.Start(t.Context(), alice, made.Template, made.ID, waits); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("started twice: %v", err)
+	}
+	if found, err := r.Drop(alice, made.Template); !found || err != nil {
+		t.Errorf("drop: %v %v", found, err)
+	}
+	if now, _ := r.end(made); now.Code != "build_canceled" {
+		t.Errorf("canceled: %+v", now)
+	}
+	r.boxes.waits = make(chan struct{})
+	made = begin()
+	r.Close()
+	if now, _ := r.end(made); now.Code != "build_canceled" || !strings.Contains(now.Error, "canceled") {
+		t.Errorf("at the server's end: %+v", now)
+	}
+	if list := r.left(); len(list) > 0 {
+		t.Errorf("it left %q", list)
+	}
+	if _, err := r.Request(t.Context(), alice, templatebuild.Request{Name: "late"}); fault.KindOf(err) != fault.Unavailable {
+		t.Errorf("after the end: %v", err)
+	}
+	// What is known of a build outlives the server.
+	next := open(t, dir, host)
+	if now, log := next.end(made); now.State != templatebuild.Failed || len(log) == 0 {
+		t.Errorf("after a restart: %+v, %q", now, log)
+	}
+}

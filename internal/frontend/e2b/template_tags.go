@@ -1,0 +1,87 @@
+package e2b
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// tagBody is a tag of a template. The time is that of its build: when a tag was moved is not kept.
+type tagBody struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+func (a *api) listTags(w http.ResponseWriter, who sandbox.Principal, name string) error {
+	t, err := a.Made.Inspect(who, name)
+	if err != nil {
+		return err
+	}
+	bodies := make([]tagBody, 0, len(t.Tags))
+	for _, tag := range slices.Sorted(maps.Keys(t.Tags)) {
+		if v, ok := t.Tagged(tag); ok {
+			bodies = append(bodies, tagBody{tag, t.BuildOf(v), wireTime(v.Created)})
+		}
+	}
+	writeJSON(w, http.StatusOK, bodies)
+	return nil
+}
+
+// assignTags lets tags lead to a build that another tag names.
+func (a *api) assignTags(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Target string   `json:"target"`
+		Tags   []string `json:"tags"`
+	}
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	if body.Target == "" || len(body.Tags) == 0 {
+		return fault.New(fault.Invalid, "tags_missing", "target and tags are required")
+	}
+	t, err := a.Made.Tag(r.Context(), who, body.Target, body.Tags)
+	if err != nil {
+		return err
+	}
+	v, ok := t.Tagged(body.Tags[0])
+	if !ok { // it was removed in between
+		return fault.New(fault.Conflict, "template_removed", "the tag was removed at the same time")
+	}
+	writeJSON(w, http.StatusCreated, map[string]any{"buildID": t.BuildOf(v), "tags": body.Tags})
+	return nil
+}
+
+// removeTags removes tags, and each build to which no other tag leads.
+func (a *api) removeTags(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	ref, err := sandbox.ParseReference(body.Name)
+	if err != nil {
+		return err
+	}
+	if len(body.Tags) == 0 {
+		return fault.New(fault.Invalid, "tags_missing", "tags are required")
+	}
+	for _, tag := range body.Tags {
+		if _, err := sandbox.ParseReference(ref.Path() + ":" + tag); err != nil {
+			return err
+		}
+	}
+	for _, tag := range body.Tags {
+		if err := a.Made.Remove(r.Context(), who, ref.Path()+":"+tag, true); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
