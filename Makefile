@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker test-jail lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,7 +30,7 @@ check: tests-begin check-source lint test-race test-plain test-console ## what n
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-jail test-e2b-old test-images test-upgrade fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-upgrade fuzz
 
 # Runs the test programs and measures their processor time. The measurements since tests-begin are
 # in CRANNOG_TIMES.
@@ -65,7 +65,7 @@ CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachSt
 
 # These pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsTakeLittle|TestTreesAreBounded|TestFloodIsNotKept|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
+LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
 
 # Packages that the race detector cannot run with. The egress gateway gives up its privileges
 # differently in a program with C code, as a plain go build with a compiler makes; the race detector
@@ -76,9 +76,9 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Three packages at a time: a sandbox that starts keeps about one processor busy, and most tests
+# Four packages at a time: a sandbox that starts keeps about one processor busy, but most tests
 # also wait. The longest ones start first (tests/packages.sh).
-test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
+test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
@@ -93,6 +93,9 @@ test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, wit
 test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon that the tests start
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 1h ./internal/engine/docker/...
 
+test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine microvm, on QEMU with an emulated processor
+	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
+
 # A jail saves no memory, and no programs are in the audit log; the rest runs on gVisor alone.
 NOT_JAIL := ^(TestKnownCounts|TestLinksOfCopies|TestNoValueOnTheHost|TestRootless|TestAttachmentKinds)$$
 
@@ -100,11 +103,14 @@ test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's clien
 	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -skip '$(NOT_JAIL)' ./tests/causeway
 	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_DEFAULT_LEVEL=light CRANNOG_TEST_SAVES=files $(TIMING) step tests/e2b-jail tests/e2b/run.sh bin/crannog
 
+test-escape: $(TIMING) bin/crannog ## every way out of a sandbox that is known, on every engine that this host can run
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/escape
+
 # An emulated machine whose controllers are in control groups of version 2.
-test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
+test-unified: $(TIMING) bin/crannog tests/unified/kernel/complete ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/unified -all
 
-tests/unified/kernel/vmlinuz:
+tests/unified/kernel/complete:
 	tests/unified/kernel.sh
 
 bin/crannog:

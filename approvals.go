@@ -59,7 +59,7 @@ func (c *Client) Deny(ctx context.Context, id, reason string) (api.Approval, err
 	return out, err
 }
 
-// maxApprovalEvent bounds one event, so that no server can fill our memory.
+// maxApprovalEvent bounds one event, so that a server cannot fill the client's memory.
 const maxApprovalEvent = 1 << 20
 
 // WatchApprovals calls each for every pending request and then for every change, until

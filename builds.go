@@ -29,14 +29,14 @@ func (c *Client) Build(ctx context.Context, req api.CreateBuild, source func(io.
 	path := "/builds/" + url.PathEscape(b.ID)
 	if source != nil {
 		if err := c.sendContext(ctx, path, source); err != nil {
-			// Nothing of it is needed any more.
+			// A failed build is not needed any more.
 			return api.Image{}, errors.Join(err, c.call(context.WithoutCancel(ctx), http.MethodDelete, path, nil, nil))
 		}
 	}
 	return c.runBuild(ctx, path, progress)
 }
 
-// sendContext sends what source writes, piece by piece.
+// sendContext sends the tar that source writes, piece by piece.
 func (c *Client) sendContext(ctx context.Context, path string, source func(io.Writer) error) error {
 	r, w := io.Pipe()
 	defer r.Close()

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// maxAnswer bounds an answer of the API, so that no server can fill our
-// memory. The largest is a list of sandboxes.
+// maxAnswer bounds an answer of the API, so that a server cannot fill the client's memory. The
+// largest is a list of sandboxes.
 const maxAnswer = 64 << 20
 
 // call sends in as JSON and reads the answer into out. Both may be nil.
@@ -44,7 +44,7 @@ func (c *Client) callAt(ctx context.Context, method, path string, in, out any) e
 		req.Header.Set("X-API-Key", c.key)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		// The server refuses at once what it cannot complete by then.
+		// With this header, the server refuses a request at once that it cannot complete in time.
 		req.Header.Set(api.TimeoutHeader, strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
 	}
 	resp, err := c.http.Do(req)
@@ -115,8 +115,7 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return out, err
 }
 
-// Prune removes ended sandboxes and deletes saved states that nothing refers to. Local
-// callers only.
+// Prune removes ended sandboxes and unreferenced saved states. Local callers only.
 func (c *Client) Prune(ctx context.Context) (api.Pruned, error) {
 	var out api.Pruned
 	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)

@@ -40,7 +40,7 @@ func (o ChangesOptions) query() url.Values {
 	return q
 }
 
-// ExportOptions select what Export writes.
+// ExportOptions select the changes for Export.
 type ExportOptions struct {
 	ChangesOptions
 	// Format is "tar" for the current files, or "patch" for git apply.
@@ -63,10 +63,9 @@ func (s *Sandbox) Changes(ctx context.Context, o ChangesOptions) (api.Changes, e
 	return s.client.ChangesOf(ctx, s.ID(), o)
 }
 
-// Apply applies changes of the sandbox's workspace to its directory on the host: all
-// of the permitted changes or none. Where the policy asks, the error is an ErrDenied
-// with the code "export_pending" until exactly these changes are approved. Local
-// callers only.
+// Apply applies changes of the sandbox's workspace to its directory on the host: all of the
+// permitted changes or none. If the policy requires an approval, the error is an ErrDenied with the
+// code "export_pending" until exactly these changes are approved. Local callers only.
 func (s *Sandbox) Apply(ctx context.Context, req api.Apply) (api.Applied, error) {
 	return s.client.ApplyOf(ctx, s.ID(), req)
 }
@@ -114,8 +113,7 @@ func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.
 		return err
 	}
 	defer resp.Body.Close()
-	// The length is known before the first byte, so that half a patch cannot
-	// pass for a whole one.
+	// The length is known before the first byte, so that an incomplete patch is detected.
 	if resp.ContentLength < 0 {
 		return errExportCut
 	}

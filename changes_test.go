@@ -77,7 +77,7 @@ func TestChangesOnTheWire(t *testing.T) {
 	}
 }
 
-// Half an export never passes for a whole one.
+// An incomplete export is never taken for a complete one.
 func TestExportIsWholeOrAnError(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
 		"whole": func(w http.ResponseWriter, _ *http.Request) {

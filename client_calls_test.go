@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// scripted is a server that answers each request with the next answer, and keeps what was asked.
+// scripted is a server that answers each request with the next answer, and stores the requests.
 type scripted struct {
 	asked   []string // method, path with query, and body
 	headers []http.Header
@@ -59,7 +59,8 @@ func of(c *Client, id string) *Sandbox { return &Sandbox{client: c, info: api.Sa
 // discard lets calls with a result stand in a table.
 func discard[T any](_ T, err error) error { return err }
 
-// Each call is one request, whose path keeps names with slashes and dots apart from the API's own.
+// Each call is one request. In its path, names with slashes and dots cannot be confused with the
+// API's own segments.
 func TestCallsAreRequests(t *testing.T) {
 	ctx := t.Context()
 	for want, call := range map[string]func(*Client) error{
@@ -110,14 +111,14 @@ func TestCallsAreRequests(t *testing.T) {
 		if s.headers[0].Get("X-Api-Key") != "k" {
 			t.Errorf("%s: without the key", want)
 		}
-		// The server's refusal reaches the caller, with its code and hint.
+		// The server's error reaches the caller, with its code and hint.
 		c, s = newScripted(t, `{"kind":"denied","code":"local_only","detail":"no","hint":"ask","status":403}`)
 		s.status = http.StatusForbidden
 		err := call(c)
 		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, fs.ErrPermission) || Code(err) != "local_only" || e.Hint != "ask" || e.Message != "no" {
 			t.Errorf("%s: the refusal is %v", want, err)
 		}
-		// So does an answer that is cut off, where there should be one.
+		// An incomplete or missing answer is an error too.
 		c, _ = newScripted(t, `{"name":`)
 		if err := call(c); err == nil && !strings.HasPrefix(want, "DELETE") || err != nil && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s: a broken answer is %v", want, err)
@@ -155,7 +156,7 @@ func TestImageWork(t *testing.T) {
 	}
 }
 
-// A context goes in pieces whose offsets add up, then the build runs.
+// A context is sent in pieces whose offsets add up, then the build runs.
 func TestBuildSendsItsContext(t *testing.T) {
 	c, s := newScripted(t, `{"id":"b1"}`, "", "", `{"kind":"done","step":1}`+"\n"+`{"finished":true,"image":{"name":"t"}}`)
 	var made api.Build

@@ -95,14 +95,14 @@ func TestExec(t *testing.T) {
 		"output":   {api.Exec{Cmd: []string{"echo", "0123456789"}, OutputBytes: 4}, api.ExecResult{Stdout: "0123", Truncated: true, Hit: api.HitOutput}},
 		"disk":     {api.Exec{Cmd: []string{"sh", "-c", "echo 'x: No space left on device' >&2; exit 1"}}, api.ExecResult{ExitCode: 1, Stderr: "x: No space left on device\n", Hit: api.HitDiskFull}},
 		"no claim": {api.Exec{Cmd: []string{"sh", "-c", "echo 'No space left on device' >&2"}}, api.ExecResult{Stderr: "No space left on device\n"}},
-		// F10: arguments, variables and input carry bytes.
+		// F10: arguments, variables and input may contain any bytes.
 		"any byte": {api.Exec{Cmd: []string{"sh", "-c", `printf '%s' "$1$A" | od -An -tx1 | tr -d '\n'; od -An -tx1`, "sh", "a\xff"}, Env: map[string]string{"A": "\xfe"}, Stdin: "\x80"}, api.ExecResult{Stdout: " 61 ff fe 80\n"}},
 		"bytes":    {api.Exec{Cmd: []string{"printf", `a\377b`}}, api.ExecResult{Stdout: "a\uFFFDb"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := sb.Exec(t.Context(), test.in)
 			got.DurationMS = 0
-			// The newest that there is; at the very beginning there is none.
+			// The newest tree head is returned; there is none at the very beginning.
 			if c := got.Checkpoint; c != nil && (c.Size == 0 || c.Note == "") {
 				t.Errorf("checkpoint %+v", c)
 			}
@@ -263,7 +263,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A reference must not become another route.
+// A reference with special characters must not become another route.
 func TestReferencesAreEscaped(t *testing.T) {
 	c := newStack(t)
 	for _, ref := range []string{"", ".", "..", "../keys", "a/b", "x?state=all", "a#b", "%2e%2e", "\x00", strings.Repeat("a", 300)} {

@@ -32,9 +32,9 @@ type Cmd struct {
 	TTY *Size
 	// Timeout kills the command. Zero is the sandbox's limit.
 	Timeout time.Duration
-	// WaitDelay bounds how long Wait waits for output that a background process still holds after
-	// the command itself has ended. That process continues, and its later output is discarded. Zero
-	// waits as long as the output is held.
+	// WaitDelay bounds how long Wait waits for output while a background process still holds the
+	// output open after the command has ended. That process continues, and its later output is
+	// discarded. With zero, Wait waits until the output is closed.
 	WaitDelay time.Duration
 
 	ctx     context.Context
@@ -69,8 +69,8 @@ func (c *Cmd) Start() error {
 		return err
 	}
 	c.done = make(chan struct{})
-	// The stream outlives ctx by the moment that a kill needs, so that the program's last output
-	// and its end are read.
+	// The stream outlives ctx by the time that a kill needs, so that the program's last output and
+	// its end are read.
 	stream, cut := context.WithCancel(context.WithoutCancel(c.ctx))
 	unwatch := context.AfterFunc(c.ctx, cut)
 	c.proc, err = c.sandbox.processes().Start(stream, spec)
@@ -124,9 +124,9 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	time.AfterFunc(feedGrace, c.feeding)
 	c.stop()
 	if err != nil {
-		// The reader of the output is gone, so the program is no longer needed. A
-		// broken stream alone does not mean that: the sandbox may have been paused, or
-		// rolled back to a snapshot in which another program has the same PID.
+		// The reader of the output is gone, so the program is no longer needed. A broken stream
+		// alone is no reason to kill it: the sandbox may have been paused, or rolled back to a
+		// snapshot in which another program has the same PID.
 		if c.proc.Undelivered() {
 			c.kill(func() {})
 		}
@@ -155,7 +155,7 @@ const feedGrace = time.Second
 const signalGrace = 5 * time.Second
 
 // kill ends the program although the command's context is done. If that fails, closing the stream
-// is what is left.
+// is the last resort.
 func (c *Cmd) kill(cut context.CancelFunc) {
 	if c.proc.Kill(c.ctx) != nil {
 		cut()

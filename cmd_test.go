@@ -84,7 +84,7 @@ func TestTheEndBreaksNoCallOff(t *testing.T) {
 }
 
 // A program whose input is lost on the way does not wait for ever, and does not take a part for the
-// whole.
+// whole input.
 func TestLostInput(t *testing.T) {
 	sb := newSandbox(t)
 	for _, lost := range []string{"SendInput", "CloseStdin"} {
@@ -256,7 +256,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Output is passed on and not collected, however much it is.
+// Output is passed on and not collected, however large it is.
 func TestMuchOutputIsNotKept(t *testing.T) {
 	const size = 300 << 20
 	cmd := newSandbox(t).Command("head", "-c", "314572800", "/dev/zero")

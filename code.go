@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// Event is one thing that happened while code ran. Type says which fields
-// have a meaning: "stdout" and "stderr" (Text), "result" (Result, Main),
-// "error" (Name, Value, Traceback), "number_of_executions" (Count).
+// Event is one event of running code. Type determines which fields have a meaning: "stdout" and
+// "stderr" (Text), "result" (Result, Main), "error" (Name, Value, Traceback),
+// "number_of_executions" (Count).
 type Event struct {
 	Type      string
 	Text      string
@@ -27,8 +27,8 @@ type Event struct {
 	Count     int
 	// Main is true for the value of the last expression.
 	Main bool
-	// Result holds a value's forms by name: text, html, markdown, svg, png, jpeg
-	// and pdf (base64), latex, json, javascript, data, chart, extra.
+	// Result contains a value's representations by name: text, html, markdown, svg, png, jpeg and
+	// pdf (base64), latex, json, javascript, data, chart, extra.
 	Result map[string]json.RawMessage
 }
 
@@ -44,12 +44,12 @@ func CodeContext(id string) CodeOption { return func(m map[string]any) { m["cont
 // CodeEnv sets environment variables while the code runs.
 func CodeEnv(env map[string]string) CodeOption { return func(m map[string]any) { m["env_vars"] = env } }
 
-// maxEvent bounds one event, so that a sandbox cannot fill our memory: the interpreter sends
-// results of at most 24 MiB, plus the framing.
+// maxEvent bounds one event, so that a sandbox cannot fill the client's memory. The interpreter
+// sends results of at most 24 MiB, plus the framing.
 const maxEvent = 25 << 20
 
-// RunCode runs code in the interpreter and yields its events as they happen. State is
-// kept between calls. An error in the code is an event. Ending the iteration interrupts
+// RunCode runs code in the interpreter and yields its events as they happen. The interpreter's
+// state persists between calls. An error in the code is an event. Ending the iteration interrupts
 // the code.
 func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -88,8 +88,8 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) 
 	}
 }
 
-// nextLine returns a line, valid until the next call. A large one has a buffer of its own, which is
-// not kept until the code ends.
+// nextLine returns a line, valid until the next call. A large line gets a buffer of its own, which
+// is freed before the code ends.
 func nextLine(r *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')

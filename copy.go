@@ -31,7 +31,7 @@ type Copied struct {
 	Links       int   // symbolic links
 	Bytes       int64 // of the files, with their holes
 	LeftOut     int   // sockets, devices and named pipes
-	// Outward are links that were omitted because they lead out of the copy. LeftOut counts them
+	// Outward are links that were omitted because they point out of the copy. LeftOut counts them
 	// too.
 	Outward int
 }
@@ -40,11 +40,11 @@ func copiedOf(where string, s copytree.Summary) Copied {
 	return Copied{Path: where, Files: s.Files, Directories: s.Directories, Links: s.Links, Bytes: s.Bytes, LeftOut: s.LeftOut, Outward: s.Outward}
 }
 
-// CopyIn copies a file or a directory of the host into the sandbox: content, permissions, times, symbolic
-// links and holes. Unlike other names of an FS, those of a copy are absolute paths inside, and may have
-// any bytes. If to is an existing directory, the copy is in it, under the source's own name.
-// Where the FS has no user (As), files belong to the sandbox's default user wherever they are, and root
-// writes what that user cannot.
+// CopyIn copies a file or a directory of the host into the sandbox: content, permissions, times,
+// symbolic links and holes. Unlike other names of an FS, those of a copy are absolute paths inside,
+// and may have any bytes. If to is an existing directory, the copy is created in it, under the
+// source's own name. If the FS has no user (see As), the files belong to the sandbox's default
+// user, and root writes to places where that user may not.
 func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	source, err := copytree.Open(from, o.Follow)
 	if err != nil {
@@ -67,9 +67,10 @@ func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	return sum, err
 }
 
-// CopyOut copies a file or a directory of the sandbox to the host. The data of a sandbox is not trusted:
-// CopyOut writes only below to, omits symbolic links that lead out of the copy, and copies neither owners
-// nor set-user-ID bits. A copy that would fill the disk, or that is interrupted, leaves nothing.
+// CopyOut copies a file or a directory of the sandbox to the host. The data of a sandbox is not
+// trusted: CopyOut writes only below to, omits symbolic links that point out of the copy, and
+// copies neither owners nor set-user-ID bits. A copy that would fill the disk, or that is
+// interrupted, leaves nothing.
 func (f *FS) CopyOut(from, to string, o CopyOptions) (Copied, error) {
 	body, err := f.copyOut(from, o)
 	if err != nil {

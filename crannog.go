@@ -116,8 +116,8 @@ func New(opts ...Option) (*Client, error) {
 	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
 }
 
-// stay follows no redirect. A guest that a program in the sandbox has taken over could redirect a
-// call, with its method, body and token, to an address that only the caller can reach, or to the
+// stay follows no redirect. If a program in the sandbox has taken over the guest, it could redirect
+// a call, with its method, body and token, to an address that only the caller can reach, or to the
 // server's own API with the rights of a local caller.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 

@@ -17,12 +17,11 @@ func RequestID(id string) CreateOption {
 	return func(r *api.CreateSandbox) { r.RequestID = id }
 }
 
-// Template sets what the sandbox starts from: a template, or a snapshot by its
-// ID or name.
+// Template sets the starting point of the sandbox: a template, or a snapshot by its ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
 
-// Image sets the OCI image that the sandbox starts from, in place of a template, such as
-// python:3.12-slim. One that is not on the server's machine is pulled for callers there.
+// Image sets the OCI image from which the sandbox starts, in place of a template, such as
+// python:3.12-slim. For callers on the server's machine, a missing image is pulled.
 func Image(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Image = ref } }
 
 // Timeout sets the time after which the sandbox ends.
@@ -40,9 +39,9 @@ func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral 
 // files never change. Local callers only.
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
-// Mount makes a file or a directory of the host visible at a path inside, copy-on-write
-// or read-only: the host's files never change. It may be given several times. Callers
-// that are not local name a directory that the server shares.
+// Mount makes a file or a directory of the host visible at a path inside, copy-on-write or
+// read-only: the host's files never change. It may be given several times. Callers that are not
+// local use the name of a directory that the server shares.
 func Mount(m api.Mount) CreateOption {
 	return func(r *api.CreateSandbox) { r.Mounts = append(r.Mounts, m) }
 }
@@ -69,20 +68,25 @@ func Metadata(m map[string]string) CreateOption {
 // Env sets environment variables of every command. They must be UTF-8; the variables of a Cmd need not be.
 func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox) { r.Env = env } }
 
-// Limits bounds what the sandbox may use. A zero field is the server's
-// default, never unlimited.
+// Limits bound the resources of the sandbox. A zero field is the server's default, never unlimited.
 func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.Limits = &l } }
 
-// Engine sets what isolates the sandbox, by a name that Client.Engines lists. An
-// engine whose boundary is weaker than the policy accepts is refused. Without this
-// option the server chooses: its default if the policy accepts that, or else the
-// engine with the weakest boundary that the policy accepts.
+// Engine sets the engine that isolates the sandbox, by a name that Client.Engines lists. An engine
+// whose boundary is weaker than the policy accepts is refused. Without this option the server
+// chooses: its default engine if the policy accepts that, or else the engine with the weakest
+// boundary that the policy accepts.
 func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
+
+// AtLeast sets the weakest boundary that the sandbox's engine may have, such as userspace-kernel. The
+// policy may ask for a stronger one.
+func AtLeast(boundary string) CreateOption {
+	return func(r *api.CreateSandbox) { r.AtLeast = boundary }
+}
 
 // PrivatePorts requires the traffic token for requests to ports of programs inside.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 
-// Level sets the level that the policy is added to: strict, standard, light or minimal.
+// Level sets the level to which the policy is added: strict, standard, light or minimal.
 func Level(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Level = name } }
 
 // Net sets the network: none, dev, open or policy.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Code in the sandbox controls what the interpreter sends.
+// Code in the sandbox controls the data that the interpreter sends.
 func FuzzReadEvent(f *testing.F) {
 	for _, line := range []string{
 		`{"type":"stdout","text":"hi\n","timestamp":"x"}`, `{"type":"result","text":"2","json":{"a":[1]},"is_main_result":true}`,

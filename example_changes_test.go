@@ -74,7 +74,7 @@ func ExampleClient_Record() {
 	}
 }
 
-// Verification compares the whole audit log with signed tree heads that were kept elsewhere.
+// Verification compares the whole audit log with signed tree heads that were stored elsewhere.
 func ExampleClient_VerifyRecord() {
 	ctx := context.Background()
 	var client *crannog.Client // from Local: only callers on the server's machine verify

@@ -8,7 +8,7 @@ import (
 )
 
 // encodeTexts encodes the texts of a command in base64 if one of them is not UTF-8. JSON would
-// replace its bytes, and another command would run.
+// replace its bytes, so another command than the intended one would run.
 func encodeTexts(e api.Exec) api.Exec {
 	valid := utf8.ValidString(e.Stdin) && utf8.ValidString(e.Cwd)
 	for _, text := range e.Cmd {

@@ -23,9 +23,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// FS shows a sandbox's files. Names are as in package fs: relative to the
-// root of the sandbox, such as "home/user/a.txt". It implements fs.StatFS,
-// fs.ReadDirFS and fs.ReadFileFS.
+// FS gives access to a sandbox's files. Names are as in package fs: relative to the root of the
+// sandbox, such as "home/user/a.txt". It implements fs.StatFS, fs.ReadDirFS and fs.ReadFileFS.
 type FS struct {
 	sandbox *Sandbox
 	ctx     context.Context
@@ -91,7 +90,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	entries := make([]fs.DirEntry, 0, len(resp.Msg.GetEntries()))
 	for _, e := range resp.Msg.GetEntries() {
-		// With a slash in a name, a sandbox could lead its reader elsewhere.
+		// With a slash in a name, a sandbox could direct its reader to another path.
 		if e.GetName() == "" || e.GetName() == "." || e.GetName() == ".." || strings.Contains(e.GetName(), "/") {
 			continue
 		}
@@ -153,7 +152,7 @@ func (f *FS) fileRequest(method, name string, body io.Reader) (*http.Request, er
 // rpc is for calls about one file.
 func (f *FS) rpc() filesystempbconnect.FilesystemClient { return f.reach(guestwire.One) }
 
-// reach is bounded because the server itself reads such answers, for MCP: a hostile guest must not
+// reach bounds the answers, because the server itself reads them for MCP: a hostile guest must not
 // fill its memory.
 func (f *FS) reach(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
 	return guestwire.Filesystem(f.sandbox.client.http, f.sandbox.client.base, b)

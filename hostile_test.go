@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// taken is a sandbox whose guest somebody inside has replaced.
+// taken is a sandbox whose guest an attacker inside has replaced.
 func taken(t *testing.T, guest http.Handler) *Sandbox {
 	t.Helper()
 	srv := httptest.NewServer(guest)
@@ -31,8 +31,7 @@ func taken(t *testing.T, guest http.Handler) *Sandbox {
 	return &Sandbox{client: c}
 }
 
-// The server reads such answers too, for MCP, and must not run out of memory
-// by them.
+// The server reads such answers too, for MCP, and must not run out of memory.
 func TestHostileFiles(t *testing.T) {
 	entries := func(n int) []byte { return bytes.Repeat([]byte{0x0a, 0}, n) }
 	long := append([]byte{0x0a, 0x80, 0x80, 0x80, 0x10, 0x1a, 0xfb, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte("x"), 32<<20)...)
@@ -56,7 +55,7 @@ func TestHostileFiles(t *testing.T) {
 				w.Header().Set("Content-Encoding", "gzip")
 				out = gzip.NewWriter(w)
 			}
-			// A client that does not read all of the answer has left.
+			// A client that does not read all of the answer has disconnected.
 			_, _ = out.Write(c.body)
 			_ = out.Close()
 		})).FS().WithContext(t.Context())
@@ -103,7 +102,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A change of permissions runs a program inside, which may be anybody's.
+// A change of permissions runs a program inside, which an attacker may have replaced.
 func TestHostileChmod(t *testing.T) {
 	l := &loud{}
 	mux := http.NewServeMux()
@@ -117,9 +116,9 @@ func TestHostileChmod(t *testing.T) {
 	}
 }
 
-// A guest that is in a sandbox's power must not send a client on to another address,
-// which has the client's network, and for a local client its rights: the method, the
-// body and the headers of the call would go along.
+// A guest that an attacker controls must not redirect a client to another address. The client has
+// its own network and, if it is local, its own permissions, and the method, the body and the
+// headers of the call would be sent along.
 func TestAHostileGuestRedirectsNoCall(t *testing.T) {
 	var reached atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -143,7 +142,7 @@ func TestAHostileGuestRedirectsNoCall(t *testing.T) {
 			t.Errorf("%d: the client followed %d times", status, n)
 		}
 	}
-	// The control: a client that follows gets there.
+	// The control: a client that follows redirects gets there.
 	res, err := other.Client().Get(taken(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowR
 	if o.Follow {
 		return s.followFlows(ctx, path, yield)
 	}
-	// The server bounds one answer, so the next one continues after it.
+	// The server bounds one answer, so the next request continues after it.
 	for {
 		var list api.FlowList
 		if err := s.client.call(ctx, http.MethodGet, path, nil, &list); err != nil {
@@ -91,7 +91,7 @@ func (s *Sandbox) Asked(ctx context.Context) ([]string, error) {
 	return s.AskedWithin(ctx, 0)
 }
 
-// AskedWithin is like Asked, for the last part of time only; zero means all.
+// AskedWithin is Asked for only the last part of the time. Zero means all.
 func (s *Sandbox) AskedWithin(ctx context.Context, last time.Duration) ([]string, error) {
 	q := url.Values{"denied": {"true"}}
 	if last > 0 {
@@ -115,8 +115,8 @@ func (s *Sandbox) SetAccess(ctx context.Context, access api.Access) error {
 	return nil
 }
 
-// AskAccess requests access to a host from a person, and waits for the decision for the
-// time in the request. Repeating the call continues the wait.
+// AskAccess requests approval for access to a host, and waits for the decision for the time in the
+// request. Repeating the call continues the wait.
 func (s *Sandbox) AskAccess(ctx context.Context, ask api.AskAccess) (api.AskedAccess, error) {
 	var out api.AskedAccess
 	err := s.client.call(ctx, http.MethodPost, "/sandboxes/"+segment(s.ID())+"/access/ask", ask, &out)

@@ -77,7 +77,7 @@ func (c *Cmd) outputPipe(at *io.Writer) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// closePipes closes our ends, so that no reader waits on them for ever.
+// closePipes closes this side of the pipes, so that no reader waits on them for ever.
 func (c *Cmd) closePipes(err error) {
 	for _, p := range c.pipes {
 		if w, ok := p.(*io.PipeWriter); ok && err != nil {
@@ -85,12 +85,12 @@ func (c *Cmd) closePipes(err error) {
 			_ = w.CloseWithError(err)
 			continue
 		}
-		// Neither does the Close of either end.
+		// Close of the other end never fails either.
 		_ = p.Close()
 	}
 }
 
-// ends keeps the beginning and the end of the output, so that a noisy program cannot fill the
+// ends stores the beginning and the end of the output, so that a noisy program cannot fill the
 // memory.
 type ends struct {
 	limit      int

@@ -18,8 +18,8 @@ func (s *Sandbox) HTTPClient() *http.Client {
 	}
 }
 
-// sameSandbox refuses redirects of a program inside to another host: its name would be looked up
-// inside too, which is never meant.
+// sameSandbox refuses redirects of a program inside to another host, because the host's name would
+// also be resolved to the sandbox, which is never intended.
 func (s *Sandbox) sameSandbox(req *http.Request, via []*http.Request) error {
 	if len(via) >= 10 {
 		return fmt.Errorf("crannog: stopped after %d redirects", len(via))
@@ -58,7 +58,7 @@ func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	out.URL.Scheme, out.URL.Host = base.Scheme, base.Host
 	maps.Copy(out.Header, t.sandbox.dataHeader(port))
-	// The token opens the guest, and a program inside must not see it.
+	// The token gives access to the guest, so a program inside must not see it.
 	out.Header.Del("X-Access-Token")
 	t.sandbox.addTraffic(out.Header)
 	if transport := t.sandbox.client.http.Transport; transport != nil {

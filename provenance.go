@@ -63,7 +63,7 @@ func (c *Client) ProvenanceKey(ctx context.Context) (api.ProvenanceKey, error) {
 	return out, err
 }
 
-// ArtifactCheck is what VerifyArtifact verifies an envelope against. Envelope, Key and File are
+// ArtifactCheck contains the expected properties of an envelope. Envelope, Key and File are
 // required.
 type ArtifactCheck struct {
 	Envelope []byte
@@ -83,9 +83,9 @@ type ArtifactCheck struct {
 	RecordKey string
 }
 
-// VerifyArtifact verifies, without a server, that a file came out of a sandbox as a signed
-// statement describes. Findings are reasons why it did not. The error means that the verification
-// was not possible.
+// VerifyArtifact verifies, without a server, that a file was exported from a sandbox as a signed
+// statement describes. Findings are the reasons why the verification fails. The error means that
+// the verification was not possible.
 func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	key, err := provenance.ParseKey([]byte(c.Key))
 	if err != nil {

@@ -165,8 +165,8 @@ func (c *Client) ExportRecord(ctx context.Context, o RecordOptions, w io.Writer)
 	return nil
 }
 
-// CheckProof checks a proof without a server and returns its entry. The proof shows that
-// the owner of p.Key signed it; the caller must know who that is.
+// CheckProof checks a proof without a server and returns its entry. The proof shows that the owner
+// of p.Key signed the entry. The caller must know who the owner is.
 func CheckProof(p api.Proof) (api.Entry, error) {
 	e, err := audit.CheckProof(audit.Proof{
 		Entry: p.Entry, Seq: p.Seq, Hashes: p.Hashes, Key: p.Key,
@@ -181,8 +181,8 @@ func CheckProof(p api.Proof) (api.Entry, error) {
 	}, nil
 }
 
-// VerifyRecordFile verifies a file of ExportRecord without a server. The key must come
-// from a trusted source, not from the file. against has earlier signed tree heads.
+// VerifyRecordFile verifies a file of ExportRecord without a server. The key must come from a
+// trusted source, not from the file. against contains earlier signed tree heads.
 func VerifyRecordFile(r io.Reader, key string, against ...string) (api.Verification, error) {
 	v, err := audit.VerifyFile(r, key, against...)
 	return api.Verification{

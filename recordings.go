@@ -15,14 +15,14 @@ func (s *Sandbox) Recordings(ctx context.Context) ([]api.Recording, error) {
 	return s.client.RecordingsOf(ctx, s.ID())
 }
 
-// Recording returns the session recording of one command, as asciicast version 3. The
-// caller closes it. Secrets are redacted, as they were for the caller that ran the
-// command. For a running command it has the output so far.
+// Recording returns the session recording of one command, as asciicast version 3. The caller closes
+// it. Secrets are redacted in it, as they were for the caller that ran the command. For a running
+// command it contains the output so far.
 func (s *Sandbox) Recording(ctx context.Context, id string) (io.ReadCloser, error) {
 	return s.client.RecordingOf(ctx, s.ID(), id)
 }
 
-// OldRecording is Recording as asciicast version 2, for older players.
+// OldRecording is Recording in asciicast version 2, for older players.
 func (s *Sandbox) OldRecording(ctx context.Context, id string) (io.ReadCloser, error) {
 	return s.client.recordingOf(ctx, s.ID(), id, 2)
 }

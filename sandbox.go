@@ -29,9 +29,9 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	}
 	for name, value := range req.Env {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			// JSON would replace its bytes.
+			// Otherwise the JSON encoder would replace the bytes of the text.
 			return nil, fromFault(fault.Newf(fault.Invalid, "not_utf8", "the variable %q is not UTF-8", name).
-				WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes"))
+				WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes"))
 		}
 	}
 	sb := &Sandbox{client: c}
@@ -140,9 +140,8 @@ func (s *Sandbox) Logs(ctx context.Context) ([]api.LogEntry, error) {
 	return out.Logs, err
 }
 
-// Exec runs one command and returns its output up to the limit, and the limit that it
-// reached. Texts may have any bytes: if Encoding is empty, they are sent in base64 where
-// necessary.
+// Exec runs one command and returns its output up to the limit, and the limit that the command
+// reached. Texts may have any bytes: if Encoding is empty, they are sent in base64 where necessary.
 func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error) {
 	var out api.ExecResult
 	req = encodeTexts(req)
@@ -152,7 +151,7 @@ func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error
 
 func (s *Sandbox) path(sub string) string { return "/sandboxes/" + segment(s.ID()) + sub }
 
-// dataHeader returns the headers that address and open a port inside.
+// dataHeader returns the headers for the address and the token of a port inside.
 func (s *Sandbox) dataHeader(port int) http.Header {
 	info := s.Info()
 	h := http.Header{}
@@ -162,8 +161,8 @@ func (s *Sandbox) dataHeader(port int) http.Header {
 	return h
 }
 
-// segment escapes one element of a path. An empty or dotted one would change
-// the route, so it becomes a name that cannot exist.
+// segment escapes one element of a path. An empty or dotted element would change the route, so it
+// is replaced by a name that cannot exist.
 func segment(ref string) string {
 	switch ref {
 	case "", ".", "..":

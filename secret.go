@@ -10,8 +10,8 @@ import (
 )
 
 // SecretsKey selects the key that encrypts secrets in an engine inside this process: "" is a key
-// file in the state directory, "keyring" a key in the system's keyring, "transit:mount/key" one in
-// the Vault that the environment names. A server on the same state needs the same.
+// file in the state directory, "keyring" a key in the system's keyring, "transit:mount/key" a key
+// in the Vault that the environment names. A server on the same state must use the same value.
 func SecretsKey(key string) LocalOption {
 	return func(o *standard.Options) error { o.SecretsKey = key; return nil }
 }
@@ -35,8 +35,8 @@ func (c *Client) NewSecret(ctx context.Context, s api.CreateSecret) (api.Secret,
 	return out, err
 }
 
-// RotateSecret sets a new value of a secret, by name or ID. Sandboxes use it
-// from their next request on.
+// RotateSecret sets a new value of a secret, by name or ID. Sandboxes use the new value from their
+// next request on.
 func (c *Client) RotateSecret(ctx context.Context, ref string, s api.RotateSecret) (api.Secret, error) {
 	var out api.Secret
 	err := c.call(ctx, http.MethodPost, "/secrets/"+url.PathEscape(ref)+"/rotate", s, &out)

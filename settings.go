@@ -11,10 +11,11 @@ import (
 )
 
 // FromConfig applies the settings of a server and the command line to an engine inside this
-// process: from a file, or with "" from the default file, with the environment over it. It uses the
-// policies of organisation and project, the default level, the limits of sandboxes, disk and audit
-// log, and the key of secrets. It uses the state directory of the settings if State is not given.
-// It ignores settings about servers and command lines. Options after it win.
+// process: from a file, or with "" from the default file. Environment variables take precedence
+// over the file. It uses the policies of organisation and project, the default level, the limits of
+// sandboxes, disk and audit log, and the key of secrets. It uses the state directory of the
+// settings if State is not given. It ignores settings about servers and command lines. Options
+// after it take precedence.
 func FromConfig(file string) LocalOption {
 	return func(o *standard.Options) error {
 		c, err := config.Load(config.Host(), file)
@@ -32,8 +33,8 @@ func FromConfig(file string) LocalOption {
 		if named && o.State == "" {
 			o.State = c.State
 		}
-		o.SecretsKey, o.SecretsExec, o.Record = c.SecretsKey, c.SecretsExec, standard.Record(c)
-		o.Starts, o.DefaultEngine, o.Docker = standard.Starts(c), c.Engines.Default, standard.DockerOf(c)
+		o.SecretsKey, o.SecretsExec, o.Record = c.Secrets.Key, c.Secrets.Exec, standard.Record(c)
+		o.Starts, o.DefaultEngine, o.Docker, o.MicroVM = standard.Starts(c), c.Engines.Default, standard.DockerOf(c), standard.MicroVMOf(c)
 		if before != nil {
 			return ceiling(o, before)
 		}
@@ -53,8 +54,8 @@ func OrganisationPolicy(text string) LocalOption {
 	}
 }
 
-// ceiling sets the organisation's policy. A second one is refused: one of the two would not be in
-// force.
+// ceiling sets the organisation's policy. A second one is refused, because only one of the two
+// could be in force.
 func ceiling(o *standard.Options, d *policy.Document) error {
 	if o.Settings.Organisation != nil {
 		return fault.New(fault.Invalid, "organisation_policy_twice", "the organisation's policy is given twice").

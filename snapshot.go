@@ -37,15 +37,15 @@ func (c *Client) Snapshots(ctx context.Context, o SnapshotOptions) ([]api.Snapsh
 	}
 }
 
-// FindSnapshot finds a snapshot by its ID or name. One that does not exist, or is
-// another key's, is an ErrNotFound with the code "snapshot_not_found".
+// FindSnapshot finds a snapshot by its ID or name. For one that does not exist, or that belongs to
+// another key, the error is an ErrNotFound with the code "snapshot_not_found".
 func (c *Client) FindSnapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	var out api.Snapshot
 	err := c.call(ctx, http.MethodGet, "/snapshots/"+segment(ref), nil, &out)
 	return out, err
 }
 
-// RemoveSnapshot removes a snapshot, by ID or name. Sandboxes and snapshots that came from it stay.
+// RemoveSnapshot removes a snapshot, by ID or name. Sandboxes and snapshots created from it stay.
 func (c *Client) RemoveSnapshot(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/snapshots/"+segment(ref), nil, nil)
 }

@@ -15,7 +15,7 @@ func (c *Client) Templates(ctx context.Context) ([]api.Template, error) {
 	return out.Templates, err
 }
 
-// CreateTemplate makes a version of a template, and returns when its program is ready.
+// CreateTemplate creates a version of a template, and returns when its program is ready.
 func (c *Client) CreateTemplate(ctx context.Context, req api.CreateTemplate) (api.Template, error) {
 	var out api.Template
 	err := c.call(ctx, http.MethodPost, "/templates", req, &out)
@@ -29,22 +29,23 @@ func (c *Client) InspectTemplate(ctx context.Context, name string) (api.Template
 	return out, err
 }
 
-// TagTemplate lets tags lead to a version of a template, and gives the template further names.
+// TagTemplate assigns tags to a version of a template, and aliases to the template.
 func (c *Client) TagTemplate(ctx context.Context, req api.TagTemplate) (api.Template, error) {
 	var out api.Template
 	err := c.call(ctx, http.MethodPost, "/templates/tags", req, &out)
 	return out, err
 }
 
-// RemoveTemplate removes a template by its name or ID, one of its aliases, or one tag with the
-// version to which no other tag leads. Sandboxes keep what they need.
+// RemoveTemplate removes a template by its name or ID, one of its aliases, or one tag. A version
+// whose last tag is removed is removed too. Sandboxes keep the data that they need.
 func (c *Client) RemoveTemplate(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, "/templates?"+templateQuery(name), nil, nil)
 }
 
 func templateQuery(name string) string { return url.Values{"template": {name}}.Encode() }
 
-// Commit makes an image of the files of a running sandbox, which started from an image.
+// Commit creates an image from the files of a running sandbox, which must have started from an
+// image.
 func (s *Sandbox) Commit(ctx context.Context, image string) (api.Image, error) {
 	var out api.Image
 	err := s.client.call(ctx, http.MethodPost, s.path("/commit"), api.Commit{Image: image}, &out)

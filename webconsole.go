@@ -11,10 +11,9 @@ import (
 
 const consolePath = "/console/api"
 
-// ConsoleLink makes a one-time link to the server's web console, with a scope
-// of viewer, operator or admin. The person who opens it is signed in for that
-// long; zero is the server's default. Only callers on the server's own machine
-// may.
+// ConsoleLink creates a one-time link to the server's web console, with a scope of viewer, operator
+// or admin. The person who opens it is signed in for the given time; zero is the server's default.
+// Local callers only.
 func (c *Client) ConsoleLink(ctx context.Context, name, scope string, life time.Duration) (api.ConsoleLink, error) {
 	var out api.ConsoleLink
 	in := api.CreateConsoleLink{Name: name, Scope: scope, Seconds: int64(life / time.Second)}
@@ -22,14 +21,14 @@ func (c *Client) ConsoleLink(ctx context.Context, name, scope string, life time.
 	return out, err
 }
 
-// ConsoleSessions returns who is signed in to the console.
+// ConsoleSessions lists the signed-in sessions of the console.
 func (c *Client) ConsoleSessions(ctx context.Context) ([]api.ConsoleSession, error) {
 	var out api.ConsoleSessionList
 	err := c.callAt(ctx, http.MethodGet, consolePath+"/sessions", nil, &out)
 	return out.Sessions, err
 }
 
-// EndConsoleSession signs somebody out of the console.
+// EndConsoleSession signs a session of the console out.
 func (c *Client) EndConsoleSession(ctx context.Context, id string) error {
 	return c.callAt(ctx, http.MethodDelete, consolePath+"/sessions/"+url.PathEscape(id), nil, nil)
 }

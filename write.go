@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/filesystempb"
 )
 
-// maxComplaint bounds each end of what is kept of what chmod complains about.
+// maxComplaint bounds the stored beginning and end of chmod's error output.
 const maxComplaint = 4 << 10
 
-// newFileMode is what the file service gives a new file.
+// newFileMode is the mode that the file service gives a new file.
 const newFileMode = 0o644
 
-// WriteFile writes a file, and makes the directories above it.
+// WriteFile writes a file, and creates the directories above it.
 func (f *FS) WriteFile(name string, data []byte, perm fs.FileMode) error {
 	return f.Upload(name, bytes.NewReader(data), perm)
 }
 
-// Upload writes a file from a reader, without holding it in memory, and makes
-// the directories above it.
+// Upload writes a file from a reader, without holding it in memory, and creates the directories
+// above it.
 func (f *FS) Upload(name string, r io.Reader, perm fs.FileMode) error {
 	if !fs.ValidPath(name) || name == "." {
 		return &fs.PathError{Op: "write", Path: name, Err: fs.ErrInvalid}
@@ -54,8 +54,8 @@ func (f *FS) upload(name string, r io.Reader) error {
 	return nil
 }
 
-// Chmod changes permissions, with the sandbox's own chmod: the wire has no
-// call for it.
+// Chmod changes permissions, by running the sandbox's own chmod, because the file service has no
+// such call.
 func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	args := []string{fmt.Sprintf("%#o", perm&fs.ModePerm), "--"}
 	for _, name := range names {
@@ -66,8 +66,8 @@ func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	}
 	cmd := f.sandbox.CommandContext(f.ctx, "chmod", args...)
 	cmd.User = f.user
-	// A program that is root inside may have replaced chmod by another one: what
-	// that prints must not fill our memory.
+	// A program with root inside may have replaced chmod, so its output must not fill the client's
+	// memory.
 	complaint := &ends{limit: maxComplaint}
 	cmd.Stderr = complaint
 	if err := cmd.Run(); err != nil {
@@ -79,7 +79,7 @@ func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	return nil
 }
 
-// MkdirAll makes a directory and those above it.
+// MkdirAll creates a directory and those above it.
 func (f *FS) MkdirAll(name string) error {
 	if !fs.ValidPath(name) {
 		return &fs.PathError{Op: "mkdir", Path: name, Err: fs.ErrInvalid}
@@ -91,8 +91,7 @@ func (f *FS) MkdirAll(name string) error {
 	return nil
 }
 
-// Rename moves a file or directory, and makes the directories above its new
-// place.
+// Rename moves a file or directory, and creates the directories above its new path.
 func (f *FS) Rename(from, to string) error {
 	for _, name := range []string{from, to} {
 		if !fs.ValidPath(name) || name == "." {
@@ -106,7 +105,7 @@ func (f *FS) Rename(from, to string) error {
 	return nil
 }
 
-// Remove removes a file, or a directory that is empty.
+// Remove removes a file or an empty directory.
 func (f *FS) Remove(name string) error {
 	info, err := f.stat("remove", name)
 	if err != nil {
@@ -124,8 +123,7 @@ func (f *FS) Remove(name string) error {
 	return f.RemoveAll(name)
 }
 
-// RemoveAll removes a file or a directory with all in it. A missing one is a
-// success.
+// RemoveAll removes a file, or a directory with everything in it. It succeeds if there is none.
 func (f *FS) RemoveAll(name string) error {
 	if !fs.ValidPath(name) || name == "." {
 		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrInvalid}

@@ -7,8 +7,8 @@ import "time"
 // Prefix is the path under which version 1 is served.
 const Prefix = "/v1"
 
-// Limits bounds what a sandbox may use. An absent field is the server's
-// default, never unlimited.
+// Limits bound the resources of a sandbox. An absent field is the server's default, never
+// unlimited.
 type Limits struct {
 	MemoryBytes           int64   `json:"memory_bytes,omitempty" minimum:"0" doc:"Memory of the whole sandbox."`
 	CPUMillis             int64   `json:"cpu_millis,omitempty" minimum:"0" doc:"CPU time in thousandths of one CPU."`
@@ -20,8 +20,8 @@ type Limits struct {
 	OutputBytes           int64   `json:"output_bytes,omitempty" minimum:"0" doc:"Maximum output that one call returns, in bytes."`
 }
 
-// Effective has the limits of a sandbox after defaults, and the results of its
-// readiness probe.
+// Effective contains the limits of a sandbox after defaults, and the results of its readiness
+// probe.
 type Effective struct {
 	Limits
 	Enforced []string `json:"enforced" doc:"The limits that are enforced on this host. A limit that is not in this list is not enforced."`
@@ -43,7 +43,8 @@ type CreateSandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	Env             map[string]string `json:"env,omitempty" doc:"Environment variables of every command."`
 	Limits          *Limits           `json:"limits,omitempty"`
-	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"Engine, by its name in GET /v1/engines. An engine whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if the policy accepts it, or else the engine with the weakest boundary that the policy accepts."`
+	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"Engine, by its name in GET /v1/engines. An engine whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if the policy accepts it, or else the engine with the weakest boundary that the policy accepts; auto is the same."`
+	AtLeast         string            `json:"at_least,omitempty" enum:"none,shared-kernel,wasm-runtime,userspace-kernel,own-kernel" doc:"The weakest boundary that the caller accepts, beside the policy's isolation.at_least."`
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Requests to programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"Network access and policy."`
@@ -80,7 +81,7 @@ type Sandbox struct {
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
 	Mounts          []Mount           `json:"mounts,omitempty" doc:"Host paths that are visible beside the workspace, including the repository of a workspace that is a linked work tree or a submodule."`
-	Notes           []string          `json:"notes,omitempty" doc:"Parts of the workspace that are not visible, and what would help."`
+	Notes           []string          `json:"notes,omitempty" doc:"Parts of the workspace that are not visible, and what would help; why another engine than the default one was chosen."`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks. They can be read from the history inside unless it is hidden too. Absent means none."`
 	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are visible."`
 	Keys            *WorkspaceKeys    `json:"workspace_keys,omitempty" doc:"Files of the workspace whose contents look like keys; absent without a workspace."`
@@ -94,7 +95,8 @@ type Sandbox struct {
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Token for private ports. Absent in lists and after the end."`
 }
 
-// HostFiles are the host files that saved memory refers to, because programs had them open or mapped.
+// HostFiles are the host files to which saved memory refers, because programs had them open or
+// mapped.
 type HostFiles struct {
 	Count  int        `json:"count"`
 	Bytes  int64      `json:"size_bytes"`
@@ -102,7 +104,7 @@ type HostFiles struct {
 	Files  []HostFile `json:"files,omitempty" doc:"All files; absent in lists."`
 }
 
-// HostFile is a host file that saved memory refers to.
+// HostFile is a host file to which saved memory refers.
 type HostFile struct {
 	Path  string `json:"path" doc:"Inside."`
 	Bytes int64  `json:"size_bytes"`
@@ -160,7 +162,7 @@ type Duration struct {
 	Seconds float64 `json:"seconds" minimum:"0" doc:"Seconds from now."`
 }
 
-// Metric is one sample of what a sandbox uses.
+// Metric is one sample of a sandbox's resource use.
 type Metric struct {
 	At         time.Time `json:"at"`
 	CPUCount   float64   `json:"cpu_count"`

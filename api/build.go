@@ -37,7 +37,7 @@ type Build struct {
 	Warnings  []BuildWarning `json:"warnings,omitempty" doc:"In the answer of POST alone."`
 }
 
-// BuildWarning is what the linter has against an instruction that works.
+// BuildWarning is a warning of the linter about a valid instruction.
 type BuildWarning struct {
 	Line int    `json:"line"`
 	Rule string `json:"rule"`

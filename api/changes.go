@@ -23,7 +23,7 @@ type Change struct {
 	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it contains a secret, which the export replaces with asterisks; hidden_changed: its commits delete or change a file that the policy hides; git_unchecked: its commits could not be checked."`
 	// Because names the file that is the reason for the flag of a git reference.
 	Because string `json:"because,omitempty" doc:"For a git reference: the file in its commits that caused the flag."`
-	// Conflict names what was changed outside since the sandbox started.
+	// Conflict describes a change of the same path on the host since the sandbox started.
 	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
 }
 
@@ -40,7 +40,7 @@ type Changes struct {
 	// Digest is the digest of exactly these changes, to which an approval or apply is bound.
 	Digest    string `json:"digest"`
 	Truncated bool   `json:"truncated,omitempty" doc:"The list is incomplete."`
-	// Retained is set where the sandbox has ended and its changes were retained.
+	// Retained is set if the sandbox has ended and its changes were retained.
 	Retained bool `json:"retained,omitempty" doc:"The sandbox has ended; these are its retained changes."`
 	// Kept is the earlier name of Retained. Both are set.
 	Kept bool `json:"kept,omitempty" deprecated:"true" doc:"The earlier name of retained."`
@@ -65,7 +65,7 @@ type RetainedList struct {
 // Apply is the body of POST /v1/sandboxes/{id}/apply.
 type Apply struct {
 	Paths []string `json:"paths,omitempty" maxItems:"10000" doc:"Paths to apply, including everything below them; all if absent. Globs may be used."`
-	// Digest, if given, must be that of the changes as they are now.
+	// Digest, if given, must be that of the present changes.
 	Digest string `json:"digest,omitempty" maxLength:"128"`
 	// Protected includes flagged files; each is named in the answer.
 	Protected bool `json:"protected,omitempty" doc:"Include protected files and files that tools run by themselves."`

@@ -2,8 +2,8 @@ package api
 
 import "encoding/json"
 
-// UnmarshalJSON also reads what a server of an earlier version sends, which knows only the
-// earlier name of Attached.
+// UnmarshalJSON also reads the answers of earlier servers, which contain only the earlier name of
+// Attached.
 func (n *Network) UnmarshalJSON(data []byte) error {
 	type plain Network // without this method
 	if err := json.Unmarshal(data, (*plain)(n)); err != nil {
@@ -14,8 +14,8 @@ func (n *Network) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON also reads what a server of an earlier version sends, which knows only the
-// earlier name of Retained.
+// UnmarshalJSON also reads the answers of earlier servers, which contain only the earlier name of
+// Retained.
 func (c *Changes) UnmarshalJSON(data []byte) error {
 	type plain Changes
 	if err := json.Unmarshal(data, (*plain)(c)); err != nil {
@@ -26,8 +26,8 @@ func (c *Changes) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON also reads what a server of an earlier version sends, which knows only the
-// earlier name of Inspected.
+// UnmarshalJSON also reads the answers of earlier servers, which contain only the earlier name of
+// Inspected.
 func (k *WorkspaceKeys) UnmarshalJSON(data []byte) error {
 	type plain WorkspaceKeys
 	if err := json.Unmarshal(data, (*plain)(k)); err != nil {

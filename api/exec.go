@@ -32,11 +32,11 @@ type ExecResult struct {
 	Truncated  bool   `json:"truncated" doc:"Output beyond the limit was discarded."`
 	Hit        string `json:"hit" enum:",timeout,oom,disk_full,pids,output" doc:"The limit that the command ran into, or empty."`
 	DurationMS int64  `json:"duration_ms"`
-	// Denied lists denials: a program sees only that a name has no address.
+	// Denied lists denials, because a program only sees that a name has no address.
 	Denied []Denial `json:"denied,omitempty" doc:"Denials while the command ran, each once and at most 20. Without a network, the names that the sandbox tried to resolve, if the command failed."`
 	// Checkpoint is the newest signed tree head of the audit log, to be stored elsewhere. It covers
-	// the entries until it was signed, at most a few hundred milliseconds ago while commands run.
-	// The tree head in the answer to the sandbox's removal covers all.
+	// the entries up to its signature, at most a few hundred milliseconds ago while commands run.
+	// The tree head in the answer to the sandbox's removal covers all entries.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"Signed tree head of the audit log. Keep it on another machine."`
 }
 

@@ -18,7 +18,7 @@ type Image struct {
 	Layers   []ImageLayer `json:"layers,omitempty" doc:"Absent in lists."`
 }
 
-// ImageConfig is how programs of an image are meant to run.
+// ImageConfig is the configuration with which an image's programs are started.
 type ImageConfig struct {
 	User       string            `json:"user,omitempty"`
 	Env        []string          `json:"env,omitempty"`

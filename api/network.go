@@ -2,14 +2,14 @@ package api
 
 import "time"
 
-// Access sets the network access and the policy of a sandbox. Absent fields are the
-// server's defaults. Without any setting for the network a sandbox has none.
+// Access sets the network access and the policy of a sandbox. Absent fields are the server's
+// defaults. Without any network setting a sandbox has no network.
 type Access struct {
 	Level  string   `json:"level,omitempty" enum:"strict,standard,light,minimal" doc:"Level that the policy is added to; standard if absent."`
 	Net    string   `json:"net,omitempty" enum:"none,dev,open,policy" doc:"none, dev (package registries, git forges, model APIs), open (all public hosts), or policy (as the policy says). Absent is policy if policy or allow is given, else none."`
 	Allow  []string `json:"allow,omitempty" maxItems:"1024" doc:"Allowed hosts, as host or host:port."`
 	Policy string   `json:"policy,omitempty" maxLength:"1048576" doc:"A policy document in YAML."`
-	// Artifacts further limit which files may come out.
+	// Artifacts further limit which files may be exported.
 	Artifacts []string `json:"artifacts,omitempty" maxItems:"256" doc:"Globs below the workspace: only matching files can be exported."`
 }
 
@@ -26,8 +26,8 @@ type Network struct {
 	Lost bool `json:"lost,omitempty" doc:"The network attachment is lost for good: the sandbox reaches nothing."`
 }
 
-// Check is one result of the readiness probe: the sandbox's first process tries
-// something as programs inside could.
+// Check is one result of the readiness probe, in which the sandbox's first process makes the same
+// attempts as programs inside could.
 type Check struct {
 	Check string `json:"check" doc:"Attempt from inside."`
 	Holds bool   `json:"holds"`
@@ -79,7 +79,7 @@ type FlowRecord struct {
 // FlowList is the answer of GET /v1/sandboxes/{id}/network/log.
 type FlowList struct {
 	Records []FlowRecord `json:"records"`
-	// Asked has the names that programs tried to resolve in a sandbox without a network.
+	// Asked contains the names that programs tried to resolve in a sandbox without a network.
 	Asked []string `json:"asked,omitempty" doc:"Names that a sandbox without a network tried to resolve."`
 }
 

@@ -40,13 +40,13 @@ type Verification struct {
 	Seq     int64  `json:"seq,omitempty" doc:"The first entry that was changed."`
 	Fault   string `json:"fault,omitempty" enum:",changed,missing,reordered,cut,forked,unsigned,unreadable" doc:"Kind of the damage."`
 	Text    string `json:"text,omitempty" doc:"Description of the damage."`
-	// How much of the log signed tree heads cover.
+	// The part of the log that signed tree heads cover.
 	Checkpoints int   `json:"checkpoints" doc:"Number of signed tree heads that were compared and agree."`
 	Uncovered   int64 `json:"uncovered,omitempty" doc:"Entries after the newest of them."`
 }
 
-// Proof shows that one entry is in the audit log of a signed tree head. It can be
-// checked without the server.
+// Proof shows that one entry is in the audit log of a signed tree head. It can be checked without
+// the server.
 type Proof struct {
 	Entry      string     `json:"entry" doc:"The line, byte for byte."`
 	Seq        int64      `json:"seq"`

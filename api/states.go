@@ -2,8 +2,7 @@ package api
 
 import "time"
 
-// OnEnd sets what happens to a sandbox when its time is up. Without it the
-// sandbox ends.
+// OnEnd is the action when a sandbox's time is up. Without it the sandbox ends.
 type OnEnd struct {
 	Pause     bool `json:"pause,omitempty" doc:"Pause it, so that it can be resumed."`
 	FilesOnly bool `json:"files_only,omitempty" doc:"Pause without memory: it boots anew when it is resumed. Needs pause."`
@@ -52,8 +51,8 @@ type CreateSnapshot struct {
 	FilesOnly bool   `json:"files_only,omitempty" doc:"Save only files, without memory and processes."`
 }
 
-// Snapshot is the state of a sandbox at one time. Its ID or name is a
-// template for new sandboxes.
+// Snapshot is the state of a sandbox at one time. Its ID or name can be used as a template for new
+// sandboxes.
 type Snapshot struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name,omitempty"`

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// CreateTemplate is the body of POST /v1/templates: a version of a template to make.
+// CreateTemplate is the body of POST /v1/templates: a new version of a template.
 type CreateTemplate struct {
 	Template            string            `json:"template" minLength:"1" maxLength:"256" doc:"[namespace/]name[:tag]. The tag leads to the new version; without one, and for the first version, so does the name alone."`
 	Image               string            `json:"image" minLength:"1" maxLength:"512" doc:"An image, by its name or the beginning of its digest. A caller on the server's machine has it pulled if it is not there."`
@@ -16,7 +16,7 @@ type CreateTemplate struct {
 	ReadyTimeoutSeconds float64           `json:"ready_timeout_seconds,omitempty" minimum:"0" maximum:"600" doc:"Time until the program must be ready; 60 if absent."`
 }
 
-// Template is a name for what sandboxes start from, with its versions.
+// Template is a named starting point of sandboxes, with its versions.
 type Template struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// firstByte records when the first byte came.
+// firstByte records when the first byte arrived.
 type firstByte struct {
 	buf bytes.Buffer
 	at  time.Time
@@ -24,7 +24,7 @@ func (f *firstByte) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-// check rejects a measurement of something that did not do its work.
+// check returns an error if the measured program did not do its work.
 func (f *firstByte) check(want string) error {
 	if got := strings.TrimSpace(f.buf.String()); got != want {
 		return fmt.Errorf("printed %q, not %q", got, want)
@@ -32,7 +32,7 @@ func (f *firstByte) check(want string) error {
 	return nil
 }
 
-// hostCommand runs a program on the host, without a sandbox of ours.
+// hostCommand runs a program on the host, without one of our sandboxes.
 func hostCommand(ctx context.Context, stdout io.Writer, argv ...string) error {
 	return hostCommandIn(ctx, nil, stdout, argv...)
 }
@@ -41,8 +41,8 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
-	// A login shell on the host would load a person's settings, which sandboxes do not have; so
-	// programs get a home directory without any.
+	// A login shell on the host would load a user's settings, which sandboxes do not have.
+	// Therefore programs get an empty home directory.
 	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
@@ -50,7 +50,7 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	return nil
 }
 
-// bare runs a program on the host and scores its whole life.
+// bare runs a program on the host and measures its whole run.
 func bare(name string, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -62,8 +62,8 @@ func bare(name string, argv ...string) contender {
 	}}
 }
 
-// stockDo is the fastest way to run one program in a stock gVisor: no
-// network, no control groups.
+// stockDo returns the fastest command that runs one program in an unmodified gVisor: no network, no
+// control groups.
 func (b *bench) stockDo(argv ...string) []string {
 	root := b.dir + "/stock"
 	return append([]string{b.runsc, "--root=" + root, "--network=none", "--ignore-cgroups", "do"}, argv...)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoops is how many processes keep the processors busy beside a burst, in the second part of
+// busyLoops is how many processes keep the processors busy during a burst, in the second part of
 // the group.
 const busyLoops = 4
 
@@ -51,7 +51,7 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warm, cold), stop())
 }
 
-// busyLoopsBeside starts processes that keep a processor busy each.
+// busyLoopsBeside starts processes, each of which keeps a processor busy.
 func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
@@ -60,7 +60,7 @@ func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) 
 			if err := cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
 			}
-			_ = cmd.Wait() // it reports that it was killed
+			_ = cmd.Wait() // the error says that it was killed
 		}
 		return errors.Join(errs...)
 	}
@@ -74,7 +74,7 @@ func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) 
 	return stop, nil
 }
 
-// A burst has one way for each kind of sandbox.
+// burstWay is a kind of sandbox in a burst.
 type burstWay struct {
 	name string
 	// life creates a sandbox, runs `true` in it and removes it, and calls ready when `true` has
@@ -112,8 +112,8 @@ func (b *bench) burstWays(warm, cold *server) []burstWay {
 	return ways
 }
 
-// burstRounds has the ways take turns, each round first one after the other and
-// then all at once.
+// burstRounds measures the ways in turns, each round first one after the other and then all at
+// once.
 func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *server) error {
 	ways := b.burstWays(warm, cold)
 	s, succeeded, failures := newScores(), map[string]int{}, []string{}
@@ -153,7 +153,7 @@ const (
 	burstWhole     = ": whole burst"
 )
 
-// burstNote compares the burst with the same work one after the other.
+// burstNote compares the burst with the same work done one after the other.
 func (s *section) burstNote(name string, from *scores, crowd int) {
 	lone, ready := from.by[name+burstLone], from.by[name+burstLoneReady]
 	first, whole := from.by[name+burstFirst], from.by[name+burstWhole]
@@ -165,7 +165,7 @@ func (s *section) burstNote(name string, from *scores, crowd int) {
 	s.note("%s: the burst took %.2f× of one after the other on %d processors; its first was ready after %.2f× of one alone", name, whole.p50()/inTurn, cores, first.p50()/ready.p50())
 }
 
-// loneLives is how many lives run one after the other in each round.
+// loneLives is how many sandboxes are used one after the other in each round.
 const loneLives = 5
 
 func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
@@ -180,7 +180,7 @@ func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
 	return nil
 }
 
-// burstAll runs all lives at once, and returns how many succeeded and the errors.
+// burstAll uses all sandboxes at once, and returns how many succeeded, and the errors.
 func (b *bench) burstAll(ctx context.Context, w burstWay, s *scores) (succeeded int, failed string) {
 	ready := make(chan time.Time, b.crowd)
 	began := time.Now()

@@ -15,8 +15,8 @@ import (
 // burn is a program of two processes that never wait.
 const burn = "while :; do :; done & while :; do :; done"
 
-// busyPause is the pause between two requests: a server without one is as busy as the sandboxes and
-// competes with them as an equal.
+// busyPause is the pause between two requests. A server without pauses is as busy as the sandboxes
+// and competes with them as an equal.
 const busyPause = 5 * time.Millisecond
 
 // busyFigures measures how fast the server answers while sandboxes use every processor, in turns
@@ -52,16 +52,15 @@ func busyFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// question is one request that is timed.
+// question is a request whose duration is measured.
 type question struct {
 	name  string
 	times int     // number of requests in each round
-	most  float64 // target for the busy p99 over the idle one; 0 is none
+	most  float64 // target for the busy p99 as a multiple of the idle one; 0 means none
 	ask   func(context.Context) error
 }
 
-// section compares both states for one question. The verdict is about the 99th percentiles, which
-// are in the columns.
+// section compares both states for one request by the 99th percentiles, which are in the columns.
 func (q question) section(s *scores, sandboxes int) section {
 	sec := table("busy", fmt.Sprintf("%s, while %d sandboxes with two endless loops each burn %d processors", q.name, sandboxes, runtime.NumCPU()),
 		"ms", s, q.name+idleState, q.name+busyState)
@@ -81,7 +80,7 @@ const (
 	busyState = ", others busy"
 )
 
-// whileState asks every question while the sandboxes of crowd burn.
+// whileState makes each request while the sandboxes of crowd are busy.
 func whileState(state string, asked []question, crowd []*crannog.Sandbox) contender {
 	return contender{state, func(ctx context.Context, s *scores) (err error) {
 		stop, err := burnAll(ctx, crowd)
@@ -103,7 +102,7 @@ func whileState(state string, asked []question, crowd []*crannog.Sandbox) conten
 	}}
 }
 
-// burnAll makes sandboxes burn until stop is called.
+// burnAll keeps sandboxes busy until stop is called.
 func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
 	burning, end := context.WithCancel(ctx)
 	var all []*crannog.Cmd
@@ -135,7 +134,7 @@ func trueIn(sb *crannog.Sandbox) func(context.Context) error {
 	}
 }
 
-// list requests all sandboxes, on an open connection.
+// list lists all sandboxes through an open connection.
 func (s *server) list(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/sandboxes", nil)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
-// costFigures counts what each operation costs the kernel: page faults, context switches, system
+// costFigures counts the kernel's work for each operation: page faults, context switches, system
 // calls and processor time, in addition to milliseconds. Counts hardly depend on the machine. Those
-// of a server include its whole tree of processes, from before the request until its answer.
+// of a server include its whole process tree, from before the request until the answer.
 func costFigures(ctx context.Context, b *bench) (err error) {
 	tally := newTally()
 	commands, err := b.costCommands()
@@ -82,8 +82,8 @@ func (b *bench) costCommands() ([]costCommand, error) {
 	}), nil
 }
 
-// command counts a program from its exec until everything that it started has ended, or was at
-// least waited for.
+// command counts the work of a program, from its exec until everything that it started has ended,
+// or at least until it was waited for.
 func (t *tally) command(ctx context.Context, counted bool, c costCommand) error {
 	counter, err := perfcount.Open()
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *tally) command(ctx context.Context, counted bool, c costCommand) error 
 	return err
 }
 
-// costServed counts the operations of a server without a pool, or with one.
+// costServed counts the operations of a server, with or without a pool.
 func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err error) {
 	counter, err := perfcount.Open()
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 	return nil
 }
 
-// costLifetime is one counted sandbox of a server.
+// costLifetime counts the life of one sandbox of a server.
 type costLifetime struct {
 	t       *tally
 	srv     *server
@@ -182,7 +182,7 @@ func (l *costLifetime) live(ctx context.Context, create string) error {
 	return errors.Join(err, remove(), l.srv.rest(ctx))
 }
 
-// reading is the state of the counters at one moment.
+// reading is the state of the counters at a point in time.
 type reading struct {
 	at     time.Time
 	counts perfcount.Counts

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
-// costQuantities are what the group cost prints, each in a table of its own.
+// costQuantities are the quantities of the group cost. Each is printed in a separate table.
 var costQuantities = []struct{ title, unit string }{
 	{"page faults", "faults"},
 	{"context switches", "switches"},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// meter sums up the processor time that a server's sandboxes cost. A sandbox's processes are not
-// children that the server waits for, so they are read before they end.
+// meter adds up the processor time of a server's sandboxes. The server does not wait for the
+// processes of sandboxes, so their time is read before they end.
 type meter struct {
 	srv    *server
 	before time.Duration
@@ -38,7 +38,7 @@ func (m *meter) sandbox(id string) error {
 }
 
 // spent returns the time of the sandboxes that were read, and of the server and its children, since
-// the meter was made.
+// the meter was created.
 func (m *meter) spent() (time.Duration, error) {
 	now, err := processTime(m.srv.cmd.Process.Pid)
 	m.mu.Lock()
@@ -60,7 +60,7 @@ func processTime(pid int) (time.Duration, error) {
 }
 
 func parseProcessTime(stat string) (time.Duration, error) {
-	// The name may hold spaces and parentheses; it ends with the last one.
+	// The name may contain spaces and parentheses. It ends with the last parenthesis.
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	const first, count = 11, 4 // user, system, and both of children
 	if len(fields) < first+count {

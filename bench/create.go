@@ -22,8 +22,8 @@ const (
 	nameRun   = "crannog run, whole process"
 )
 
-// createFigures measures the time from nothing to a program's first output, and until everything is
-// removed again.
+// createFigures measures the time from the start to a program's first output, and until everything
+// is removed again.
 func createFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "create-local")
 	if err != nil {

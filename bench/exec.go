@@ -49,7 +49,8 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// reach makes a request that the guest answers by itself: the list of running programs.
+// reach makes a request that the guest answers without starting a program: the list of running
+// programs.
 func reach(name string, sb *crannog.Sandbox) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -72,7 +73,7 @@ func inSandbox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	}}
 }
 
-// byCall runs a program with the one call of our own API that waits and collects.
+// byCall runs a program with a single call of our own API, which waits and collects the output.
 func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()

@@ -62,7 +62,7 @@ type mover interface {
 	download(ctx context.Context) (io.ReadCloser, error)
 }
 
-// moves measures both ways and checks that the file comes back unchanged.
+// moves measures both directions and checks that the file comes back unchanged.
 func moves(name string, data []byte, m mover) contender {
 	want := sha256.Sum256(data)
 	return contender{name, func(ctx context.Context, s *scores) error {

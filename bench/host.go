@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is the machine and its state: figures mean little without them.
+// host describes the machine and its state, without which figures mean little.
 type host struct {
 	CPUs   int    `json:"cpus"`
 	Model  string `json:"model"`
@@ -61,7 +61,7 @@ func loadAverage() string {
 	return fields[0]
 }
 
-// found reports whether a program for comparison can be run.
+// found reports whether a program for comparison is available.
 func found(program string) bool {
 	_, err := exec.LookPath(program)
 	return program != "" && err == nil

@@ -61,7 +61,7 @@ func readPrograms(path string) ([]program, error) {
 		out = append(out, p)
 	}
 	if len(out) == 0 {
-		return nil, errors.Join(errors.New("there is no program in it"), lines.Err())
+		return nil, errors.Join(errors.New("it contains no program"), lines.Err())
 	}
 	return out, lines.Err()
 }
@@ -69,8 +69,8 @@ func readPrograms(path string) ([]program, error) {
 // atOnce is how many programs run at once, in sandboxes or bare.
 const atOnce = 8
 
-// humanevalFigures runs every program in a sandbox of its own and bare, in turns
-// of some dozen programs each.
+// humanevalFigures runs every program in a separate sandbox and bare, in turns of some dozen
+// programs each.
 func humanevalFigures(ctx context.Context, b *bench) (err error) {
 	sec := section{Group: "humaneval", Title: fmt.Sprintf("one program with its tests, %d at once", atOnce), Unit: "ms"}
 	all, err := readPrograms(humanevalFile())

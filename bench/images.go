@@ -33,10 +33,10 @@ const (
 )
 
 // imageFigures compares a sandbox of an image with one of the host's view, and measures how an
-// image is fetched and unpacked. The image is a Debian that mmdebstrap makes.
+// image is pulled and unpacked. The image is a Debian that mmdebstrap creates.
 func imageFigures(ctx context.Context, b *bench) (err error) {
 	if !found("mmdebstrap") {
-		return errors.New("mmdebstrap is not installed, with which the image is made")
+		return errors.New("mmdebstrap, which creates the image, is not installed")
 	}
 	rootTar := filepath.Join(b.dir, "debian.tar")
 	if out, err := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "bookworm", rootTar).CombinedOutput(); err != nil {
@@ -52,7 +52,7 @@ func imageFigures(ctx context.Context, b *bench) (err error) {
 	return b.imagePulls(ctx, rootTar, img)
 }
 
-// imageOf is an image of one layer, compressed as registries have them.
+// imageOf returns an image with one layer, compressed as in registries.
 func imageOf(rootTar string) (v1.Image, error) {
 	l, err := tarball.LayerFromFile(rootTar)
 	if err != nil {
@@ -61,7 +61,7 @@ func imageOf(rootTar string) (v1.Image, error) {
 	return imagetest.Build(v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}, l)
 }
 
-// imageStarts measures cold starts: the time from nothing to the first output.
+// imageStarts measures cold starts: the time from the start to the first output.
 func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (err error) {
 	client, err := b.local(ctx, "images-local")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// languages with a piece of code with a known result, and a bare start of the same program.
+// languages, each with code that has a known result, and a bare start of the same program.
 var languages = []struct {
 	name, code string
 	bare       []string
@@ -119,7 +119,7 @@ func (s *server) dropContext(ctx context.Context, sb *crannog.Sandbox, id string
 	return s.interpreter(ctx, sb, http.MethodDelete, "/contexts/"+id, "", nil)
 }
 
-// interpreter calls the interpreter inside with the protocol of its SDKs.
+// interpreter calls the interpreter in a sandbox with the protocol of its SDKs.
 func (s *server) interpreter(ctx context.Context, sb *crannog.Sandbox, method, path, body string, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {

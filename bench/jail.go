@@ -46,7 +46,7 @@ func jailFigures(ctx context.Context, b *bench) (err error) {
 	return b.jailMemory(ctx, cold)
 }
 
-// jailLives measures from nothing to a program's first output.
+// jailLives measures the time from the start to a program's first output.
 func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 	all := []contender{lifeBare(nameBare, []string{"/bin/echo", "ok"}, nil)}
 	if found("bwrap") {
@@ -87,16 +87,16 @@ func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 	return nil
 }
 
-// partClaim is the part of a claim in which the sandbox becomes the caller's.
+// partClaim is the part of a claim in which the sandbox is assigned to the caller.
 const partClaim = "network and guest"
 
-// claimer creates sandboxes that are warm.
+// claimer creates sandboxes from the warm pool.
 type claimer struct{ *server }
 
 var jailTaken = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
 
 // maxMisses bounds how often a sandbox is not warm. The first requests tell the server which kind
-// it is to keep ready.
+// to keep ready.
 const maxMisses = 50
 
 func (c *claimer) life(ctx context.Context, s *scores) error {
@@ -113,7 +113,7 @@ func (c *claimer) life(ctx context.Context, s *scores) error {
 	return fmt.Errorf("none of %d sandboxes was warm", maxMisses)
 }
 
-// try scores one life, if the sandbox was warm.
+// try measures one life, if the sandbox was warm.
 func (c *claimer) try(ctx context.Context, s *scores) (warm bool, err error) {
 	var out firstByte
 	began := time.Now()
@@ -136,7 +136,8 @@ func (c *claimer) try(ctx context.Context, s *scores) (warm bool, err error) {
 	return true, out.check("ok")
 }
 
-// taken scores what the server logged about a claim, and reports whether the sandbox was warm.
+// taken records the durations that the server logged for a claim, and reports whether the sandbox
+// was warm.
 func (c *claimer) taken(id string, s *scores) (bool, error) {
 	log, err := os.ReadFile(c.logs.Name())
 	if err != nil {
@@ -203,7 +204,7 @@ func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(look): // until it has given back what only its start needed
+	case <-time.After(look): // until memory that only the start needed was released
 	}
 	for _, sb := range alive {
 		pid, err := jailProcess(srv.state, sb.ID())
@@ -226,7 +227,7 @@ func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 	return nil
 }
 
-// jailProcess finds the first process of a jail.
+// jailProcess returns the PID of a jail's first process.
 func jailProcess(state, id string) (int, error) {
 	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(state, "jail")) + "-" + id + "\x00"
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")

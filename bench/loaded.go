@@ -27,8 +27,8 @@ type loader struct {
 	claimed int
 }
 
-// loadedFigures measures what loaded languages save the first caller of a sandbox, and what they
-// cost while it is warm.
+// loadedFigures measures how much time loaded languages save the first caller of a sandbox, and
+// their cost while it is warm.
 func loadedFigures(ctx context.Context, b *bench) (err error) {
 	var all []*loader
 	defer func() {
@@ -83,8 +83,8 @@ func (l *loader) first(language, code string) contender {
 	}}
 }
 
-// claim creates a sandbox like the E2B clients, once one is warm if any should be, and sets when it
-// began.
+// claim creates a sandbox as the E2B clients do and sets when it began. If the server has a pool,
+// claim first waits until a sandbox is warm.
 func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
 	if l.waits {
 		if err := l.moreWaited(ctx, l.claimed); err != nil {
@@ -127,8 +127,8 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 
 var sandboxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
-// moreWaited waits until more sandboxes of the template than the given number were warm. A new
-// server makes them last.
+// moreWaited waits until the log shows more warm sandboxes of the template than the given number. A
+// new server creates them last.
 func (s *server) moreWaited(ctx context.Context, than int) error {
 	for {
 		waited, err := s.waited()
@@ -143,8 +143,8 @@ func (s *server) moreWaited(ctx context.Context, than int) error {
 	}
 }
 
-// waited maps the sandboxes of the template that were warm to how long it took to make them. The
-// server must be verbose.
+// waited returns the sandboxes of the template that were warm, with the time that it took to create
+// them. The server must be verbose.
 func (s *server) waited() (map[string]time.Duration, error) {
 	log, err := os.ReadFile(s.logs.Name())
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *server) waited() (map[string]time.Duration, error) {
 	return all, nil
 }
 
-// loadedCosts measures the memory of unused sandboxes, and the time to make one.
+// loadedCosts measures the memory of unused sandboxes, and the time to create one.
 func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 	const sandboxes = 5
 	held := make([][]*crannog.Sandbox, len(all))
@@ -199,7 +199,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			return err
 		}
 		times := slices.Sorted(maps.Values(waited))
-		// The longest is the first, before which the template snapshot is made.
+		// The longest is that of the first, before which the template snapshot is created.
 		for _, d := range times[:len(times)-1] {
 			took.addTime(l.name, d)
 		}

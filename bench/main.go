@@ -1,5 +1,5 @@
-// Command bench produces the figures of docs/internals/performance.md: it measures sandboxes and
-// what they are compared with in turns, in one run, and prints them side by side.
+// Command bench produces the figures of docs/internals/performance.md. It measures sandboxes and
+// their alternatives in turns, in one run, and prints them side by side.
 package main
 
 import (
@@ -58,7 +58,7 @@ var groups = []group{
 // bench is one run: its options, its paths and its results.
 type bench struct {
 	flags
-	dir    string // scratch, removed at the end
+	dir    string // temporary directory, removed at the end
 	report *report
 }
 
@@ -122,7 +122,7 @@ func (f flags) wanted() []string {
 }
 
 // fewer returns the number of rounds for a measurement that takes part times as long as the quick
-// ones, but at least three.
+// ones. It is at least three.
 func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
@@ -137,7 +137,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	// Any of the sandboxes' streams may break, which must not end this process with SIGPIPE.
+	// A broken stream of a sandbox must not end this process with SIGPIPE.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err = run(ctx, f, os.Stdout)
 	stop()

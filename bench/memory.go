@@ -9,10 +9,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdSizes are the numbers of idle sandboxes when memory is measured: they share some of it.
+// crowdSizes are the numbers of idle sandboxes for which memory is measured, because they share
+// some of it.
 var crowdSizes = []int{1, 10, 20}
 
-// guests are the two ways for the guest to get into a sandbox.
+// guests returns the two programs that can be the guest of a sandbox.
 func (b *bench) guests() []struct{ name, binary string } {
 	all := []struct{ name, binary string }{{"small guest, embedded", b.crannog}}
 	if found(b.own) {
@@ -115,12 +116,11 @@ func (s *scores) addSandboxes(srv *server, ids []string) error {
 	return nil
 }
 
-// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. A
-// sandbox gives back after two seconds what only its start needed.
+// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. After
+// two seconds, a sandbox releases memory that only its start needed.
 const look = 3 * time.Second
 
-// settled waits until the sandboxes' memory does not change, or for twenty seconds: it does not get
-// more idle then.
+// settled waits until the sandboxes' memory does not change, but at most twenty seconds.
 func settled(ctx context.Context, srv *server, ids []string) error {
 	deadline := time.After(20 * time.Second)
 	for last := int64(0); ; {

@@ -22,9 +22,9 @@ const (
 // netTarget is a way and its destination.
 type netTarget struct {
 	name, host string
-	sandbox    *engineSandbox // nil is the host
+	sandbox    *engineSandbox // nil for the host
 	proxy      string
-	// kernel is where the client runs instead of in a sandbox: on the host's kernel.
+	// kernel runs the client on the host's kernel, instead of in a sandbox.
 	kernel *kernelPeer
 }
 
@@ -39,8 +39,8 @@ func (r *netRig) ways() []netTarget {
 	}
 }
 
-// score runs a job on a way and keeps value's result for each time, and the processor time of the
-// gateway's process.
+// score runs a job on a way, and records value's result for each time, and the processor time of
+// the gateway's process.
 func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64) contender {
 	j.Host, j.Port, j.Roots, j.Proxy = t.host, 443, r.roots, t.proxy
 	return contender{t.name, func(ctx context.Context, s *scores) error {
@@ -150,10 +150,10 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 	return sec
 }
 
-// within sets targets: how far the median of rows may be above the baseline's, in the table's unit,
-// and, if far is not zero, that their 99th percentile may be twice the baseline's and far more. It
-// also shows how far they are above a sandbox whose network passes everything: that much is the
-// gateway's own.
+// within sets targets for rows: how far the median may be above the baseline's, in the table's
+// unit. If far is not zero, the 99th percentile may be twice the baseline's plus far. It also shows
+// how far they are above a sandbox whose network passes everything, which is the cost of the
+// gateway itself.
 func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
 	base, sb := s.find(baseline), s.find(boxed)
 	if base == nil || sb == nil {

@@ -45,7 +45,8 @@ func netByteFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// netRuleFigures compares hosts with few and with many rules: the same sandbox, the same answers.
+// netRuleFigures compares hosts with few and with many rules, in the same sandbox and with the same
+// answers.
 func netRuleFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
@@ -67,7 +68,7 @@ func netRuleFigures(ctx context.Context, b *bench) (err error) {
 	return b.decisions(ctx)
 }
 
-// decisions measures the time of the policy's decision about a request.
+// decisions measures the policy's decision about a request.
 func (b *bench) decisions(ctx context.Context) error {
 	d, err := policy.Parse([]byte(netPolicy(manyRules)))
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// netJob is the client's job, on the host or in a sandbox, by the same program.
+// netJob is a job of the client. The same program does it on the host and in a sandbox.
 type netJob struct {
 	Kind  jobKind
 	Host  string
 	Port  int
-	Dial  string `json:",omitempty"` // address of Host; "" asks the gateway's name server
-	Proxy string `json:",omitempty"` // to be asked with CONNECT
+	Dial  string `json:",omitempty"` // address of Host; "" uses the gateway's name server
+	Proxy string `json:",omitempty"` // proxy that is used with CONNECT
 	H2    bool
 	Roots []byte // PEM
 	N     int    // counted requests, connections or transfers
@@ -40,10 +40,10 @@ const (
 	jobUpload   jobKind = "upload"   // bodies of Bytes
 )
 
-// warm is how many requests precede those that count.
+// warm is how many requests precede the measured ones.
 const warm = 5
 
-// netClient does the job in its argument, and prints how long each round took.
+// netClient does the job in its argument, and prints the duration of each round.
 func netClient() {
 	var j netJob
 	err := json.Unmarshal([]byte(os.Args[1]), &j)
@@ -78,7 +78,7 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 	skip := warm
 	if j.Bytes > 0 {
 		skip = 0
-		// The connection is open before the first byte counts.
+		// The connection is open before the measurement starts.
 		if err := c.ask(ctx); err != nil {
 			return nil, err
 		}
@@ -104,7 +104,7 @@ type netWay struct {
 	client *http.Client
 }
 
-// find looks the host up, unless the job has its address.
+// find looks up the host, unless the job has its address.
 func (c *netWay) find(ctx context.Context) error {
 	if c.job.Dial != "" {
 		c.at = c.job.Dial
@@ -144,7 +144,7 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	// Nothing can follow the head before we have sent our hello.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
 	if err == nil {
-		resp.Body.Close() // after a success it is the tunnel, which stays open
+		resp.Body.Close() // after a success the connection is the tunnel, which stays open
 		if resp.StatusCode != http.StatusOK {
 			err = errors.New("the proxy says " + resp.Status)
 		}

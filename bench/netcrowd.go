@@ -24,8 +24,8 @@ const (
 	askers   = 64
 )
 
-// netCrowdFigures attaches many sandboxes to one gateway: what each costs it, and how long requests
-// take when many ask at once.
+// netCrowdFigures attaches many sandboxes to one gateway. It measures the cost of each, and how
+// long requests take when many arrive at once.
 func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	r := &netRig{dir: filepath.Join(b.dir, "netcrowd")}
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -111,7 +111,7 @@ func askOnce(ctx context.Context, c *http.Client) error {
 	return err
 }
 
-// rush lets some sandboxes make requests at once, and as many clients without one.
+// rush makes requests from some sandboxes at once, and from as many clients without a sandbox.
 func (r *netRig) rush(ctx context.Context, b *bench, sandboxes []*netStack) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.upstream.roots)
@@ -151,7 +151,7 @@ func (r *netRig) rush(ctx context.Context, b *bench, sandboxes []*netStack) erro
 	return nil
 }
 
-// residentOf returns a process's memory in use, including pages of its program.
+// residentOf returns the resident memory of a process, including pages of its program.
 func residentOf(pid int) (int64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -190,7 +190,7 @@ func (b *bench) startCauseway(name, attach string) contender {
 			return err
 		}
 		s.addTime(name, time.Since(began))
-		// The process ends by itself two seconds after this.
+		// After this, the process ends by itself within two seconds.
 		defer func() { err = errors.Join(err, c.Close()) }()
 		began = time.Now()
 		end, _, err := r.attach(ctx, c, r.dir, "one", usualRules)

@@ -21,7 +21,7 @@ import (
 )
 
 // kernelPeer is the network of a sandbox on the host's kernel: a namespace whose only connection is
-// an attachment. With only a socket it is the host's namespace.
+// an attachment. If the attachment is only a socket, it is the host's namespace.
 type kernelPeer struct {
 	client string
 	pid    int
@@ -32,7 +32,7 @@ type kernelPeer struct {
 func (k *kernelPeer) run(ctx context.Context, j netJob) ([]time.Duration, error) {
 	program := []string{"nsenter", "--target", strconv.Itoa(k.pid), "--net", k.client}
 	if k.proxy != "" {
-		// The proxy resolves the host: nothing is looked up here.
+		// The proxy resolves the host, so no name is looked up here.
 		program, j.Proxy, j.Dial = []string{k.client}, k.proxy, "proxy"
 	}
 	var out bytes.Buffer
@@ -80,7 +80,7 @@ func (r *netRig) kernelPeer(ctx context.Context, form attachmenttest.Form, mtu i
 	return &kernelPeer{client: r.hostArgv, pid: cmd.Process.Pid}, r.attachForm(ctx, fmt.Sprintf("%s%d", form, mtu), form.Kind(), link)
 }
 
-// attachForm attaches a descriptor, which it takes ownership of, until the end.
+// attachForm attaches a descriptor until the end of the run, and takes ownership of it.
 func (r *netRig) attachForm(ctx context.Context, id string, kind egress.AttachmentKind, link *os.File) error {
 	_, _, err := r.attachKind(ctx, r.client, r.dir, id, manyRules, kind, link)
 	if err == nil {
@@ -122,7 +122,7 @@ func receiveFile(from *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(got[0]), "device"), nil
 }
 
-// runKernelPeer creates a device in its namespace, sends it over descriptor 3 and holds the
+// runKernelPeer creates a device in its namespace, sends it over descriptor 3 and preserves the
 // namespace until its input ends.
 func runKernelPeer() {
 	mtu, err := strconv.Atoi(os.Args[2])

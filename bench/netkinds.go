@@ -12,7 +12,7 @@ import (
 // today is the kind of attachment that sandboxes use by default.
 const today = "packets, in a sandbox"
 
-// kinds are the ways through the gateway, each over another kind of attachment. Those without a
+// kinds returns the ways through the gateway, each with another kind of attachment. Those without a
 // sandbox run on the host's kernel.
 func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 	all := []netTarget{{name: wayDirect, host: hostSplice}, {name: today, host: hostSplice, sandbox: r.causeway}}
@@ -38,8 +38,8 @@ func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 	return append(all, netTarget{name: "proxy: socket", host: hostSplice, kernel: socket}), err
 }
 
-// netKindFigures compares the kinds of attachments, without decryption: the layers above them are
-// the same.
+// netKindFigures compares the kinds of attachments without decryption, because the layers above
+// them are the same.
 func netKindFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// netRig is a server and the ways to it: from the host directly and through a plain proxy, from a
-// sandbox whose network passes everything, and from a sandbox behind the egress gateway. As in
-// production, each part is a process of its own; the server is in this one.
+// netRig is a server with several ways to it: from the host directly and through a plain proxy,
+// from a sandbox whose network passes everything, and from a sandbox behind the egress gateway. As
+// in production, each part is a separate process. The server is in this one.
 type netRig struct {
 	dir      string
 	upstream *upstream
@@ -90,7 +90,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	return r, ours.Close()
 }
 
-// close ends all, the last first.
+// close ends all parts, last one first.
 func (r *netRig) close() error {
 	var errs []error
 	for _, end := range slices.Backward(r.closers) {
@@ -140,7 +140,7 @@ func (r *netRig) start(ctx context.Context, role string, file *os.File) (string,
 	return strings.TrimSpace(line), nil
 }
 
-// openCauseway starts a gateway process whose world is the upstream.
+// openCauseway starts a gateway process whose only destination is the upstream server.
 func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Client, error) {
 	if err := (netWorld{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
 		return nil, err
@@ -152,12 +152,12 @@ func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Clien
 	return c, err
 }
 
-// attach gives a sandbox a network with a flow file, like the server.
+// attach gives a sandbox a network with a flow file, as the server does.
 func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, many int) (*os.File, []byte, error) {
 	return r.attachKind(ctx, c, dir, id, many, egress.Packets, nil)
 }
 
-// attachKind is attach for a kind whose end is created where the sandbox is.
+// attachKind is attach for a kind whose end is created in the sandbox's namespace.
 func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id string, many int, kind egress.AttachmentKind, link *os.File) (*os.File, []byte, error) {
 	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -177,14 +177,15 @@ func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id stri
 	})
 }
 
-// usualRules and manyRules are the numbers of rules of the host with many rules: mostly the former.
+// usualRules and manyRules are the numbers of rules of the host with many rules. The former is the
+// default.
 const (
 	usualRules = 10
 	manyRules  = 1000
 )
 
-// netPolicy passes one host on without decryption and decrypts the others, the last of which has
-// many rules.
+// netPolicy returns a policy that passes one host on without decryption and decrypts the others,
+// the last of which has many rules.
 func netPolicy(many int) string {
 	var b strings.Builder
 	b.WriteString("policy: v1\nlevel: minimal\nnetwork:\n  unlisted: deny\n  hosts:\n")
@@ -219,7 +220,7 @@ func (r *netRig) onHost(ctx context.Context, j netJob) ([]time.Duration, error) 
 func (j netJob) argument() string {
 	data, err := json.Marshal(j)
 	if err != nil {
-		panic(err) // it has only JSON values
+		panic(err) // it contains only JSON values
 	}
 	return string(data)
 }

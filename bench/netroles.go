@@ -30,8 +30,8 @@ const (
 	kernelArg0  = "bench-net-kernel"
 )
 
-// netRoles are this program's own. They precede the standard ones, so that the gateway of a state
-// directory with a world uses that.
+// netRoles are this program's own roles. They precede the standard ones, so that they replace the
+// gateway for a state directory with a netWorld.
 func netRoles() []reexec.Role {
 	return []reexec.Role{
 		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
@@ -42,8 +42,8 @@ func netRoles() []reexec.Role {
 	}
 }
 
-// netWorld is the outside of our gateway: one server, to which every name leads. It is a file of
-// the state directory; only this program's role reads it.
+// netWorld is the outside network of our gateway: one server, to which every name resolves. It is a
+// file of the state directory that only this program's role reads.
 type netWorld struct {
 	Upstream string
 	Roots    []byte // PEM
@@ -51,8 +51,8 @@ type netWorld struct {
 
 const (
 	worldFile = "world.json"
-	// everyName is the address of all names: a public one, as the checks require, to which nothing
-	// is ever sent.
+	// everyName is the address of all names. It is a public one, as the checks require, but nothing
+	// is ever sent to it.
 	everyName = "93.184.216.34"
 )
 
@@ -98,15 +98,15 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// untilInputEnds ends the process when the process that started it is gone.
+// untilInputEnds ends this process when the process that started it has ended.
 func untilInputEnds() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
 // serveConnect is a minimal proxy: it accepts CONNECT, connects, and copies. It checks no policy,
-// asks no person and logs nothing. Its argument is the destination of every connection, its first
-// line of output its own address.
+// requests no approval and logs nothing. Its argument is the destination of every connection, and
+// its first line of output its own address.
 func serveConnect() {
 	go untilInputEnds()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -141,7 +141,7 @@ func serveConnect() {
 func join(a, b net.Conn) {
 	back := make(chan struct{})
 	one := func(to, from net.Conn) {
-		// On loopback the kernel copies the bytes, if it can.
+		// On loopback, the kernel copies the bytes if it can.
 		if _, tcp := from.(*net.TCPConn); tcp {
 			_, _ = io.CopyBuffer(to, from, make([]byte, 256<<10))
 		} else {
@@ -156,8 +156,8 @@ func join(a, b net.Conn) {
 	<-back
 }
 
-// servePass serves the gateway's end of an attachment and passes everything on: a gateway without
-// decisions. Its argument is the destination of every connection, descriptor 3 the attachment.
+// servePass serves the gateway's end of an attachment and passes everything on without decisions.
+// Its argument is the destination of every connection, and descriptor 3 is the attachment.
 func servePass() {
 	go untilInputEnds()
 	table := names.NewTable()
@@ -203,7 +203,8 @@ func (p *pass) Names(query []byte, limit int) []byte {
 
 func (p *pass) Dropped(string, netip.AddrPort) {}
 
-// gatewayResolver asks the gateway's name server, whatever the resolver's files say.
+// gatewayResolver returns a resolver that uses the gateway's name server, regardless of the
+// resolver's files.
 func gatewayResolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(egress.Gateway, 53).String())

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// engineSandbox is a sandbox with a network, made by the engine without a server.
+// engineSandbox is a sandbox with a network that the engine created without a server.
 type engineSandbox struct {
 	engine  engine.Engine
 	id      string

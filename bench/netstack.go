@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// netStack is the network of a sandbox without the sandbox, in this process. 256 sandboxes would
-// measure the machine's memory, and not the gateway's.
+// netStack is the network of a sandbox in this process, without a sandbox. 256 real sandboxes would
+// measure the machine's memory instead of the gateway's.
 type netStack struct {
 	*attachmenttest.Peer
 	client *http.Client
@@ -37,7 +37,7 @@ func (n *netStack) close() error {
 	return n.Close()
 }
 
-// dial looks a name up at the gateway and connects, like a program inside.
+// dial looks up a name at the gateway and connects, as a program in a sandbox does.
 func (n *netStack) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 
 var smallAnswer = []byte("{\"answer\": \"of some sixty bytes, as an API gives them out\"}\n")
 
-// endless is data in which redaction finds nothing and that is not a run of one byte.
+// endless is data that is not a run of one byte, and in which redaction finds nothing.
 type endless struct{}
 
 var endlessData = sync.OnceValue(func() []byte {
@@ -61,7 +61,7 @@ func startUpstream(ctx context.Context) (*upstream, error) {
 		return nil, err
 	}
 	u := &upstream{address: l.Addr().String(), roots: roots, server: &http.Server{
-		Handler: upstreamHandler(), TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0), // ends of connections
+		Handler: upstreamHandler(), TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0), // connections may end at any time
 	}}
 	go func() { _ = u.server.ServeTLS(l, "", "") }()
 	return u, nil

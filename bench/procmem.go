@@ -20,10 +20,20 @@ type sandboxProcesses struct {
 	stubs         []int
 }
 
-// processesOf reads a sandbox's processes from the engine's row of it, and finds their children,
-// which run the programs inside.
+// engineRecord returns the engine's record of a sandbox. Builds of earlier versions, which are
+// measured too, give the file another name.
+func engineRecord(state, id string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(state, "run", id, "sandbox.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	}
+	return data, err
+}
+
+// processesOf reads a sandbox's processes from the engine's record, and finds their children, which
+// run the programs in the sandbox.
 func processesOf(state, id string) (sandboxProcesses, error) {
-	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	data, err := engineRecord(state, id)
 	if err != nil {
 		return sandboxProcesses{}, err
 	}
@@ -42,7 +52,7 @@ func processesOf(state, id string) (sandboxProcesses, error) {
 	return p, err
 }
 
-// descendants lists the children of a process and theirs.
+// descendants lists the children of a process and their descendants.
 func descendants(pid int) ([]int, error) {
 	var out []int
 	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
@@ -53,7 +63,7 @@ func descendants(pid int) ([]int, error) {
 		for _, path := range tasks {
 			data, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // a thread that has ended since it was listed
+				continue // a thread that ended after it was listed
 			}
 			if err != nil {
 				return nil, err
@@ -71,7 +81,7 @@ func descendants(pid int) ([]int, error) {
 }
 
 // memory is the proportional share of processes in bytes: memory that only one of them has mapped
-// counts in full, memory that n processes share counts as one nth.
+// counts in full, and memory that n processes share counts as one nth.
 type memory struct {
 	all   int64
 	anon  int64 // the processes' own
@@ -86,8 +96,8 @@ func (m *memory) add(o memory) {
 	m.file += o.file
 }
 
-// pssOf sums up the memory of some processes. gVisor's stubs are processes that share one address
-// space, like threads: each reports all of it, so it must count once.
+// pssOf adds up the memory of some processes. gVisor's stubs share one address space, as threads
+// do, and each reports all of it, so it must count only once.
 func pssOf(pids ...int) (memory, error) {
 	var sum memory
 	var counted []int
@@ -141,8 +151,8 @@ func parsePSS(rollup string) (memory, error) {
 	return m, nil
 }
 
-// charged returns what the sandbox's control group is charged with, which includes cached file
-// pages that it was the first to touch. It returns false without a group.
+// charged returns the memory that the sandbox's control group is charged with, including cached
+// file pages that it was the first to use. It returns false without a group.
 func charged(pid int) (int64, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -159,7 +169,7 @@ func charged(pid int) (int64, bool) {
 	return 0, false
 }
 
-// memoryFiles returns the files that may hold a process's charge, from the text of its
+// memoryFiles returns the files that may contain a process's charge, from the text of its
 // /proc/PID/cgroup. The root group, "/", belongs to no sandbox.
 func memoryFiles(cgroup string) []string {
 	var out []string

@@ -115,7 +115,7 @@ func TestProcessesOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(sb, "box.json"), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(sb, "sandbox.json"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestBootMarks(t *testing.T) {
 	log := slog.New(m)
 	log.Info("something else", "kernel", time.Hour)
 	for _, d := range []time.Duration{9, 1, 3} {
-		log.Debug("box booted", "sandbox", "abc", "kernel", d*time.Millisecond, "all", 2*d*time.Millisecond)
+		log.Debug("sandbox booted", "sandbox", "abc", "kernel", d*time.Millisecond, "all", 2*d*time.Millisecond)
 	}
 	s := m.scores()
 	if !slices.Equal(s.order, []string{"kernel", "all"}) || !slices.Equal(s.by["kernel"], series{1, 3}) {

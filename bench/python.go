@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoop takes about two seconds and prints how many it took, without the interpreter's start.
+// busyLoop takes about two seconds and prints its duration, without the interpreter's start.
 const busyLoop = `import time
 began = time.perf_counter()
 total = 0
@@ -19,7 +19,7 @@ for i in range(%d):
     total = (total * 31 + i) %% 1000003
 print(time.perf_counter() - began)`
 
-// pythonFigures measures what people most often do in a sandbox.
+// pythonFigures measures what users most often do in a sandbox.
 func pythonFigures(ctx context.Context, b *bench) (err error) {
 	if !found(b.python) {
 		return fmt.Errorf("%s cannot be run; name the python3 of the sandboxes with -python", b.python)
@@ -72,7 +72,7 @@ func pythonFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// loopLength is the number of iterations that take two seconds here.
+// loopLength returns the number of iterations that take two seconds on this machine.
 func loopLength(ctx context.Context, python string) (int, error) {
 	const probe = 1_000_000
 	var out bytes.Buffer
@@ -86,7 +86,7 @@ func loopLength(ctx context.Context, python string) (int, error) {
 	return int(probe * 2 / took), nil
 }
 
-// addSeconds adds a time that a program printed about itself.
+// addSeconds adds a duration that a program printed.
 func (s *scores) addSeconds(name, text string) error {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil {

@@ -11,9 +11,9 @@ type contender struct {
 	run  func(ctx context.Context, s *scores) error
 }
 
-// race runs every contender once per round, each round beginning with another one, so that a
-// machine that is busy for a while is busy for all of them. One round before the first warms caches
-// and is not counted.
+// race runs every contender once per round, and each round begins with another one, so that a
+// temporary load of the machine affects all of them. One round before the first warms caches and is
+// not counted.
 func race(ctx context.Context, rounds int, all ...contender) (*scores, error) {
 	counted := newScores()
 	for round := -1; round < rounds; round++ {

@@ -34,7 +34,7 @@ const (
 	sandboxTime = ", processor time"
 )
 
-// recordLoads are the loads of both sandboxes, with the number of things that each does.
+// recordLoads are the loads of both sandboxes, with the number of operations in each.
 var recordLoads = []struct {
 	title string
 	line  string
@@ -70,8 +70,8 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 	},
 }
 
-// recordFigures measures what observation costs: a sandbox's kernel then writes events of programs.
-// The same load runs in two sandboxes, one of which is observed.
+// recordFigures measures the cost of observation, in which a sandbox's kernel writes events of
+// programs. The same load runs in two sandboxes, one of which is observed.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
 	engines, err := standard.Engines(standard.Options{State: state, Log: slog.New(slog.DiscardHandler)})
@@ -121,7 +121,7 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// recordSandbox is a sandbox made by the engine itself, because a server does not let callers
+// recordSandbox is a sandbox that the engine itself created, because a server does not let callers
 // choose whether it is observed.
 type recordSandbox struct {
 	eng    engine.Engine
@@ -150,7 +150,7 @@ func newRecordSandbox(ctx context.Context, eng engine.Engine, spec engine.Spec) 
 	return &recordSandbox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-// load runs a line that does count things, until all its changes are on the disk.
+// load runs a shell command that does count operations, until all its changes are on the disk.
 func (r *recordSandbox) load(name, line string, count float64) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		before, err := r.eng.(engine.Meter).Usage(ctx, r.id)
@@ -178,7 +178,7 @@ func (r *recordSandbox) remove() error {
 	return r.eng.Remove(context.Background(), r.id)
 }
 
-// sh runs a line that must succeed.
+// sh runs a shell command that must succeed.
 func (r *recordSandbox) sh(ctx context.Context, line string) error {
 	stdin := false
 	req := connect.NewRequest(&processpb.StartRequest{

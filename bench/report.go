@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// report is everything that a run found.
+// report contains the results of a run.
 type report struct {
 	Host     host      `json:"host"`
 	Sections []section `json:"sections"`
 
-	live io.Writer // where sections are printed as they come, or nil
+	live io.Writer // where sections are printed when they are complete, or nil
 }
 
 // section is one table.
@@ -37,11 +37,12 @@ type row struct {
 	Reached  bool     `json:"reached,omitempty"`
 }
 
-// enough is how many values a 99th percentile needs to differ from the largest of them.
+// enough is how many values are necessary for a 99th percentile that differs from the largest
+// value.
 const enough = 200
 
-// table makes a section of a race's scores, in the order of names, or in the order in which they
-// came if there are none. It leaves out names without a score.
+// table returns a section with the scores of a race, in the order of names or, without names, in
+// the order in which they were added. It leaves out names without a score.
 func table(group, title, unit string, s *scores, names ...string) section {
 	if len(names) == 0 {
 		names = s.order
@@ -59,15 +60,15 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	return sec
 }
 
-// tails99 gives every row a 99th percentile, even with few values, where it is close to the largest
-// of them.
+// tails99 adds a 99th percentile to every row, even with few values, where it is close to the
+// largest of them.
 func (s *section) tails99(from *scores) {
 	for i := range s.Rows {
 		s.Rows[i].P99 = from.by[s.Rows[i].Name].p99()
 	}
 }
 
-// against names the baseline of the rows, or of all of them if none are named.
+// against sets the baseline of the rows, or of all rows if none are named.
 func (s *section) against(baseline string, rows ...string) {
 	base := s.find(baseline)
 	if base == nil || base.P50 == 0 {
@@ -81,7 +82,7 @@ func (s *section) against(baseline string, rows ...string) {
 	}
 }
 
-// target records what a row was meant to reach and whether it did.
+// target records the target of a row, and whether it was reached.
 func (s *section) target(name, text string, reached func(r row) bool) {
 	if r := s.find(name); r != nil {
 		r.Target, r.Reached = text, reached(*r)

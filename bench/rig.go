@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// local opens an engine in this process, like a Go program.
+// local opens an engine in this process, as a Go program would.
 func (b *bench) local(ctx context.Context, name string) (*crannog.Client, error) {
 	return crannog.Local(ctx, crannog.State(filepath.Join(b.dir, name)))
 }
@@ -31,13 +31,13 @@ type server struct {
 	logs   *os.File
 }
 
-// serve starts a server and waits for its start block.
+// serve starts a server and waits for the lines that it prints at its start.
 func (b *bench) serve(ctx context.Context, binary, name string, args ...string) (_ *server, err error) {
 	s := &server{state: filepath.Join(b.dir, name)}
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
 		return nil, err
 	}
-	// The server outlives an interrupt until close has ended its sandboxes.
+	// After an interrupt, the server continues until close has ended its sandboxes.
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
 	s.cmd.Stderr = s.logs
 	stdout, err := s.cmd.StdoutPipe()
@@ -54,7 +54,7 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	return s, err
 }
 
-// readStart parses the lines that a shell would eval.
+// readStart parses the lines, which a shell could evaluate.
 func (s *server) readStart(stdout io.Reader) error {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -69,7 +69,7 @@ func (s *server) readStart(stdout io.Reader) error {
 			return nil
 		}
 	}
-	return errors.Join(errors.New("no start block"), lines.Err())
+	return errors.Join(errors.New("the server printed no address"), lines.Err())
 }
 
 func (s *server) tail() string {

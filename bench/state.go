@@ -10,22 +10,22 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// dirtySizes are the sizes of private memory of a program inside.
+// dirtySizes are the sizes of private memory of a program in the sandbox.
 var dirtySizes = []struct {
 	name  string
 	bytes int64
-	most  int // copies at once
+	most  int // maximum number of copies at once
 }{
 	{"10 MB", 10e6, 100},
 	{"100 MB", 100e6, 10},
 	{"1 GB", 1e9, 1},
 }
 
-// stateLimits are enough for the largest of them and an interpreter.
+// stateLimits are enough for the largest size and an interpreter.
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
 // stateFigures measures saving, copying and restoring sandboxes. Between the steps the server gets
-// the time to make its spare kernels, as it has between the calls of users.
+// time to prestart kernels, as it does between requests of users.
 func stateFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000")
 	if err != nil {
@@ -54,8 +54,8 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtySandbox creates a sandbox in which an interpreter holds the given number of bytes. No two
-// pages of them are equal.
+// dirtySandbox creates a sandbox in which an interpreter has the given number of bytes in memory.
+// All pages differ.
 func dirtySandbox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
 	if err != nil {
@@ -81,7 +81,7 @@ const (
 	toAnswer    = " to the first answer of Python"
 )
 
-// stateAt makes the steps one after the other with one sandbox.
+// stateAt does the steps one after the other with one sandbox.
 func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
 	sb, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {
@@ -135,7 +135,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	return nil
 }
 
-// forks copies a sandbox, making the given number of copies at once.
+// forks copies a sandbox, creating the given number of copies at once.
 func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
 	source, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {

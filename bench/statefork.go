@@ -15,13 +15,14 @@ const (
 	toLast  = "until the last copy has answered"
 )
 
-// forkOnce makes copies, waits for each one's answer, and removes them.
+// forkOnce creates copies, waits for an answer of each, and removes them.
 func forkOnce(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) error {
 	copies, err := forked(ctx, source, count, s, answer)
 	return errors.Join(err, killAll(ctx, copies))
 }
 
-// forked makes copies that have answered. With an error it still returns the copies that were made.
+// forked creates copies and waits for their answers. With an error it still returns the copies that
+// exist.
 func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) ([]*crannog.Sandbox, error) {
 	began := time.Now()
 	copies, err := source.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: 600})
@@ -47,8 +48,8 @@ func killAll(ctx context.Context, sandboxes []*crannog.Sandbox) error {
 	return err
 }
 
-// costRounds is how often the cost of copies is measured. The server's time has a resolution of a
-// hundredth of a second, so small numbers of copies are measured more often.
+// costRounds returns how often the cost of copies is measured. The server's time has a resolution
+// of a hundredth of a second, so small numbers of copies are measured more often.
 func (f flags) costRounds(count int) int { return max((20+count-1)/count, min(5, f.n)) }
 
 // forkCosts scores the processor time of each copy, round by round.
@@ -70,7 +71,7 @@ func (s *section) addCost(count int) {
 	s.note("and the server's part of it is in steps of 10 ms for all of them")
 }
 
-// forkCost is the processor time of all copies that are made at once.
+// forkCost returns the processor time of all copies that are created at once.
 func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count int, answer func(*crannog.Sandbox) error) (time.Duration, error) {
 	if err := srv.rest(ctx); err != nil {
 		return 0, err
@@ -94,14 +95,14 @@ func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count i
 	return spent + after - before, errors.Join(err, more, killAll(ctx, copies))
 }
 
-// numpyCode leaves numpy and an array behind; numpyAnswer needs both.
+// numpyCode leaves numpy and an array in memory, and numpyAnswer needs both.
 const (
 	numpyCode   = "import numpy\narray = numpy.arange(10)\nprint(int(array.sum()) - 3)"
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a sandbox that holds numpy is usable, compared with the
-// ways without copies.
+// numpyForks measures how soon a copy of a sandbox with numpy in memory is usable, compared with
+// the ways without copies.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
 		sec := section{Group: "state", Title: "fork: a sandbox that holds numpy", Unit: "ms"}

@@ -57,7 +57,7 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 				return err
 			}
 		}
-		// Memory is given back ten seconds after a busy time.
+		// Memory is released ten seconds after a busy time.
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
@@ -74,14 +74,14 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	sec.tails99(s)
 	sec.target("idle, without pages of program files", "≤ 20 MB", func(r row) bool { return r.P50 <= 20 })
 	sec.target("paused", "0", func(r row) bool { return r.P95 == 0 })
-	sec.note("a paused sandbox is looked for by its kernel's name in the arguments of every process of the host; all of them were found so just before")
-	sec.note("the 99th percentile of ten values is next to the largest of them")
+	sec.note("a paused sandbox is searched by its kernel's name in the arguments of every process of the host; the same search found all of them just before")
+	sec.note("the 99th percentile of ten values is close to the largest of them")
 	b.report.add(sec)
 	return nil
 }
 
-// addPaused scores the memory of paused sandboxes. A search for a wrong name finds nothing and
-// would score zero, so the search must find all of them first.
+// addPaused measures the memory of paused sandboxes. A search for a wrong name would find nothing
+// and yield zero, so the search must first find all of them while they run.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
 	var kernels []string
 	for _, id := range ids {
@@ -111,10 +111,10 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 	return nil
 }
 
-// kernelOf reads the name of a sandbox's kernel from the engine's row. It differs from the
-// sandbox's name if the sandbox took over a spare kernel.
+// kernelOf reads the name of a sandbox's kernel from the engine's record. It differs from the
+// sandbox's name if the sandbox uses a prestarted kernel.
 func kernelOf(state, id string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	data, err := engineRecord(state, id)
 	if err != nil {
 		return "", err
 	}
@@ -123,12 +123,12 @@ func kernelOf(state, id string) (string, error) {
 		return "", err
 	}
 	if record.Kernel == "" {
-		return "", fmt.Errorf("the row of sandbox %s names no kernel", id)
+		return "", fmt.Errorf("the record of sandbox %s names no kernel", id)
 	}
 	return record.Kernel, nil
 }
 
-// pssNamed sums up the processes with a name in their arguments.
+// pssNamed adds up the processes whose arguments contain a name.
 func pssNamed(name string) (memory, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -138,7 +138,7 @@ func pssNamed(name string) (memory, error) {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil || !bytes.Contains(data, []byte(name)) {
-			continue // it has ended, or is another user's
+			continue // it has ended, or belongs to another user
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {

@@ -34,7 +34,7 @@ func TestKernelOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{`{"id":"abc","kernel":"k1"}`: "k1", `{"id":"abc"}`: "", `{`: ""} {
-		if err := os.WriteFile(filepath.Join(state, "run", "abc", "box.json"), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(state, "run", "abc", "sandbox.json"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := kernelOf(state, "abc"); got != want || (err == nil) != (want != "") {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// series is what one contender scored, in the order of the rounds.
+// series are the scores of one contender, in the order of the rounds.
 type series []float64
 
 // percentile returns the value below which the share p of the values lies, interpolated between
@@ -55,7 +55,7 @@ func (s *scores) addTime(name string, d time.Duration) { s.add(name, millis(d)) 
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// megabytes per second, with megabytes of a million bytes.
+// rate returns megabytes per second, with megabytes of a million bytes.
 func rate(bytes int64, d time.Duration) float64 {
 	if d <= 0 {
 		return 0

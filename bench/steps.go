@@ -26,8 +26,8 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// stepFigures breaks a sandbox's life into steps: first its calls, through the engine alone, the
-// embedded service and a server; then its boot, as the engine reports it.
+// stepFigures breaks the life of a sandbox into steps: first its calls, through the engine alone,
+// the embedded service and a server; then its boot, as the engine reports it.
 func stepFigures(ctx context.Context, b *bench) (err error) {
 	marks := &bootMarks{}
 	alone, err := openAlone(filepath.Join(b.dir, "steps-engine"), slog.New(marks))
@@ -54,7 +54,7 @@ func stepFigures(ctx context.Context, b *bench) (err error) {
 	sec := table("steps", "where a boot's time goes, as the engine logs it at level debug", "ms", marks.scores())
 	sec.note("prepare: record and control group. child: our binary started again. root: mounts and settings.")
 	sec.note("kernel: gVisor's file server and kernel as processes. start: loopback, and the guest asked to start.")
-	sec.note("guest: from there to its word that it is ready. answer: the child's result and end, beside guest.")
+	sec.note("guest: from there to its report that it is ready. answer: the child's result and end, beside guest.")
 	b.report.add(sec)
 	return nil
 }
@@ -124,7 +124,7 @@ func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
 	return &loneEngine{engine: engines.Default(), image: t.Image}, nil
 }
 
-// life is create, two execs and remove.
+// life creates a sandbox, runs two commands and removes it.
 func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
 	const name = "engine alone"
 	id := strings.ToLower(rand.Text()[:20])
@@ -169,7 +169,7 @@ func (l *loneEngine) execs(ctx context.Context, s *scores, id, token string) err
 	return nil
 }
 
-// bootMarks is a log handler that keeps how long each step of a boot took.
+// bootMarks is a log handler that records how long each step of a boot took.
 type bootMarks struct {
 	mu    sync.Mutex
 	boots []map[string]time.Duration
@@ -183,7 +183,7 @@ func (m *bootMarks) WithAttrs([]slog.Attr) slog.Handler       { return m }
 func (m *bootMarks) WithGroup(string) slog.Handler            { return m }
 
 func (m *bootMarks) Handle(_ context.Context, r slog.Record) error {
-	if r.Message != "box booted" {
+	if r.Message != "sandbox booted" {
 		return nil
 	}
 	m.mu.Lock()
@@ -202,7 +202,7 @@ func (m *bootMarks) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// scores leaves the first boot out, which was there to warm up.
+// scores leaves out the first boot, which was the warm-up.
 func (m *bootMarks) scores() *scores {
 	m.mu.Lock()
 	defer m.mu.Unlock()

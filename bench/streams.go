@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// streamSize is how much goes through a command.
+// streamSize is the amount of data that is sent through a command.
 const streamSize = 256 << 20
 
-// streamFigures moves bytes through the standard input and output of a command, compared with the
-// same command on the host behind two pipes.
+// streamFigures sends data through the standard input and output of a command, compared with the
+// same command on the host with two pipes.
 func streamFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoSandboxes(ctx, "streams")
 	if err != nil {

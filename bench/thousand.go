@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// bootsAtOnce is how many sandboxes are made at the same time while the crowd grows: enough to keep
-// two processors busy.
+// bootsAtOnce is how many sandboxes are created at the same time while their number grows. It is
+// enough to keep two processors busy.
 const bootsAtOnce = 4
 
-// thousandFigures asks whether a server with very many idle sandboxes still
-// answers, and what they cost.
+// thousandFigures measures whether a server with very many idle sandboxes still answers, and their
+// cost.
 func thousandFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "thousand", "--max-live", strconv.Itoa(b.idle+10))
 	if err != nil {
@@ -66,8 +66,7 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleCost reports the memory that all sandboxes together hold and the processor time that they
-// use.
+// idleCost reports the memory and the processor time of all sandboxes together.
 func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*crannog.Sandbox, lost float64) error {
 	const mb = 1e6
 	var sum memory
@@ -105,7 +104,7 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 	return nil
 }
 
-// answers times the requests that callers make most, on a server with many sandboxes.
+// answers measures the most frequent requests, on a server with many sandboxes.
 func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes []*crannog.Sandbox) error {
 	const rounds = 10
 	at := func(what string) string { return fmt.Sprintf("%s, with %d sandboxes", what, len(sandboxes)) }
@@ -132,7 +131,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes [
 	return nil
 }
 
-// timed calls a function and adds how long it took.
+// timed calls a function and records how long it took.
 func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	began := time.Now()
 	result, err := do()
@@ -142,8 +141,8 @@ func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	return result, err
 }
 
-// inBatches calls a function n times, some calls at a time, and returns the results. The first
-// error stops the calls that have not begun.
+// inBatches calls a function n times, with a number of calls at a time, and returns the results.
+// The first error prevents the calls that have not begun.
 func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	var (
 		mu    sync.Mutex
@@ -177,7 +176,7 @@ func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	return all, first
 }
 
-// pop returns the elements of a list one after the other.
+// pop returns a function that processes the elements of a list one after the other.
 func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
 	var mu sync.Mutex
 	return func() (struct{}, error) {
@@ -189,8 +188,7 @@ func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
 	}
 }
 
-// settledMemory waits until sandboxes have given back what only their start
-// needed.
+// settledMemory waits until sandboxes have released the memory that only their start needed.
 func settledMemory(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -200,8 +198,8 @@ func settledMemory(ctx context.Context) error {
 	}
 }
 
-// available is how much memory the host's kernel could still give, in MB of a million bytes. Unlike
-// the figures of processes, it accounts for what the kernel itself needs for them.
+// available returns how much memory the host's kernel could still provide, in MB of a million
+// bytes. Unlike the figures of processes, it accounts for the kernel's own memory for them.
 func available() float64 {
 	kb, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemAvailable"), " ")
 	n, err := strconv.ParseFloat(kb, 64)
@@ -211,8 +209,7 @@ func available() float64 {
 	return n * 1024 / 1e6
 }
 
-// threadsAndTime sums up the threads of processes and the time for which they
-// ran.
+// threadsAndTime adds up the threads of processes and the time for which they ran.
 func threadsAndTime(pids []int) (threads int, ran time.Duration) {
 	for _, pid := range pids {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

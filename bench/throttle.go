@@ -15,20 +15,21 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// throttleArg0 is the name of the process that takes the processors away, and
-// throttleShare which part of each it takes.
+// throttleArg0 is the argv[0] of the process that occupies a processor, and throttleShare the share
+// that it occupies.
 const (
 	throttleArg0  = "bench-throttle"
 	throttleShare = 0.75
 )
 
-// throttlePeriod is short compared with what is measured, and long compared with a context switch.
+// throttlePeriod is short compared with the measured times, and long compared with a context
+// switch.
 const throttlePeriod = 20 * time.Millisecond
 
 func throttleRole() reexec.Role { return reexec.Role{Match: reexec.Arg0(throttleArg0), Run: throttle} }
 
-// throttled leaves all other programs of this host a quarter of each processor
-// until stop is called. It needs the right to run before them, which root has.
+// throttled leaves a quarter of each processor to all other programs of this host until stop is
+// called. It needs the right to use a real-time priority, which root has.
 func throttled(ctx context.Context) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
@@ -37,7 +38,7 @@ func throttled(ctx context.Context) (stop func() error, err error) {
 			if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
 			}
-			_ = cmd.Wait() // it reports that it was killed
+			_ = cmd.Wait() // the error says that it was killed
 		}
 		return errors.Join(errs...)
 	}
@@ -59,7 +60,7 @@ func throttled(ctx context.Context) (stop func() error, err error) {
 	return stop, nil
 }
 
-// throttle burns its share of one processor, before all programs that have no
+// throttle occupies its share of one processor, with priority over all programs that have no
 // real-time priority.
 func throttle() {
 	runtime.LockOSThread()
@@ -83,7 +84,7 @@ func throttle() {
 		for time.Now().Before(burn) {
 		}
 		time.Sleep(time.Until(end.Add(throttlePeriod)))
-		// A missed period is not made up for.
+		// A missed period is not compensated.
 		if now := time.Now(); now.Sub(end) > 2*throttlePeriod {
 			end = now.Add(-throttlePeriod)
 		}

@@ -44,7 +44,7 @@ func ttiFigures(ctx context.Context, b *bench) (err error) {
 	return b.npmFigures(ctx, warm, cold)
 }
 
-// ttiOne measures one sandbox at a time, by each way in turn.
+// ttiOne measures one sandbox at a time, in each way in turn.
 func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	live, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
 	if err != nil {
@@ -99,8 +99,8 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	return live.Kill(ctx)
 }
 
-// rest waits until the server has made all sandboxes and spare kernels that it keeps ready, which
-// is when their numbers have not changed for a while.
+// rest waits until the server has created all sandboxes and prestarted kernels that it keeps ready.
+// That is assumed when their numbers have not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)
 	for last, same := "", 0; same < 4; {

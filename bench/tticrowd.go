@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdRounds is how often each way makes its crowd: one round would show what a crowd costs, but
-// not how much that varies.
+// crowdRounds returns how often each way creates its sandboxes. One round would show the cost, but
+// not how much it varies.
 func (f flags) crowdRounds() int { return min(5, f.n) }
 
 const allOfThem = ": all"
@@ -52,7 +52,7 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	return nil
 }
 
-// inTurns runs each of them once a round, and begins each round with another one.
+// inTurns runs each function once per round, and begins each round with another one.
 func inTurns(rounds int, all []func() error) error {
 	for round := range rounds {
 		for i := range all {

@@ -31,7 +31,7 @@ const (
 	npmNothing = "a server that runs nothing"
 )
 
-// npmFigures measures what a caller of the npm client waits for.
+// npmFigures measures how long a caller of the npm client waits.
 func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 	manifest, err := filepath.Abs(filepath.Join(b.npm, "package.json"))
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 	return nil
 }
 
-// npmSections makes a table of each thing that the driver did.
+// npmSections makes a table for each step of the driver.
 func (b *bench) npmSections(s *scores, servers []npmServer) {
 	for _, suffix := range []string{"", ", at once"} {
 		title := "through npm e2b, one after the other"
@@ -87,7 +87,7 @@ func (b *bench) npmSections(s *scores, servers []npmServer) {
 			sec.tails99(part)
 			baseline := npmBwrap
 			if what == "create" {
-				baseline = npmNothing // bwrap has nothing to create
+				baseline = npmNothing // bwrap has no create step
 			}
 			sec.against(baseline)
 			if what == "both commands" {

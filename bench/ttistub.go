@@ -14,13 +14,12 @@ import (
 	"time"
 )
 
-// answerer is a server that speaks just enough of E2B's protocol for a client to
-// create a sandbox, run commands and kill it. It has no sandboxes, so the time
-// that is measured is the client's own.
+// answerer is a server that implements just enough of E2B's protocol for a client to create a
+// sandbox, run commands and kill it. It has no sandboxes, so the measured time is the client's own.
 type answerer struct {
 	url  string
 	http *http.Server
-	// around returns the command in which each command is run; nil runs nothing.
+	// around returns the command line in which each command is run. If it is nil, nothing is run.
 	around func(argv ...string) []string
 }
 
@@ -50,7 +49,7 @@ func (a *answerer) create(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"sandboxID":"i0000000000000000000","templateID":"base","clientID":"bench","envdVersion":"0.6.13","envdAccessToken":"none"}`)
 }
 
-// start answers with the stream of events of one command.
+// start answers with the event stream of one command.
 func (a *answerer) start(w http.ResponseWriter, r *http.Request) {
 	argv, err := startedCommand(r.Body)
 	if err != nil {
@@ -87,7 +86,7 @@ func (a *answerer) run(ctx context.Context, argv []string) ([]byte, int) {
 	return out.Bytes(), 0
 }
 
-// startedCommand reads which command a request starts.
+// startedCommand returns the command that a request starts.
 func startedCommand(body io.Reader) ([]string, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(body, head[:]); err != nil {
@@ -115,8 +114,8 @@ func startedCommand(body io.Reader) ([]string, error) {
 // endOfStream marks the last message.
 const endOfStream = 2
 
-// writeMessage sends one message of a stream at once. A client that has gone
-// away ends the request by itself.
+// writeMessage sends one message of a stream immediately. If the client disconnects, the request
+// ends by itself.
 func writeMessage(w http.ResponseWriter, mark byte, message string) {
 	head := []byte{mark, 0, 0, 0, 0}
 	binary.BigEndian.PutUint32(head[1:], uint32(len(message)))

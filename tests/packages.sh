@@ -22,7 +22,7 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 	NF {
 		name = substr($1, length(module) + 2)
 		if (name == "tests/upgrade" || name == "tests/images") next
-		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(jail|gvisor|docker|wasm)|mcpserver|server\/standard))$/)
+		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(jail|gvisor|docker|wasm|microvm)|mcpserver|server\/standard))$/)
 			is = "sandboxes"
 		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)
 			is = "plain"

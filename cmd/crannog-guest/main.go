@@ -1,15 +1,17 @@
-// Command crannog-guest is the first process inside a sandbox. It reads its configuration from
-// standard input and is of no use outside. Started again by a program inside, it searches files;
-// by an engine, it carries streams. Started as a jail's first process, it makes the jail before.
+// Command crannog-guest is the first process in a sandbox. It reads its configuration from standard
+// input and has no use outside of a sandbox. A program in the sandbox starts it again to search
+// files, and an engine starts it again to carry streams. As the first process of a jail, it first
+// creates the jail.
 package main
 
 import (
 	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/microvm/machine"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 func main() {
-	reexec.Dispatch(setup.Role())
+	reexec.Dispatch(setup.Role(), machine.Role())
 	guestmain.Play()
 }

@@ -1,4 +1,4 @@
-// Command crannog-runtime runs the parts of gVisor for a sandbox. The crannog binary embeds and
+// Command crannog-runtime runs the processes of gVisor for a sandbox. The crannog binary embeds and
 // starts it; it is not for use by hand.
 package main
 

@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// noSecret searches all files of an OCI archive, and all files of its layers, for a text:
-// nosecret ARCHIVE TEXT. It fails if the archive has no layer.
+// noSecret is the script command nosecret ARCHIVE TEXT. It searches all files of an OCI archive,
+// and all files of its layers, for a text, and fails if it finds the text or no layer.
 func noSecret(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: nosecret ARCHIVE TEXT")

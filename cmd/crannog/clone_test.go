@@ -76,10 +76,15 @@ func fresh(t *testing.T) string {
 func TestPlainBuildOfAFreshClone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Git)
 	dir := fresh(t)
+	// With C code almost every package is compiled once more, so only make test-full does it.
+	// make test tests the gateway's process, the one part that differs, with C code (test-plain).
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains([]string{"CGO_ENABLED", "GOFLAGS", "GOOS", "GOARCH"}, name)
 	})
+	if !hosttest.Full() {
+		env = append(env, "CGO_ENABLED=0")
+	}
 	in := func(name string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)

@@ -62,8 +62,8 @@ func startDocker(t *testing.T, o dockertest.Options) *dockertest.Daemon {
 	return d
 }
 
-// dockerd starts a daemon for this script alone, whose containers outlive it, and kills it and
-// starts it again: dockerd [kill|run].
+// dockerd starts a daemon for this script alone, whose containers outlive it. It can also kill the
+// daemon and start it again: dockerd [kill|run].
 func dockerd(ts *testscript.TestScript, neg bool, args []string) {
 	h := ts.Value(hostKey{}).(*dockerHost)
 	switch action := strings.Join(args, " "); {
@@ -99,7 +99,7 @@ func dockerLoad(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(answer.Close())
 }
 
-// dockerLeft fails if the daemon has anything of a sandbox of this script: dockerleft.
+// dockerLeft fails if the daemon still has objects of a sandbox of this script: dockerleft.
 func dockerLeft(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: dockerleft")

@@ -19,12 +19,12 @@ import (
 	"github.com/crannog/crannog/internal/image/imagetest"
 )
 
-// applets are the programs of the image: all of them are busybox.
+// applets are the programs of the image, all of which are busybox.
 var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname"}
 
-// makeImage makes an image of the host's static busybox, as docker save writes it, or in a
-// registry of this process: makeimage FILE NAME, makeimage registry NAME. The registry's
-// name is in $REGISTRY then.
+// makeImage creates an image with the host's static busybox, either as docker save writes it, or in
+// a registry of this process: makeimage FILE NAME, makeimage registry NAME. Afterwards the
+// registry's name is in $REGISTRY.
 func makeImage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: makeimage FILE|registry NAME")

@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// longer runs a command that gives the product a limit of LIFE seconds: first 3, then twice as many
-// each time until the command succeeds. A limit that is over before this machine has booted the
-// sandbox proves nothing; a command that fails with every limit does.
+// longer runs a command that sets a limit of LIFE seconds: first 3, then twice as many each time
+// until the command succeeds. If the limit is over before this machine has booted the sandbox, a
+// failure proves nothing. A command that fails with every limit does prove something.
 func longer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: longer COMMAND [ARGUMENT...]")

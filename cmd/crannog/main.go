@@ -1,4 +1,4 @@
-// Command crannog is server, command line and gVisor runtime in one binary.
+// Command crannog is the server, the command line and the gVisor runtime in one binary.
 package main
 
 import (
@@ -17,9 +17,9 @@ import (
 var version = "dev"
 
 func main() {
-	// Before anything else: this process may have been started by an engine.
+	// This comes first, because an engine may have started this process.
 	crannog.Main()
-	// Most commands end before they have much garbage to collect.
+	// Most commands end before garbage collection pays off.
 	calm.Uncollected(2*time.Second, 64<<20)
 	_ = calm.Monitor() // without root this has no effect
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		// Users inside are somebody else outside, and must reach the guest.
+		// Users inside are other users on the host, and must reach the guest.
 		if err := os.Chmod(dir, 0o755); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -87,7 +87,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// clean removes what a script left, and reports everything that remains.
+// clean removes the data of a script, and reports everything that remains.
 func clean(env *testscript.Env, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()

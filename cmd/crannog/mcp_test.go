@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tools starts "crannog mcp" as an agent would, and ends it as one would.
+// tools starts "crannog mcp" as an agent would, and stops it the same way.
 func tools(t *testing.T, state string, work func(call func(tool string, in map[string]any) string), flags ...string) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"mcp", "--no-workspace"}, flags...)...)

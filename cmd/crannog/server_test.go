@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// server is the one that a script started.
+// server is the server that a script started.
 type server struct {
 	cmd *exec.Cmd
 	log *servetest.Output
@@ -88,7 +88,7 @@ func (s *server) stop(sig os.Signal) error {
 	}
 }
 
-// stopServer ends it, by a signal that is named or gracefully.
+// stopServer ends the server, with a signal or gracefully.
 func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 	s := ts.Value(serverKey{}).(*server)
 	sig := os.Interrupt
@@ -104,9 +104,9 @@ func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// signalCommand runs `crannog` with arguments, waits for a line with "ready"
-// and then sends signals, each after the one before has been seen or not:
-// signal INT,INT CODE args...
+// signalCommand runs `crannog` with arguments, waits for a line with "ready" and then sends signals
+// one after another, each once the effect of the previous one was visible: signal INT,INT CODE
+// args...
 func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: signal NAMES CODE args...")

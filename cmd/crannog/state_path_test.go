@@ -17,7 +17,7 @@ import (
 // sign, tables have lines and spaces.
 var stateNames = []string{"a,b", "a:b", "k=v", "with space", "new\nline\ttab", "Grüße-日本", "per%41cent?x=y#z", `quo"te'\$HOME`, "-n"}
 
-// stateIn makes a directory with a name below a short one.
+// stateIn creates a state directory with a name, below a directory with a short path.
 func stateIn(t *testing.T, name string) string {
 	t.Helper()
 	return filepath.Join(hosttest.ShortDir(t), name)
@@ -27,7 +27,7 @@ func stateIn(t *testing.T, name string) string {
 func runProgram(t *testing.T, state string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, said strings.Builder
-	cmd := exec.Command(binary, args...) // also for what comes after the test
+	cmd := exec.Command(binary, args...) // also runs after the test
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &said
 	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state, "HOME=/nonexistent-home")
 	if err := cmd.Run(); cmd.ProcessState == nil {
@@ -39,7 +39,7 @@ func runProgram(t *testing.T, state string, args ...string) (stdout, stderr stri
 	return out.String(), said.String(), cmd.ProcessState.ExitCode()
 }
 
-// Sandboxes start wherever the state is.
+// Sandboxes start with any name of the state directory.
 func TestStateDirectoryMayHaveAnyName(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	for _, name := range stateNames {

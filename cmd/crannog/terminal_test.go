@@ -40,9 +40,9 @@ var terminalCommands = []string{
 	`crannog audit verify`,
 }
 
-// TestTerminalPicture records the commands on a terminal. With -update it draws the
-// recording; without, it compares commands and numbers of lines with the picture. Words
-// and figures may differ: scripts check them.
+// TestTerminalPicture records the commands on a terminal. With -update it draws the picture.
+// Otherwise it compares the commands and the numbers of lines with the picture. Words and figures
+// may differ, because scripts check them.
 func TestTerminalPicture(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := stateIn(t, "s")
@@ -92,7 +92,7 @@ func TestTerminalPicture(t *testing.T) {
 	}
 }
 
-// onTerminal runs a command on a terminal of its own and returns its output.
+// onTerminal runs a command on a new terminal and returns its output.
 func onTerminal(t *testing.T, dir, state, command string) []byte {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -208,7 +208,7 @@ func plainLines(lines [][]terminalSpan) (plain []string) {
 	return plain
 }
 
-// shapeOf keeps the commands and counts the lines that each printed.
+// shapeOf returns the commands and the number of lines that each printed.
 func shapeOf(lines []string) (shape []string) {
 	printed := 0
 	for _, l := range lines {
@@ -223,13 +223,13 @@ func shapeOf(lines []string) (shape []string) {
 }
 
 const (
-	letterWidth, lineHeight = 843, 20 // hundredths of a pixel, and pixels
+	letterWidth, lineHeight = 843, 20 // a letter's width in hundredths of a pixel, and a line's height in pixels
 	pauseOfCommand          = 1600 * time.Millisecond
 	pauseOfLine             = 120 * time.Millisecond
 )
 
 // drawTerminal draws lines that appear one after the other. The pauses are constants, so that the
-// same lines give the same picture. Without animation all lines are visible.
+// same lines result in the same picture. Without animation all lines are visible.
 func drawTerminal(lines [][]terminalSpan) string {
 	width, height := terminalColumns*letterWidth/100+40, len(lines)*lineHeight+64
 	var b strings.Builder

@@ -13,7 +13,7 @@ func execDraft(i int) Draft {
 	}}
 }
 
-// The cost of an entry that need not be durable at once, until it is.
+// The cost of an entry that need not be durable at once, measured until it is durable.
 func BenchmarkNote(b *testing.B) {
 	l := openRecord(b, Options{Log: quiet(), Queue: 1 << 20})
 	i := 0

@@ -15,10 +15,10 @@ import (
 
 const (
 	checkpointsName = "checkpoints"
-	// checkpointAge bounds how long an entry is not covered by a signed tree head.
+	// checkpointAge limits how long an entry is not covered by a signed tree head.
 	checkpointAge = time.Minute
-	// maxCheckpoints bounds the number of stored tree heads. When the file is full, every second
-	// one of the older half is dropped: the newest stay, and some of each age.
+	// maxCheckpoints limits the number of stored tree heads. When the file is full, every second
+	// one of the older half is removed, so that the newest and some of each age remain.
 	maxCheckpoints = 1 << 20
 	maxNote        = 16 << 10
 )
@@ -51,7 +51,7 @@ func (s *signing) due(l *Log) {
 	}
 }
 
-// run does background work that stop waits for.
+// run runs background work. stop waits for it.
 func (s *signing) run(work func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *Log) newest() Checkpoint {
 	return l.signing.newest
 }
 
-// sign signs a tree head over all entries of now.
+// sign signs a tree head over all current entries.
 func (l *Log) sign(ctx context.Context) (Checkpoint, error) {
 	if err := l.locked(ctx, l.signHere); err != nil {
 		return Checkpoint{}, err

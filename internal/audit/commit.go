@@ -17,15 +17,15 @@ import (
 // checkpointEvery is the maximum number of entries between two signed tree heads.
 const checkpointEvery = 1000
 
-// aheadBytes is the least disk space that is reserved for coming lines.
+// aheadBytes is the minimum disk space that is reserved for future lines.
 const aheadBytes = 1 << 20
 
 // probeName is the name of a file that exists only while free space is tested.
 const probeName = "probe"
 
-// commit writes a batch. If it returns no error, the batch is durable; otherwise none of its
-// entries is in the log. unsigned is the error of a requested tree head: the batch is written all
-// the same and must not be refused or written again.
+// commit writes a batch. If err is nil, the batch is durable. Otherwise none of its entries is in
+// the log. unsigned is the error of a requested tree head; the batch is written anyway and must not
+// be rejected or written again.
 func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	err = l.locked(context.Background(), func() error {
 		before := l.head.size
@@ -35,8 +35,8 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 			}
 		}
 		if sign || before/checkpointEvery != l.head.size/checkpointEvery {
-			// The entries are durable. A failure here repeats, and the next caller that requests a
-			// tree head gets it.
+			// The entries are durable. If signing fails now, it fails again for the next caller
+			// that requests a tree head, which then gets the error.
 			if unsigned = l.signHere(); unsigned != nil && !sign {
 				l.log.Error("tree head not written", "err", unsigned)
 			}
@@ -49,8 +49,8 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	return l.refusal(unsigned), l.refusal(err)
 }
 
-// room checks whether the disk accepts a write.
-func (l *Log) room() error {
+// checkSpace checks whether the disk accepts a write.
+func (l *Log) checkSpace() error {
 	return l.refusal(l.locked(context.Background(), func() error {
 		return errors.Join(replaceFile(l.path(probeName), make([]byte, 64<<10)), os.Remove(l.path(probeName)))
 	}))
@@ -76,7 +76,7 @@ func (l *Log) write(batch []piece) error {
 		text = append(text, '\n')
 	}
 	next.end = h.end + int64(len(text))
-	if err := l.ahead(next.end); err != nil {
+	if err := l.reserve(next.end); err != nil {
 		return err
 	}
 	next.ahead = h.ahead
@@ -87,7 +87,7 @@ func (l *Log) write(batch []piece) error {
 		err = datasync(h.segment)
 	}
 	if err == nil {
-		// Readers go by the hashes, so that they see durable entries only.
+		// Readers see an entry once its hash is written, so they only see durable entries.
 		l.opts.step("hashes")
 		_, err = h.hashes.WriteAt(tree.bytes(), tree.base*tlog.HashSize)
 	}
@@ -102,9 +102,9 @@ func (l *Log) write(batch []piece) error {
 	return nil
 }
 
-// ahead reserves disk space for coming entries. An action without an entry must not happen, so a
-// sandbox that fills the disk could otherwise stop all others.
-func (l *Log) ahead(end int64) error {
+// reserve reserves disk space for future entries. Actions that cannot be logged are not performed,
+// so without the reserve a sandbox that fills the disk could stop all others.
+func (l *Log) reserve(end int64) error {
 	h := &l.head
 	if end < h.ahead {
 		return nil
@@ -114,11 +114,11 @@ func (l *Log) ahead(end int64) error {
 	return errors.Join(diskroom.Ahead(h.segment, end, 2*aheadBytes), diskroom.Ahead(h.hashes, tree, aheadBytes))
 }
 
-// undo cuts off the lines of a refused batch.
+// undo removes the lines of a failed batch.
 func (l *Log) undo() error {
 	h := &l.head
 	err := errors.Join(h.hashes.Truncate(tlog.StoredHashCount(h.size)*tlog.HashSize), h.segment.Truncate(h.end))
-	// The state of the files is unknown now; it is read again.
+	// The state of the files is unknown now, so they are read again.
 	h.loaded = false
 	if err != nil {
 		return fmt.Errorf("cut off: %w", err)
@@ -134,8 +134,8 @@ func datasync(f *os.File) error {
 	}
 }
 
-// roll starts a new file of lines if there is none, or if the last one is large or old enough. A
-// file that is only old is ended too, or its entries would never be dropped.
+// roll starts a new file of lines if there is none, or if the last one is large or old enough. Old
+// files are ended too, because entries are only dropped with their whole file.
 func (l *Log) roll() error {
 	h := &l.head
 	if h.segment != nil {

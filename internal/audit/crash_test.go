@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// The crash tests run this test binary as the process that dies.
+// The crash tests run this test binary as the process that is killed.
 const (
 	crashDir  = "CRANNOG_TEST_CRASH_DIR"
 	crashDrop = "CRANNOG_TEST_CRASH_DROP"
@@ -98,10 +98,10 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 	return err != nil
 }
 
-// P31: an action with a required entry does not happen before the entry. A process that is killed
-// at any step has done nothing that is not in the log, and leaves a valid log, also if it died
-// while it repaired one.
-func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
+// P31: an action that requires an entry does not happen before the entry is durable. A process that
+// is killed at any step leaves a valid log, and has done nothing that is not in it, even if it was
+// killed while repairing a log.
+func TestNoActionWithoutAnEntry(t *testing.T) {
 	for n := 1; ; n++ {
 		if n > 120 {
 			t.Fatalf("the child still dies at step %d", n)
@@ -196,7 +196,7 @@ func inspect(t *testing.T, dir string, n int) {
 			t.Errorf("step %d: %s was done and is recorded %d times", n, a, count[a])
 		}
 	}
-	// Each process that died may have recorded at most one action that it did not do.
+	// Each killed process may have recorded at most one action that it did not perform.
 	if over := len(count) - len(acts); over < 0 || over > 3 {
 		t.Errorf("step %d: %d recorded, %d done", n, len(count), len(acts))
 	}
@@ -207,7 +207,7 @@ func inspect(t *testing.T, dir string, n int) {
 }
 
 // A power failure left zero bytes where hashes should be.
-func TestHashesThatNeverReachedTheDiskAreMadeAgain(t *testing.T) {
+func TestLostHashesAreComputedAgain(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 9)
 	if _, err := l.Checkpoint(t.Context()); err != nil {

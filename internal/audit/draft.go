@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// maxData bounds the data of an entry. A caller with more has to shorten it and say so in the
-	// data.
+	// maxData limits the data of an entry. A caller with more data must shorten it and note that in
+	// the data.
 	maxData = 256 << 10
-	// maxName bounds each other field.
+	// maxName limits every other field.
 	maxName = 256
-	// longest bounds a line: the data with every character escaped.
-	longest = 6*maxData + 16*maxName
+	// maxLine limits a line: the data with every character escaped.
+	maxLine = 6*maxData + 16*maxName
 )
 
-// piece is an encoded entry whose position is not known yet: the part of the line after the hash of
-// the previous line.
-// line before, as it will be on the line.
+// piece is an encoded entry whose position is not known yet. It has the part of the line after the
+// hash of the previous line, encoded as on the final line.
 type piece struct {
 	time string // source, as quoted JSON
 	rest []byte // the rest of the line, from the comma on
@@ -98,7 +97,7 @@ func (p piece) line(buf []byte, seq int64, prev string) []byte {
 // decode parses a line without its line break.
 func decode(line []byte) (Entry, error) {
 	var e Entry
-	if len(line) > longest {
+	if len(line) > maxLine {
 		return e, damaged("a line has %d bytes", len(line))
 	}
 	in := json.NewDecoder(bytes.NewReader(line))

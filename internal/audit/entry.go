@@ -1,5 +1,5 @@
-// Package audit owns the audit log: one append-only sequence of all that people, keys and sandboxes
-// did under a state directory. A line that is changed, removed, exchanged or cut off is detected.
+// Package audit owns the audit log: one append-only sequence of all actions of users, keys and
+// sandboxes under a state directory. Changed, removed, replaced or truncated lines are detected.
 package audit
 
 import (
@@ -32,19 +32,19 @@ const (
 	// Commands that callers ran, and cells of the code interpreter.
 	CommandStarted Kind = "command.started"
 	CommandEnded   Kind = "command.ended"
-	// TerminalControl: a person took or gave up control of a terminal's input, which others may
-	// watch.
+	// TerminalControl means that a user took or released control of a terminal's input, which
+	// others may watch.
 	TerminalControl Kind = "terminal.control"
 
-	// What the engine saw inside: each program that was executed, each process that ended, each
-	// file that changed.
+	// Observations of the engine inside: each program that was executed, each process that ended,
+	// each file that changed.
 	Exec Kind = "exec"
 	Exit Kind = "exit"
 	File Kind = "file"
-	// Gap states that events were not seen, how many, and why.
+	// Gap means that events were not observed. Its data has their number and the reason.
 	Gap Kind = "gap"
 
-	// Flow is one flow of a sandbox's network attachment; its data is an egress.Record.
+	// Flow is one flow of a sandbox's network attachment. Its data is an egress.Record.
 	Flow Kind = "flow"
 
 	ApprovalAsked   Kind = "approval.asked"
@@ -61,18 +61,18 @@ const (
 	// Files that left a sandbox through a diff or an export, or were applied to the caller's
 	// directory.
 	Exported Kind = "export"
-	// A statement about such files was signed. The entry precedes the signature.
+	// A statement about such files was signed. The entry is written before the statement is signed.
 	ProvenanceSigned Kind = "provenance.signed"
 
-	// Sign-in to the web console: a link was made or used, and its session ended.
+	// Sign-in to the web console: a link was created or used, and its session ended.
 	ConsoleInvited   Kind = "console.invited"
 	ConsoleSignedIn  Kind = "console.signed_in"
 	ConsoleSignedOut Kind = "console.signed_out"
 
 	ServerStarted Kind = "server.started"
 	ServerStopped Kind = "server.stopped"
-	// Truncated is the first entry after older ones were dropped. It names the first entry that was
-	// kept, and the tree at that time.
+	// Truncated is the first entry after older entries were dropped. It has the number of the first
+	// remaining entry, and the tree at that time.
 	Truncated Kind = "record.truncated"
 )
 
@@ -89,17 +89,17 @@ var Kinds = []Kind{
 type Entry struct {
 	Seq  int64     `json:"seq"` // from 0, without gaps
 	Time time.Time `json:"time"`
-	// Prev is the hash of the previous line, in hexadecimal; the first line has none.
+	// Prev is the hash of the previous line, in hexadecimal. The first line has none.
 	Prev    string `json:"prev"`
 	Kind    Kind   `json:"kind"`
 	Sandbox string `json:"sandbox,omitempty"`
-	// Actor did it: "key:ID", "local:UID", "box" for programs inside, or "server" for what happens
-	// by itself.
+	// Actor is who caused the entry: "key:ID", "local:UID", "box" for programs inside, or "server"
+	// for the server itself.
 	Actor string          `json:"actor,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
-	// Source and At are set on entries that an ingester read from a file: the name of the source
-	// and the position after the line. So a crash between reading and writing neither loses nor
-	// doubles an entry.
+	// Source and At are set on entries that an ingester read from a file. They are the name of the
+	// source and the position after the line. After a crash they prevent lost and duplicate
+	// entries.
 	Source string `json:"source,omitempty"`
 	At     uint64 `json:"at,omitempty"`
 }
@@ -121,10 +121,10 @@ type Draft struct {
 
 // Recorder writes entries. Several processes may write to one audit log at once.
 type Recorder interface {
-	// Append returns when the entries are durable. After an error none of them is written, and the
-	// action that they describe must not happen. The fault code is "record_unavailable".
+	// Append returns when the entries are durable. If it returns an error, none of them is written,
+	// and the action that they describe must not happen. The fault code is "record_unavailable".
 	Append(ctx context.Context, drafts ...Draft) error
-	// Note returns when the entries are accepted; they are durable within a few hundredths of a
+	// Note returns when the entries are queued. They are durable within a few hundredths of a
 	// second. It does not block. It fails with the same fault while the log cannot be written.
 	Note(drafts ...Draft) error
 	// Position returns the At of the last entry of a source, or 0.

@@ -9,9 +9,9 @@ import (
 	"os"
 )
 
-// An exported file is lines of JSON: a first line that names the audit log, entries as they are in
-// the log, lines that stand for omitted entries, and a last line with the signed tree head that
-// covers all.
+// An exported file consists of lines of JSON: a header that names the audit log, entries as they
+// are in the log, lines that represent omitted entries, and a last line with the signed tree head
+// that covers all of them.
 type exported struct {
 	Header  *exportHeader `json:"record,omitempty"`
 	LeftOut *leftOut      `json:"left_out,omitempty"`
@@ -23,7 +23,7 @@ type exportHeader struct {
 	Key     string `json:"key"`
 }
 
-// leftOut stands for the omitted entries from..to.
+// leftOut represents the omitted entries from..to.
 type leftOut struct {
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
@@ -43,7 +43,7 @@ type exportEnd struct {
 const exportVersion = 1
 
 // Export writes the entries that match a filter, in a format that VerifyFile checks without the
-// log. A changed entry is detected, and so is an omitted one without a line that says so.
+// log. The check detects changed entries, and omitted entries that are not marked as omitted.
 func (l *Log) Export(ctx context.Context, w io.Writer, filter Filter) (err error) {
 	c, err := l.Checkpoint(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (x *exporter) entry(e Entry, line []byte) error {
 	return x.out.WriteByte('\n')
 }
 
-// skip writes a line that stands for the entries up to a number.
+// skip writes a line that represents the entries up to a number.
 func (x *exporter) skip(to int64) error {
 	if x.next >= to {
 		return nil

@@ -66,7 +66,7 @@ func TestExportedFilesVerify(t *testing.T) {
 }
 
 // P30: a change, omission or exchange in an exported file is detected.
-func TestVerifyFileNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
+func TestVerifyFileNamesTheFirstChangedEntry(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 30)
 	for name, filter := range map[string]Filter{"whole": {}, "part": {Sandbox: "box1"}} {
@@ -123,8 +123,8 @@ func TestEveryFlippedByteOfAnExportIsFound(t *testing.T) {
 	}
 }
 
-// sameMeaning reports whether a change left the meaning of a line that is not an entry: a decoder
-// ignores the case of field names.
+// sameMeaning reports whether a change has no effect on the meaning of a line that is not an entry,
+// because a decoder ignores the case of field names.
 func sameMeaning(data []byte, i int, was byte) bool {
 	begin := bytes.LastIndexByte(data[:i], '\n') + 1
 	line, _, _ := bytes.Cut(data[begin:], []byte("\n"))

@@ -45,7 +45,7 @@ func (f Filter) terms(ctx context.Context, tx *sql.Tx) (string, []any, error) {
 		add(`kind IN `+in, values...)
 	}
 	if !f.Since.IsZero() {
-		// Times increase almost always with numbers: this skips older entries.
+		// Times almost always increase with the numbers, so this skips older entries.
 		var from sql.NullInt64
 		if err := tx.QueryRowContext(ctx, `SELECT min(seq) FROM entries WHERE time >= ?`, f.Since.UnixMicro()).Scan(&from); err != nil {
 			return "", nil, err
@@ -69,7 +69,7 @@ func list[T ~string](values []T) (string, []any) {
 	return `(` + strings.TrimSuffix(strings.Repeat(`?,`, len(values)), `,`) + `)`, args
 }
 
-// find returns where entries are, and the number up to which it looked. broken is the reason if
+// find returns the positions of entries, and the number up to which it searched. broken is set if
 // damage ended the search early.
 func (l *Log) find(ctx context.Context, filter Filter, after int64, left int) (_ []spot, last int64, broken, err error) {
 	db, err := l.index.current(ctx)

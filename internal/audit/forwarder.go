@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Sink is a place outside the log that receives its signed tree heads. The holder of the key can
-// forge another log, but cannot change what a sink has received.
+// Sink is a destination outside the log for its signed tree heads. An attacker with the signing key
+// can forge another log, but cannot change what a sink has received.
 type Sink interface {
 	Put(ctx context.Context, c Checkpoint) error
 }
@@ -21,7 +21,7 @@ const (
 )
 
 // forwarder delivers tree heads to one sink. A newer tree head replaces one that is not delivered
-// yet, because it covers all of that too.
+// yet, because it covers everything that the older one covers.
 type forwarder struct {
 	sink Sink
 	log  *slog.Logger
@@ -99,7 +99,7 @@ func (o *forwarder) state() (failures int, behind bool) {
 	return o.failures, o.pending != nil
 }
 
-// close tries one last time.
+// close tries to deliver one last time.
 func (o *forwarder) close() error {
 	o.mu.Lock()
 	if !o.closed {

@@ -76,7 +76,7 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 			t.Fatalf("append on a full disk: %v", err)
 		}
 	}
-	// The queue knows of the failure now, so a note is refused at once.
+	// The queue has noticed the failure, so a note is rejected at once.
 	if err := l.Note(big(3)); fault.CodeOf(err) != codeUnavailable {
 		t.Errorf("note on a full disk: %v", err)
 	}
@@ -98,9 +98,9 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 	}
 }
 
-// Entries that were accepted before the disk filled are written when there is room. The log then
+// Entries that were accepted before the disk filled are written when there is space. The log then
 // accepts notes again by itself.
-func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
+func TestAcceptedEntriesAreWrittenOnceThereIsSpace(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -125,7 +125,7 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 }
 
 // A probe notices free space even if nothing is queued.
-func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
+func TestNotesAreAcceptedAgainWithAnEmptyQueue(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -143,7 +143,7 @@ func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
 }
 
 // Close returns the number of accepted entries that are lost.
-func TestCloseSaysWhatIsLost(t *testing.T) {
+func TestCloseReportsLostEntries(t *testing.T) {
 	disk := smallDisk(t)
 	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
@@ -159,9 +159,9 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 	free()
 }
 
-// A tree head that cannot be written returns an error to its caller. The entries that were written
-// with it are in the log exactly once, and no caller is told that they are missing.
-func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
+// If a tree head cannot be written, its caller gets an error. The entries that were written with it
+// are in the log exactly once, and their callers get no error.
+func TestFailedTreeHeadNeitherRejectsNorDuplicatesEntries(t *testing.T) {
 	l := openRecord(t, Options{Log: quiet()})
 	if err := l.Append(t.Context(), big(0)); err != nil {
 		t.Fatal(err)

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pulse tells any number of readers that the log grew, whichever process wrote. They share one
-// inotify watch, because the kernel limits their number for each user.
-type pulse struct {
+// growthWatch notifies any number of readers when the log has grown, also through other processes.
+// The readers share one inotify watch, because the kernel limits the number of watches for each
+// user.
+type growthWatch struct {
 	path string // watches the file that grows with each write
 
 	mu      sync.Mutex
@@ -22,9 +23,9 @@ type pulse struct {
 	done    chan struct{}
 }
 
-// watch returns a function whose channel is closed at the next change, and a function that ends the
-// watch.
-func (p *pulse) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
+// watch returns a function whose channel is closed at the next change, and a function that stops
+// watching.
+func (p *growthWatch) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
 	if !want {
 		return nil, func() {}, nil
 	}
@@ -39,8 +40,8 @@ func (p *pulse) watch(want bool) (next func() <-chan struct{}, stop func(), err 
 	return p.next, sync.OnceFunc(p.leave), nil
 }
 
-// next returns the channel of the next change, or nil when following has ended.
-func (p *pulse) next() <-chan struct{} {
+// next returns the channel of the next change, or nil if end was called.
+func (p *growthWatch) next() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
@@ -49,8 +50,8 @@ func (p *pulse) next() <-chan struct{} {
 	return p.beat
 }
 
-// end lets all readers finish the entries that exist.
-func (p *pulse) end() {
+// end lets all readers finish with the existing entries.
+func (p *growthWatch) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended && p.readers > 0 {
@@ -60,7 +61,7 @@ func (p *pulse) end() {
 	p.ended = true
 }
 
-func (p *pulse) start() error {
+func (p *growthWatch) start() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (p *pulse) start() error {
 	return nil
 }
 
-func (p *pulse) run(file *os.File, done chan struct{}) {
+func (p *growthWatch) run(file *os.File, done chan struct{}) {
 	defer close(done)
 	buf := make([]byte, 4096)
 	for {
@@ -87,7 +88,7 @@ func (p *pulse) run(file *os.File, done chan struct{}) {
 	}
 }
 
-func (p *pulse) leave() {
+func (p *growthWatch) leave() {
 	p.mu.Lock()
 	p.readers--
 	if p.readers > 0 {

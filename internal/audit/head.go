@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// head is the end of the log as this process knows it. After another process has written, the files
-// are ahead of it.
+// head is the end of the log as far as this process has read it. Other processes may have written
+// more.
 type head struct {
 	loaded bool
 	size   int64  // number of entries
@@ -43,8 +43,8 @@ func hashOf(line []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// catchUp moves the head to the end of the files. It repairs an entry that a process left
-// incomplete when it died. The caller holds the lock.
+// catchUp reads to the end of the files. It repairs an entry that a process left incomplete when it
+// was killed. The caller holds the lock.
 func (l *Log) catchUp() error {
 	h := &l.head
 	if h.loaded && h.segment != nil && unlinked(h.segment) {
@@ -55,7 +55,7 @@ func (l *Log) catchUp() error {
 			return errors.Join(err, h.close())
 		}
 	}
-	err := l.takeIn()
+	err := l.readOthers()
 	if err != nil {
 		return errors.Join(err, h.close())
 	}
@@ -91,7 +91,7 @@ func (l *Log) load() (err error) {
 		}
 		line, end, err := lastLine(f)
 		if err == nil && line == nil && i > 0 {
-			// The file was created but has no entries: the end is in the previous file.
+			// The file was created but has no entries. The end is in the previous file.
 			if err = f.Close(); err == nil {
 				continue
 			}
@@ -137,8 +137,8 @@ func (l *Log) beginning(f *os.File) time.Time {
 	return time.Time{}
 }
 
-// takeIn reads the entries that other processes wrote after the head.
-func (l *Log) takeIn() error {
+// readOthers reads the entries that other processes have written after the head.
+func (l *Log) readOthers() error {
 	h := &l.head
 	for {
 		if h.segment != nil {
@@ -192,8 +192,8 @@ func (l *Log) takeLines() error {
 		if !errors.Is(err, io.EOF) {
 			return err
 		}
-		// Only an entry that was never acknowledged may be removed. If its hash is in the tree, the
-		// line was complete once.
+		// Only an entry that was never acknowledged may be removed. If its hash is in the tree, its
+		// line was complete.
 		if len(in.left) > 0 && covered <= h.size {
 			l.opts.step("cut")
 			if err := h.segment.Truncate(h.end); err != nil {
@@ -213,7 +213,7 @@ func (l *Log) exists(name string) bool {
 	return err == nil
 }
 
-// takeLine moves the head past one line.
+// takeLine advances the head by one line.
 func (l *Log) takeLine(line []byte, end int64) error {
 	h := &l.head
 	e, err := decode(line)

@@ -11,13 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// nasty is what a program may put into its arguments.
+// nasty has texts that a program may put into its arguments.
 var nasty = []string{
 	"two\nlines", "a\rb", "\x1b]0;title\x07\x1b[2J", "\u202Etxt.exe\u2066", "\u2028\u2029", "\x00\x7f\u0085\u009b31m", "\xff\xfe broken",
 	`{"seq":99,"kind":"action"}` + "\n" + `{"seq":100}`, "</script><!--", "\ufeff\u200b", "😀\U000e0041", "a\ufe0f\U000e0100",
 }
 
-// P30: no text starts a line of its own or acts on the terminal of a person who prints the file. It
+// P30: a text cannot start a new line or control the terminal of a person who prints the file. It
 // is read back unchanged.
 func TestAnEntryIsOneInertLine(t *testing.T) {
 	l := openRecord(t, Options{})
@@ -139,7 +139,7 @@ func FuzzVerifyFile(f *testing.F) {
 		if err != nil || !v.OK {
 			return
 		}
-		// A log that verifies contains our entries only.
+		// A log that verifies contains only entries that were appended.
 		for line := range strings.Lines(string(data)) {
 			if _, err := decode([]byte(strings.TrimSuffix(line, "\n"))); err == nil && !genuine[line] {
 				t.Fatalf("%q verifies", line)

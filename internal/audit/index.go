@@ -15,13 +15,13 @@ import (
 
 const (
 	indexName = "index.db"
-	// indexVersion changes when the tables do. An index of another version is rebuilt.
+	// indexVersion changes with the tables. An index of another version is rebuilt.
 	indexVersion = 1
 	indexBatch   = 8192
 )
 
-// index finds entries without reading all. The lines are authoritative: entries that are missing
-// here are read from them, and an index that contradicts them is rebuilt.
+// index finds entries without reading the whole log. The lines are authoritative: missing entries
+// are indexed from them, and an index that contradicts them is rebuilt.
 type index struct {
 	log *Log
 
@@ -46,8 +46,8 @@ func (x *index) close() error {
 // errStale is returned for an index of another audit log.
 var errStale = errors.New("the index does not belong to these lines")
 
-// current returns the index with all entries that are durable now. For a damaged log it has the
-// entries before the damage, and the error names the damage.
+// current returns the index with all durable entries. For a damaged log it has the entries before
+// the damage, and the error describes the damage.
 func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -58,8 +58,8 @@ func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	if err == nil || ctx.Err() != nil || isDamage(err) && x.anew {
 		return x.db, err
 	}
-	// Any defect of the index is mended by rebuilding it. If the lines are defective, the new index
-	// fails in the same way.
+	// Rebuilding repairs any defect of the index. If the lines are defective, the new index fails
+	// in the same way.
 	x.log.log.Warn("index of the audit log rebuilt", "err", err)
 	if err := x.drop(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (x *index) open(ctx context.Context) error {
 		return nil
 	}
 	path := x.log.path(indexName)
-	// Create the file with its mode before SQLite creates it with another one.
+	// Create the file with the right mode before SQLite creates it with another one.
 	f, err := openAt(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (x *index) prepare(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	// Another process may have created them since.
+	// Another process may have created the tables in the meantime.
 	_, err = tx.ExecContext(ctx, `
 		CREATE TABLE IF NOT EXISTS entries (
 			seq INTEGER PRIMARY KEY,
@@ -182,7 +182,7 @@ func (x *index) catchUp(ctx context.Context) error {
 			return nil
 		}
 		if next > size {
-			// Another process may have added entries since.
+			// Another process may have added entries in the meantime.
 			if _, size, err = x.log.extent(); err != nil {
 				return err
 			}
@@ -197,7 +197,7 @@ func (x *index) catchUp(ctx context.Context) error {
 	}
 }
 
-// add indexes an entry, in one transaction.
+// add indexes the entries from first to to, in one transaction.
 func (x *index) add(ctx context.Context, first, to int64) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {

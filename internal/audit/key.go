@@ -20,7 +20,7 @@ import (
 
 const keyName = "key"
 
-// openKey reads the key that signs tree heads, or creates it.
+// openKey reads the key that signs tree heads. If it does not exist, openKey creates it.
 func (l *Log) openKey() error {
 	text, err := readKey(l.path(keyName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func readKey(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A user who could read the key could sign events that never happened.
+	// A user who can read the key could sign forged events.
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s can be read by others (mode %04o)", path, info.Mode().Perm())
 	}
@@ -60,8 +60,8 @@ func readKey(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// makeKey creates the key once. Of several processes one holds the lock, and the others find the
-// key.
+// makeKey creates the key once. If several processes try this, one holds the lock and the others
+// then find the key.
 func (l *Log) makeKey() (err error) {
 	if err := l.acquire(context.Background()); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (l *Log) makeKey() (err error) {
 	if _, err := os.Lstat(l.path(keyName)); err == nil {
 		return nil
 	}
-	// A new key would make entries appear unsigned that another key signed.
+	// Do not create a new key for an existing log: its tree heads would appear to be unsigned.
 	if segments, err := listSegments(l.dir); err != nil || len(segments) > 0 {
 		return errors.Join(fmt.Errorf("key of the audit log: it is missing, and there are entries"), err)
 	}

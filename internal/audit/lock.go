@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockWait bounds how long to wait for another process, which normally holds the lock for
-// milliseconds. A process that was stopped while it held the lock must not block all others.
+// lockWait limits the wait for another process, which normally holds the lock for milliseconds. A
+// process that is suspended while it holds the lock must not block all others.
 const lockWait = 10 * time.Second
 
-// locked calls do while no other process writes, after reading what others wrote.
+// locked calls work while no other process writes, after reading what others have written.
 func (l *Log) locked(ctx context.Context, work func() error) error {
 	l.files.Lock()
 	defer l.files.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Proof shows that one entry is in the audit log that a signed tree head covers.
+// Proof proves that one entry is in the audit log that a signed tree head covers.
 type Proof struct {
 	Entry      string // the entry's line
 	Seq        int64
@@ -23,7 +23,7 @@ type Proof struct {
 // errFound ends a walk.
 var errFound = errors.New("found")
 
-// Prove returns the proof of an entry, against a tree head that it signs now.
+// Prove returns the proof of an entry, for a tree head that it signs now.
 func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 	c, err := l.Checkpoint(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 		return Proof{}, err
 	}
 	p.Hashes = encodeHashes(hashes)
-	// If the proof does not hold, the log was tampered with.
+	// If the proof is invalid, the log was tampered with.
 	if _, err := CheckProof(p); err != nil {
 		return Proof{}, l.damagedFault(err)
 	}
@@ -60,7 +60,7 @@ func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 }
 
 // CheckProof checks a proof by itself and returns its entry. It shows only that the holder of p.Key
-// signed. The caller has to know whose key that is.
+// signed; the caller must know whose key that is.
 func CheckProof(p Proof) (Entry, error) {
 	wrong := func(text string, cause error) (Entry, error) {
 		return Entry{}, fault.Wrap(cause, fault.Invalid, "proof_invalid", text)
@@ -113,7 +113,7 @@ func decodeHashes(texts []string) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// parseHash accepts one encoding only; otherwise the same proof would have several forms.
+// parseHash accepts one encoding only. Otherwise the same proof would have several forms.
 func parseHash(s string) (tlog.Hash, error) {
 	h, err := tlog.ParseHash(s)
 	if err == nil && h.String() != s {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// gather is how long noted entries wait for others to share a write.
-	gather = 20 * time.Millisecond
-	// again is the pause before a failed write is retried.
-	again = 250 * time.Millisecond
+	// batchDelay is how long noted entries wait for others to share a write.
+	batchDelay = 20 * time.Millisecond
+	// retryPause is the pause before a failed write is repeated.
+	retryPause = 250 * time.Millisecond
 
 	maxBatch      = 4096
 	maxBatchBytes = 8 << 20
 	maxQueueBytes = 64 << 20
 )
 
-// group is the entries of one call, which are written together or not at all.
+// group has the entries of one call, which are written together or not at all.
 type group struct {
 	pieces []piece
 	bytes  int
@@ -30,8 +30,8 @@ type group struct {
 	done   chan error // nil if no caller waits
 }
 
-// queue holds groups in order of arrival. One goroutine writes them; it exists only while there are
-// some.
+// queue has groups in order of arrival. One goroutine writes them. It runs only while there are
+// groups.
 type queue struct {
 	write func(batch []piece, sign bool) (unsigned, err error)
 	test  func() error // signals free space in the queue
@@ -52,7 +52,7 @@ type queue struct {
 }
 
 func (q *queue) init(l *Log) {
-	q.write, q.test, q.limit, q.dir = l.commit, l.room, l.opts.Queue, l.dir
+	q.write, q.test, q.limit, q.dir = l.commit, l.checkSpace, l.opts.Queue, l.dir
 	q.hurry = make(chan struct{}, 1)
 }
 
@@ -76,7 +76,7 @@ func (q *queue) do(ctx context.Context, g *group) error {
 	return <-g.done // it is being written
 }
 
-// flush waits until all groups that are queued now are written.
+// flush waits until all groups that are now queued are written.
 func (q *queue) flush(ctx context.Context) error {
 	q.mu.Lock()
 	none := q.entries == 0 || q.closed
@@ -112,10 +112,10 @@ func (q *queue) put(g *group) error {
 	return nil
 }
 
-// probe makes the goroutine test whether the disk is writable again, unless that was tried just
-// now.
+// probe makes the goroutine test whether the disk is writable again, unless it did so within
+// retryPause.
 func (q *queue) probe() {
-	if time.Since(q.tried) >= again {
+	if time.Since(q.tried) >= retryPause {
 		q.probing = true
 		q.wake()
 		q.start()
@@ -165,9 +165,9 @@ func (q *queue) run(idle chan struct{}) {
 			q.mu.Unlock()
 			return
 		}
-		pause := gather
+		pause := batchDelay
 		if q.failing != nil {
-			pause = again
+			pause = retryPause
 		}
 		if q.closed || q.probing || q.waited() {
 			pause = 0
@@ -181,17 +181,17 @@ func (q *queue) run(idle chan struct{}) {
 				timer.Stop()
 			}
 		}
-		q.turn()
+		q.writeBatch()
 	}
 }
 
-// waited reports whether a caller waits for a queued group.
+// waited reports whether a caller is waiting for a queued group.
 func (q *queue) waited() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
 }
 
-// turn writes one batch.
-func (q *queue) turn() {
+// writeBatch writes one batch.
+func (q *queue) writeBatch() {
 	q.mu.Lock()
 	var pieces []piece
 	taken, sign, bytes := 0, false, 0
@@ -242,14 +242,14 @@ func (q *queue) state() (int, error) {
 	return q.entries, q.failing
 }
 
-// close writes the queue. Its error has the number of entries that could not be written and are
-// lost.
+// close writes the remaining groups. Its error has the number of entries that could not be written
+// and are lost.
 func (q *queue) close() error {
 	q.mu.Lock()
 	q.closed = true
 	idle := q.idle
 	if len(q.groups) > 0 {
-		// Try a last time, even after failures.
+		// Try one last time, even after failures.
 		q.failing = nil
 		q.start()
 		idle = q.idle

@@ -16,7 +16,7 @@ type Filter struct {
 	Kinds     []Kind   // any of these kinds; none means all
 	// From is the first number, and Before the number after the last; 0 means no bound.
 	From, Before int64
-	// Since is inclusive and Until is not.
+	// Since is inclusive, Until is exclusive.
 	Since, Until time.Time
 	// Limit is the maximum number of entries: the first ones or, with Newest, the last ones. 0
 	// means all.
@@ -27,25 +27,25 @@ type Filter struct {
 const readBatch = 512
 
 // Read calls yield for each matching entry, in order, until yield returns an error, which Read
-// returns. With follow it continues with entries as any process writes them, until ctx or following
-// ends.
+// returns. With follow it continues with entries as any process writes them, until ctx ends or
+// EndFollowing is called.
 func (l *Log) Read(ctx context.Context, filter Filter, follow bool, yield func(Entry) error) error {
 	return l.readLines(ctx, filter, follow, func(e Entry, _ []byte) error { return yield(e) })
 }
 
 // EndFollowing ends all calls of Read with follow after the existing entries, so that a server that
-// shuts down need not wait for them.
-func (l *Log) EndFollowing() { l.pulse.end() }
+// shuts down does not wait for them.
+func (l *Log) EndFollowing() { l.growth.end() }
 
 func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield func(Entry, []byte) error) error {
 	if filter.Newest && filter.Limit <= 0 {
 		return refused("the newest entries were requested without a limit")
 	}
-	// Entries that this process has queued have to be visible to this reader.
+	// Entries that this process has queued must be visible to this reader.
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return err
 	}
-	grown, stop, err := l.pulse.watch(follow)
+	grown, stop, err := l.growth.watch(follow)
 	if err != nil {
 		return err
 	}

@@ -23,15 +23,14 @@ type Options struct {
 	Log *slog.Logger
 	// Sinks receive each tree head that this process signs.
 	Sinks []Sink
-	// SegmentBytes is the size at which a new file of lines is started; zero means
-	// 64 MiB.
+	// SegmentBytes is the size at which a new file of lines is started. Zero means 64 MiB.
 	SegmentBytes int64
-	// KeepAge and KeepBytes bound the log: a file of lines is dropped verifiably when
-	// all of its entries are older, or when the log is larger. Zero means 90 days and
-	// 4 GiB; a negative value means no bound.
+	// KeepAge and KeepBytes limit the log. A file of lines is verifiably dropped when all of its
+	// entries are older, or when the log is larger. Zero means 90 days and 4 GiB. A negative value
+	// means no limit.
 	KeepAge   time.Duration
 	KeepBytes int64
-	// Queue is the number of entries that may wait for the disk; zero means 16,384.
+	// Queue is the number of entries that may wait for the disk. Zero means 16,384.
 	Queue int
 
 	step func(string) // for tests: called before each step of a write
@@ -63,8 +62,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Log is an open audit log. It is safe for concurrent use, and any number of processes
-// may have the same directory open.
+// Log is an open audit log. It is safe for concurrent use, and several processes may open the same
+// directory.
 type Log struct {
 	dir      string
 	opts     Options
@@ -82,7 +81,7 @@ type Log struct {
 	signing signing
 	sinks   []*forwarder
 	index   index
-	pulse   pulse
+	growth  growthWatch
 
 	closing sync.Once
 	closed  error
@@ -90,8 +89,8 @@ type Log struct {
 
 var _ Recorder = (*Log)(nil)
 
-// Open opens the audit log in a directory, which it creates if necessary. A damaged log
-// can be opened, so that it can be read and verified, but it accepts no entries.
+// Open opens the audit log in a directory, which it creates if necessary. A damaged log can be
+// opened for reading and verifying, but accepts no entries.
 func Open(o Options) (_ *Log, err error) {
 	if o.Dir == "" || o.Log == nil {
 		return nil, errors.New("open audit log: an option is missing")
@@ -103,7 +102,7 @@ func Open(o Options) (_ *Log, err error) {
 	l := &Log{dir: o.Dir, opts: o, log: o.Log}
 	l.queue.init(l)
 	l.index.log = l
-	l.pulse.path = l.path(hashesName)
+	l.growth.path = l.path(hashesName)
 	for _, s := range o.Sinks {
 		l.sinks = append(l.sinks, newForwarder(s, o.Log))
 	}
@@ -136,8 +135,8 @@ func Open(o Options) (_ *Log, err error) {
 // Key returns the public key of the log, as a verifier key of signed notes.
 func (l *Log) Key() string { return l.key }
 
-// Close writes the waiting entries, signs a last tree head and closes the files. Its
-// error has the number of accepted entries that could not be written.
+// Close writes the queued entries, signs a last tree head and closes the files. Its error has the
+// number of accepted entries that could not be written.
 func (l *Log) Close() error {
 	l.closing.Do(func() { l.closed = l.close() })
 	return l.closed
@@ -182,8 +181,8 @@ func (l *Log) Status() Status {
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 
-// private creates the directory. It refuses a directory that other users own or can write to: they
-// could replace the key, or put a link there.
+// private creates the directory. It rejects a directory that other users own or can write to,
+// because they could replace the key or create a link there.
 func private(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unavailable(dir, err)
@@ -200,7 +199,7 @@ func private(dir string) error {
 	return nil
 }
 
-// openAt opens a file of the log and follows no symbolic link.
+// openAt opens a file of the log without following symbolic links.
 func openAt(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 }

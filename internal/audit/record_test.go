@@ -66,7 +66,7 @@ func seqs(entries []Entry) []int64 {
 	return out
 }
 
-func TestWhatIsAppendedIsRead(t *testing.T) {
+func TestAppendedEntriesAreRead(t *testing.T) {
 	l := openRecord(t, Options{})
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	err := l.Append(t.Context(),
@@ -311,7 +311,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
-func TestWhatCannotBeAnEntryIsRefused(t *testing.T) {
+func TestInvalidEntriesAreRejected(t *testing.T) {
 	l := openRecord(t, Options{})
 	for name, d := range map[string]Draft{
 		"no kind":         {},

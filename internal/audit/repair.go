@@ -7,9 +7,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// refill drops hashes that a power failure left as zero bytes; they are computed again from the
-// lines, which were synced before. Other hashes are never computed again: verify must see what was
-// changed.
+// refill removes hashes that a power failure left as zero bytes. They are computed again from the
+// lines, which were synced before. Other hashes are never computed again, because Verify must
+// detect changes.
 func (l *Log) refill() error {
 	last, err := l.lastCheckpoint()
 	if err != nil {
@@ -37,8 +37,7 @@ func (l *Log) refill() error {
 	return nil
 }
 
-// completeTree adds the hashes of lines whose writer died before it added
-// them.
+// completeTree adds the missing hashes of lines whose writer was killed before it wrote the hashes.
 func (l *Log) completeTree() error {
 	h := &l.head
 	info, err := h.hashes.Stat()
@@ -65,9 +64,9 @@ func (l *Log) completeTree() error {
 	return err
 }
 
-// agree compares the files with the newest signed tree head. A log that was cut or
-// exchanged while no process had it open takes no entries. Otherwise the next signed
-// tree head would sign the forgery.
+// agree compares the files with the newest signed tree head. A log that was truncated or replaced
+// while no process had it open accepts no entries. Otherwise the next signed tree head would sign
+// the forgery.
 func (l *Log) agree() error {
 	last, err := l.lastCheckpoint()
 	if err != nil || last.Note == "" {

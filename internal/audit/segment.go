@@ -17,7 +17,7 @@ import (
 
 const segmentSuffix = ".jsonl"
 
-// segmentName returns the name of a file of lines: the number of its first entry.
+// segmentName returns the name of a file of lines, which is the number of its first entry.
 func segmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segmentSuffix) }
 
 // listSegments returns the first entry of each file of lines, in order.
@@ -41,7 +41,7 @@ func listSegments(dir string) ([]int64, error) {
 	return out, nil
 }
 
-// segmentOf returns the file that holds an entry, from a sorted list.
+// segmentOf returns the file that has an entry, from a sorted list.
 func segmentOf(segments []int64, seq int64) (int64, bool) {
 	for _, v := range slices.Backward(segments) {
 		if v <= seq {
@@ -63,7 +63,7 @@ func newLines(r io.ReaderAt, at int64) *lines {
 	return &lines{from: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), 64<<10), at: at}
 }
 
-// seek continues at another offset. rest is buffered data of the line after the last one.
+// seek continues at another offset. rest is buffered data after the last line.
 func (l *lines) seek(at int64) {
 	if at != l.at {
 		l.in.Reset(io.NewSectionReader(l.from, at, 1<<62))
@@ -80,7 +80,7 @@ func (l *lines) next() ([]byte, error) {
 		return line[:len(line)-1], nil
 	}
 	whole := bytes.Clone(line)
-	for errors.Is(err, bufio.ErrBufferFull) && len(whole) <= longest {
+	for errors.Is(err, bufio.ErrBufferFull) && len(whole) <= maxLine {
 		line, err = l.in.ReadSlice('\n')
 		whole = append(whole, line...)
 	}
@@ -89,15 +89,14 @@ func (l *lines) next() ([]byte, error) {
 		l.at += int64(len(whole))
 		return whole[:len(whole)-1], nil
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, damaged("a line is longer than %d bytes", longest)
+		return nil, damaged("a line is longer than %d bytes", maxLine)
 	case errors.Is(err, io.EOF):
 		l.left = whole
 	}
 	return nil, err
 }
 
-// lastLine finds the last complete line of a file, and where it ends. In a file without one it ends
-// at 0.
+// lastLine finds the last complete line of a file, and where it ends. Without one, end is 0.
 func lastLine(f *os.File) (line []byte, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -118,7 +117,7 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 		} else if from == 0 {
 			return nil, 0, nil
 		}
-		if window > 4*longest {
+		if window > 4*maxLine {
 			return nil, 0, damaged("%s ends in a line that is too long", filepath.Base(f.Name()))
 		}
 	}

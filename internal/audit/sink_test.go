@@ -44,8 +44,8 @@ func (m *moody) sizes() (out []int64) {
 	return out
 }
 
-// A tree head is signed within a minute after entries, for each thousand entries, and at the end;
-// without new entries none is.
+// A tree head is signed within a minute after new entries, for each thousand entries, and at the
+// end. Without new entries none is signed.
 func TestCheckpointsComeByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{}
@@ -78,7 +78,7 @@ func TestCheckpointsComeByThemselves(t *testing.T) {
 }
 
 // A failed delivery is repeated, and Status shows the failure.
-func TestASinkThatFailsIsTriedAgain(t *testing.T) {
+func TestFailingSinkIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &moody{fails: 3}
 		l := openRecord(t, Options{Sinks: []Sink{sink}, Log: quiet()})
@@ -153,7 +153,7 @@ func TestSyslogSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, message, ok := strings.Cut(strings.TrimSpace(string(buf[:n])), "{")
-	var k kept
+	var k storedTreeHead
 	if !ok || json.Unmarshal([]byte("{"+message), &k) != nil || k.Note != c.Note {
 		t.Errorf("got %q", buf[:n])
 	}

@@ -60,7 +60,7 @@ func (s fileSink) Put(_ context.Context, c Checkpoint) error {
 type syslogSink struct{ network, address string }
 
 func (s syslogSink) Put(_ context.Context, c Checkpoint) error {
-	line, err := json.Marshal(kept{c.Note})
+	line, err := json.Marshal(storedTreeHead{c.Note})
 	if err != nil {
 		return err
 	}

@@ -10,14 +10,14 @@ import (
 
 const hashesName = "hashes"
 
-// covers returns the number of entries whose hashes a file of that size holds. Hashes are written
+// covers returns the number of entries whose hashes fit in that many bytes. Hashes are written
 // after their lines are durable, so it is also the number of entries in the log.
 func covers(bytes int64) int64 {
 	stored := bytes / tlog.HashSize
 	if stored <= 0 {
 		return 0
 	}
-	// The last hash in the file belongs to some entry; further hashes of that entry may be missing.
+	// The last hash in the file belongs to some entry. Further hashes of that entry may be missing.
 	level, n := tlog.SplitStoredHashIndex(stored - 1)
 	entry := (n+1)<<uint(level) - 1
 	if tlog.StoredHashCount(entry+1) == stored {
@@ -26,7 +26,7 @@ func covers(bytes int64) int64 {
 	return entry
 }
 
-// stored reads hashes of the tree from its file, and from hashes that are about to be added.
+// stored reads hashes of the tree from its file, and hashes that are about to be added.
 type stored struct {
 	file  io.ReaderAt
 	base  int64 // number of hashes in the file
@@ -81,7 +81,7 @@ type frontier struct {
 	nodes []tlog.Hash
 }
 
-// push adds a complete subtree of 2^level entries; a leaf has level 0. It fails if the tree's size
+// push adds a complete subtree of 2^level entries. A leaf has level 0. It fails if the tree's size
 // does not allow such a subtree at its end.
 func (f *frontier) push(level int, h tlog.Hash) error {
 	if level < 0 || level > 62 || f.size&(1<<level-1) != 0 || f.size > 1<<62-1<<level {

@@ -6,13 +6,13 @@ import (
 	"os"
 )
 
-// kept is a signed tree head in its file: one line of JSON.
-type kept struct {
+// storedTreeHead is a stored tree head: one line of JSON.
+type storedTreeHead struct {
 	Note string `json:"note"`
 }
 
 func (l *Log) keep(c Checkpoint) (err error) {
-	line, err := json.Marshal(kept{c.Note})
+	line, err := json.Marshal(storedTreeHead{c.Note})
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (l *Log) keep(c Checkpoint) (err error) {
 			err = e
 		}
 	}()
-	// A crash may have left part of a line; overwrite it.
+	// A crash may have left a partial line, which is overwritten.
 	_, end, err := lastLine(f)
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (l *Log) keep(c Checkpoint) (err error) {
 	return datasync(f)
 }
 
-// thin rewrites the file with fewer tree heads, and one more at its end.
+// thin rewrites the file with fewer tree heads, and appends another one.
 func (l *Log) thin(last []byte) error {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if err != nil {
 		return err
 	}
-	// Leave out the part of a line that a crash left: together with the next line it would be a
-	// line without a valid signature.
+	// Skip a partial line that a crash left. Together with the next line it would be a line without
+	// a valid signature.
 	all := bytes.SplitAfter(data[:bytes.LastIndexByte(data, '\n')+1], []byte("\n"))
 	var out bytes.Buffer
 	for i, line := range all {
@@ -73,7 +73,7 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	if err != nil || line == nil {
 		return Checkpoint{}, err
 	}
-	var k kept
+	var k storedTreeHead
 	if err := json.Unmarshal(line, &k); err != nil {
 		return Checkpoint{}, damaged("the last signed tree head cannot be read: %v", err)
 	}
@@ -81,8 +81,8 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	return c, err
 }
 
-// keptNotes returns the tree heads that are stored in the log itself.
-func (l *Log) keptNotes() ([]string, error) {
+// storedNotes returns the tree heads that are stored in the log itself.
+func (l *Log) storedNotes() ([]string, error) {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if os.IsNotExist(err) {
 		return nil, nil
@@ -92,7 +92,7 @@ func (l *Log) keptNotes() ([]string, error) {
 	}
 	var out []string
 	for line := range bytes.Lines(data) {
-		var k kept
+		var k storedTreeHead
 		if err := json.Unmarshal(line, &k); err != nil {
 			k.Note = "" // has no valid signature
 		}

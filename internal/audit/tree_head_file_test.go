@@ -19,7 +19,7 @@ func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := json.Marshal(kept{c.Note})
+	line, err := json.Marshal(storedTreeHead{c.Note})
 	if err != nil {
 		t.Fatal(err)
 	}

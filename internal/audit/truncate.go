@@ -18,14 +18,14 @@ type truncation struct {
 	Root  string `json:"root"`  // size of the log before this entry
 }
 
-// Truncate drops entries that are older than a time, in whole files of lines. Before anything is
-// dropped, a signed entry states which. The hashes of dropped entries stay, so that the remaining
-// log still matches every older tree head.
+// Truncate drops entries that are older than a time, in whole files of lines. Before that, it
+// writes a signed entry that lists what is dropped. The hashes of dropped entries remain, so that
+// the remaining log still matches all older tree heads.
 func (l *Log) Truncate(ctx context.Context, before time.Time) error {
 	return l.truncate(ctx, before, -1)
 }
 
-// retain drops what the options do not keep.
+// retain drops what the options do not retain.
 func (l *Log) retain(ctx context.Context) error {
 	var before time.Time
 	if l.opts.KeepAge > 0 {
@@ -67,7 +67,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 		if err := l.signHere(); err != nil {
 			return err
 		}
-		// Oldest first, so that a crash leaves no gap.
+		// Remove the oldest first, so that a crash leaves no gap.
 		for _, s := range drop {
 			l.opts.step("drop")
 			if err := os.Remove(l.path(segmentName(s))); err != nil {
@@ -79,13 +79,13 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 	}))
 }
 
-// indexTime bounds how long dropping old entries waits for the index. Progress of the index is
-// kept, and the next run continues there.
+// indexTime limits how long dropping old entries waits for the index. If the index is not complete
+// by then, the next run continues.
 const indexTime = 20 * time.Second
 
-// indexed updates the index. After the drop, only the index knows how far sources were read;
-// otherwise lines would be ingested twice. If the index cannot be written, entries are dropped all
-// the same: a full disk is worse than duplicate entries.
+// indexed updates the index. After entries are dropped, only the index has the positions up to
+// which sources were read; without them, lines would be ingested twice. If the index cannot be
+// written, entries are dropped anyway, because a full disk is worse than duplicate entries.
 func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, indexTime)
 	defer cancel()
@@ -103,8 +103,8 @@ func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
 	return true, nil
 }
 
-// outdated returns the files to drop, and the first entry that is kept. The file that is written to
-// always stays.
+// outdated returns the files to drop, and the first remaining entry. The file that is currently
+// written is never dropped.
 func (l *Log) outdated(before time.Time, keepBytes int64) (drop []int64, first int64, err error) {
 	segments, err := listSegments(l.dir)
 	if err != nil || len(segments) < 2 {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verify reads the whole log and returns what differs from what was written. Against are
-// earlier signed tree heads: a history that the holder of the key wrote anew
-// does not match them. Verify needs no index. It returns an error if the log cannot be read.
+// Verify reads the whole log and returns the differences from what was written. against are earlier
+// signed tree heads, which a log that the holder of the key has rewritten does not match. Verify
+// needs no index. It returns an error if the log cannot be read.
 func (l *Log) Verify(ctx context.Context, against ...string) (Verification, error) {
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return Verification{}, err
@@ -52,12 +52,12 @@ type reading struct {
 }
 
 func (l *Log) verify(ctx context.Context, against []string) (v Verification, err error) {
-	// An entry that a crashed writer left incomplete is repaired first: it is not a finding.
+	// An entry that a crashed writer left incomplete is repaired first, and is not a finding.
 	wrong := l.locked(ctx, func() error { return nil })
 	if wrong != nil && !isDamage(wrong) {
 		return v, wrong
 	}
-	own, err := l.keptNotes()
+	own, err := l.storedNotes()
 	if err != nil {
 		return v, err
 	}
@@ -102,8 +102,7 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	return v, err
 }
 
-// begin reads the hashes of dropped entries, if a signed entry states that they were
-// dropped.
+// begin reads the hashes of dropped entries, if a signed entry lists them as dropped.
 func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 	if first == 0 || first > r.size {
 		return nil
@@ -190,7 +189,7 @@ func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whol
 	return r.marks.at(&r.grown)
 }
 
-// truncated checks the size and root hash that an entry about dropped entries states.
+// truncated checks the size and root hash in an entry about dropped entries.
 func (r *reading) truncated(e Entry) error {
 	var t truncation
 	if json.Unmarshal(e.Data, &t) != nil || t.Size != e.Seq || t.Root != r.grown.root().String() {

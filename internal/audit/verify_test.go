@@ -103,8 +103,8 @@ func write(t testing.TB, dir string, all [][]byte, counts []int) {
 	}
 }
 
-// rewrite computes hashes and tree for changed lines, as an attacker without the key could who can
-// write the files.
+// rewrite computes hashes and tree for changed lines, like an attacker who can write the files but
+// has no key.
 func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	t.Helper()
 	tree, prev := &stored{}, ""
@@ -131,7 +131,7 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 }
 
 // P30: an entry cannot be changed, removed, moved or cut off without verify naming it.
-func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
+func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 	const n, at = 40, 17
 	dir, _ := sample(t, n)
 	if v := verify(t, dir); !v.OK || v.Entries != n || v.Checkpoints == 0 || v.Uncovered != 0 {
@@ -222,8 +222,8 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 			if v.OK || v.Flaw != c.flaw || v.Seq != want {
 				t.Errorf("got %+v, want %s at %d", v, c.flaw, want)
 			}
-			// No entry can be added, or the next tree head would sign the damaged log. Damage that
-			// the end of the files does not show is found by verify only.
+			// The log accepts no entries, because the next tree head would sign the damage. Damage
+			// that the ends of the files do not show is found only by Verify.
 			l := openRecord(t, Options{Dir: dir, Log: quiet()})
 			defer l.Close()
 			if c.flaw == Cut || c.flaw == Forked || c.flaw == Unsigned {
@@ -255,7 +255,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 			if c == '\n' {
 				seq++
 			}
-			// Each byte once, and the ends of lines with each kind of change.
+			// Change each byte once, and the ends of lines with each kind of change.
 			flips := []byte{1 << rand.IntN(8)}
 			if c == '\n' {
 				flips = []byte{1, '\n' ^ '\r', '\n' ^ ' ', 0x80}
@@ -426,7 +426,7 @@ func TestTruncateForgetsNoPosition(t *testing.T) {
 	}
 }
 
-// Retention is by size too, and happens by itself.
+// Retention by size works too, and runs by itself.
 func TestRetentionBySize(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 2000, KeepBytes: 10_000})
 	for i := range 200 {

@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxGap bounds a line that stands for omitted entries.
+// maxGap limits a line that represents omitted entries.
 const maxGap = 64 << 10
 
 // VerifyFile checks an exported file by itself: each entry is as the holder of the key signed it,
-// and no entry is missing except those that the file says are omitted. Notes are earlier signed
-// tree heads. VerifyFile returns an error if it could not check.
+// and no entry is missing except those that the file marks as omitted. notes are earlier signed
+// tree heads. VerifyFile returns an error if it could not check the file.
 func VerifyFile(r io.Reader, key string, notes ...string) (Verification, error) {
 	verifier, err := note.NewVerifier(key)
 	if err != nil {
@@ -190,8 +190,8 @@ func (f *fileCheck) closeChain(prev string) error {
 	return nil
 }
 
-// compare checks whether a tree head matches what was read so far. A tree head of a size within
-// omitted entries cannot be compared.
+// compare checks whether a tree head matches the entries read so far. A tree head whose size falls
+// within omitted entries cannot be compared.
 func (f *fileCheck) compare() error {
 	for len(f.marks.left) > 0 && f.marks.left[0].size < f.grown.size {
 		f.missed = fault.Newf(fault.Invalid, "checkpoint_between", "the signed tree head of %d entries falls into entries that the file omits", f.marks.left[0].size).
@@ -227,17 +227,17 @@ func (f *fileCheck) end(end exportEnd) error {
 	return f.missed
 }
 
-// fileLines reads lines of a stream, each at most as long as the log's own lines.
+// fileLines reads lines of a stream, with the maximum length of the log's own lines.
 type fileLines struct{ in *bufio.Scanner }
 
 func newFileLines(r io.Reader) *fileLines {
 	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 0, 64<<10), longest+maxGap)
+	s.Buffer(make([]byte, 0, 64<<10), maxLine+maxGap)
 	s.Split(splitLines)
 	return &fileLines{s}
 }
 
-// splitLines does not strip a carriage return: it is part of the line, and changes its hash.
+// splitLines does not strip a carriage return, because it is part of the line and changes its hash.
 func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// spot is the place of an entry: a file of lines, by the number of its first entry, and an offset
-// in it.
+// spot is the position of an entry: a file of lines, by the number of its first entry, and an
+// offset in it.
 type spot struct{ seq, first, offset int64 }
 
 // walk reads the lines of the entries from..to, in order. It starts at a known spot, or at the
@@ -62,7 +62,7 @@ func (l *Log) walkFile(s spot, from, to int64, yield func(spot, []byte) error) (
 	return to, nil
 }
 
-// extent returns the numbers of the first kept entry and of the last durable one.
+// extent returns the numbers of the first remaining entry and of the last durable one.
 func (l *Log) extent() (first, size int64, err error) {
 	info, err := os.Stat(l.path(hashesName))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package build owns builds of images from Dockerfiles: their requests, contexts and records.
-// Nothing of a build outlives it except its image and its cache.
+// Package build owns builds of images from Dockerfiles: their requests, contexts and records. Only
+// the image and the cache outlive a build.
 package build
 
 import (
@@ -27,14 +27,14 @@ import (
 
 // Sandboxes run the commands of builds.
 type Sandboxes interface {
-	// Runner returns what runs the commands of one build, on behalf of the build's caller and under
-	// the caller's policy.
+	// Runner returns a runner for the commands of one build. It runs them on behalf of the build's
+	// caller and under the caller's policy.
 	Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner
-	// Clean removes sandboxes that were left by a build of a process that died.
+	// Clean removes sandboxes of builds whose process has died.
 	Clean(ctx context.Context, id string) error
 }
 
-// Request is what to build.
+// Request describes what to build.
 type Request struct {
 	Tag        string // name of the image
 	Dockerfile []byte
@@ -43,13 +43,13 @@ type Request struct {
 	Args       map[string]string
 	Secrets    map[string][]byte
 	NoCache    bool
-	Epoch      time.Time // SOURCE_DATE_EPOCH; zero is none
+	Epoch      time.Time // SOURCE_DATE_EPOCH; zero means that it is not set
 	Push       bool
 	Access     sandbox.Access
 	Limits     sandbox.Limits
 }
 
-// Options are where builds are kept and what they work with.
+// Options are the directory and the dependencies of a Service.
 type Options struct {
 	Dir       string
 	Library   *library.Library
@@ -78,8 +78,8 @@ type live struct {
 	cancel context.CancelCauseFunc // nil until it runs
 }
 
-// Open opens the builds of a state directory. Those of processes that died are marked as
-// failed, and what they left is removed.
+// Open opens the builds of a state directory. Builds of processes that died are marked as failed,
+// and their files are removed.
 func Open(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{o: o, live: map[string]*live{}}
 	var err error
@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 	return s, s.repair(ctx)
 }
 
-// repair removes what processes that died have left.
+// repair removes files of processes that died.
 func (s *Service) repair(ctx context.Context) error {
 	all, err := s.records.list()
 	if err != nil {
@@ -132,16 +132,16 @@ func (s *Service) Mounts() string { return filepath.Join(s.o.Dir, "mounts") }
 
 func (s *Service) work(id string) string { return filepath.Join(s.o.Dir, "work", id) }
 
-// maxLive bounds the builds of one process that wait for their context or run.
+// maxLive bounds the number of builds in one process that wait for their context or run.
 const maxLive = 32
 
-// Create begins a build, whose context is uploaded next.
+// Create creates a build. The client uploads its context next.
 func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) (Record, []dockerfile.Warning, error) {
 	if err := who.Check(); err != nil {
 		return Record{}, nil, err
 	}
 	if req.Push && !who.OnHost() {
-		return Record{}, nil, fault.New(fault.Denied, "local_only", "only a local caller may push: it uses this user's credentials")
+		return Record{}, nil, fault.New(fault.Denied, "local_only", "only a local caller may push, because a push uses this user's credentials")
 	}
 	if _, err := registry.Parse(req.Tag); err != nil {
 		return Record{}, nil, err
@@ -166,7 +166,7 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.live) >= maxLive {
-		return Record{}, nil, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait for their context, which is the most", maxLive)
+		return Record{}, nil, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait for their context, which is the limit", maxLive)
 	}
 	if err := s.records.put(r); err != nil {
 		return Record{}, nil, err
@@ -178,10 +178,10 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 	return r, file.Warnings, nil
 }
 
-// waitForContext is how long a build waits to be run.
+// waitForContext is how long a build waits for its client to run it.
 const waitForContext = time.Hour
 
-// dropStale fails builds whose client never ran them.
+// dropStale fails builds that their client never ran.
 func (s *Service) dropStale() {
 	all, err := s.records.list()
 	if err != nil {
@@ -189,19 +189,19 @@ func (s *Service) dropStale() {
 	}
 	for _, r := range all {
 		if r.State == Waiting && time.Since(r.Created) > waitForContext && r.Process == s.self {
-			s.drop(r, fault.New(fault.Timeout, "build_abandoned", "its context never came"))
+			s.drop(r, fault.New(fault.Timeout, "build_abandoned", "the client uploaded no complete context in time"))
 		}
 	}
 }
 
-// drop ends a build and removes everything of it except its image; nil is success.
+// drop ends a build and removes all its files except the image. A nil error means success.
 func (s *Service) drop(r Record, why error) {
 	s.mu.Lock()
 	delete(s.live, r.ID)
 	s.mu.Unlock()
 	r.end(why)
 	if err := errors.Join(s.records.put(r), layer.RemoveTree(s.work(r.ID))); err != nil {
-		s.o.Log.Warn("a build left something behind", "build", r.ID, "err", err)
+		s.o.Log.Warn("cannot remove the files of a build", "build", r.ID, "err", err)
 	}
 }
 
@@ -217,10 +217,11 @@ func (s *Service) find(who sandbox.Principal, id string) (*live, error) {
 }
 
 func unknown(id string) error {
-	return fault.Newf(fault.NotFound, "build_not_found", "there is no build %.50q", id)
+	return fault.Newf(fault.NotFound, "build_not_found", "unknown build %.50q", id)
 }
 
-// Upload appends a piece of the context, a tar. A piece that is sent twice is written once.
+// Upload appends a piece of the context, which is a tar. A piece that is sent twice is written
+// once.
 func (s *Service) Upload(_ context.Context, who sandbox.Principal, id string, offset int64, data []byte) error {
 	l, err := s.find(who, id)
 	if err != nil {
@@ -229,7 +230,7 @@ func (s *Service) Upload(_ context.Context, who sandbox.Principal, id string, of
 	l.upload.Lock()
 	defer l.upload.Unlock()
 	if l.cancel != nil {
-		return fault.New(fault.Conflict, "build_running", "the build runs already")
+		return fault.New(fault.Conflict, "build_running", "the build is already running")
 	}
 	f, err := os.OpenFile(filepath.Join(s.work(id), "context.tar"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 
 var local = sandbox.Principal{Local: true}
 
-// sandboxes replaces the sandbox service: a command "write NAME TEXT" changes a file, "fail" exits
-// with 3, and "wait" runs until it is canceled.
+// sandboxes stands for the sandbox service: a command "write NAME TEXT" changes a file, "fail"
+// exits with 3, and "wait" runs until it is canceled.
 type sandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command
@@ -74,7 +74,7 @@ type rig struct {
 	dir     string
 	boxes   *sandboxes
 	library *library.Library
-	audit   *audittest.Record
+	audit   *audittest.Log
 }
 
 func open(t *testing.T, dir string) *rig {
@@ -83,7 +83,7 @@ func open(t *testing.T, dir string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Record{}}
+	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Log{}}
 	r.Service, err = build.Open(t.Context(), build.Options{
 		Dir: r.dir, Library: l, Sandboxes: r.boxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
 	})
@@ -128,7 +128,7 @@ func (r *rig) build(t *testing.T, req build.Request, files map[string]string) (l
 	if err := buildcontext.Pack(t.Context(), root, ignore, &b); err != nil {
 		t.Fatal(err)
 	}
-	// A piece that is sent again is taken once; a piece that leaves a gap is refused.
+	// A piece that is sent again is stored once. A piece that leaves a gap is refused.
 	data := b.Bytes()
 	half := len(data) / 2
 	for _, piece := range [][2]int{{0, half}, {0, half}, {half, len(data)}} {
@@ -163,7 +163,7 @@ func TestWhatIsBuiltIsCachedByItsInputs(t *testing.T) {
 	if err != nil || again.Digest != first.Digest || len(r.boxes.ran) != 1 {
 		t.Errorf("again: %v, %d commands, %v", again.Digest, len(r.boxes.ran), err)
 	}
-	// Another label runs no command again; another variable may.
+	// A changed label causes no command to run again, but a changed variable may.
 	for change, ran := range map[string]int{"ENV A=b\nLABEL x=y": 0, "ENV A=c": 1} {
 		before := len(r.boxes.ran)
 		if _, err := r.build(t, build.Request{Tag: "app:3", Dockerfile: []byte(strings.Replace(simple, "ENV A=b", change, 1))}, files); err != nil || len(r.boxes.ran)-before != ran {
@@ -279,7 +279,7 @@ func TestAFailedStepNamesItsLine(t *testing.T) {
 	}
 }
 
-// A process that dies leaves its files, and a record of a running build.
+// A process that dies leaves its files, and the record of a running build.
 func TestAKilledBuildLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)

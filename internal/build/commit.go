@@ -23,18 +23,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Committed finds sandboxes, and what they have changed.
+// Committed provides sandboxes and their changes.
 type Committed interface {
 	// Get finds a sandbox of a caller.
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
-	// Tree returns the directory from which a sandbox started, and the paths inside at which it is
-	// shown something else.
+	// Tree returns the directory from which a sandbox started, and the paths in the sandbox at
+	// which other files are mounted.
 	Tree(ctx context.Context, id string) (dir string, shown []string, err error)
-	// Archive writes what a running sandbox has changed, as engines do.
+	// Archive writes the changes of a running sandbox, as engines do.
 	Archive(ctx context.Context, sb sandbox.Sandbox, w io.Writer) error
 }
 
-// CommitOptions are what Commits works with. Dir is for files without names.
+// CommitOptions are the dependencies of Commits. Dir is for unnamed files.
 type CommitOptions struct {
 	Dir       string
 	Library   *library.Library
@@ -42,14 +42,14 @@ type CommitOptions struct {
 	Audit     *auditlog.Log
 }
 
-// Commits makes images of the files of sandboxes. It is safe for concurrent use.
+// Commits creates images from the files of sandboxes. It is safe for concurrent use.
 type Commits struct{ o CommitOptions }
 
 // NewCommits returns Commits.
 func NewCommits(o CommitOptions) *Commits { return &Commits{o} }
 
-// Commit makes an image of a running sandbox: the image from which it started, and a layer of what
-// it has changed. Files of the host that it is shown are no part of it.
+// Commit creates an image from a running sandbox: the image from which it started, and a layer of
+// its changes. Mounted files of the host are not included.
 func (c *Commits) Commit(ctx context.Context, who sandbox.Principal, ref, name string) (library.Image, error) {
 	sb, err := c.o.Sandboxes.Get(ctx, who, ref)
 	if err != nil {
@@ -70,10 +70,10 @@ func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (
 			WithHint("resume it first: crannog resume " + sb.ID)
 	}
 	if sb.ImageDigest == "" {
-		return library.Image{}, fault.New(fault.Unsupported, "commit_without_image", "the sandbox shows the programs of this machine, which belong to no image").
+		return library.Image{}, fault.New(fault.Unsupported, "commit_without_image", "the sandbox uses the programs of this machine, which belong to no image").
 			WithHint("start it from an image: crannog run --image IMAGE")
 	}
-	// Blobs that no name leads to yet must stay.
+	// Blobs that no name refers to yet must not be removed.
 	release, err := c.o.Library.Hold(ctx)
 	if err != nil {
 		return library.Image{}, err
@@ -106,7 +106,7 @@ func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (
 	return c.o.Library.AddBuilt(ctx, name, config, layers, func(library.Progress) {})
 }
 
-// layer stores what a sandbox has changed, and reports whether it is anything.
+// layer stores the changes of a sandbox, and reports whether there are any.
 func (c *Commits) layer(ctx context.Context, sb sandbox.Sandbox) (_ layertar.Layer, changed bool, err error) {
 	dir, shown, err := c.o.Sandboxes.Tree(ctx, sb.ID)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *Commits) layer(ctx context.Context, sb sandbox.Sandbox) (_ layertar.Lay
 	}
 	list, err := stagetree.ReadChanges(f)
 	if err != nil {
-		return layertar.Layer{}, false, fmt.Errorf("read what the sandbox has changed: %w", err)
+		return layertar.Layer{}, false, fmt.Errorf("read the changes of the sandbox: %w", err)
 	}
 	w, err := layertar.New(c.o.Dir, time.Time{})
 	if err != nil {

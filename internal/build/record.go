@@ -26,7 +26,7 @@ const (
 	Canceled State = "canceled"
 )
 
-// Record is what is stored about a build.
+// Record is the stored description of a build.
 type Record struct {
 	ID, Owner, Tag string
 	State          State
@@ -38,7 +38,7 @@ type Record struct {
 
 func (r Record) ended() bool { return r.State != Waiting && r.State != Running }
 
-// end notes how a build ended; nil is success.
+// end records how a build ended. A nil error means success.
 func (r *Record) end(err error) {
 	r.State, r.Ended = Done, time.Now().UTC().Round(0)
 	if err == nil {
@@ -50,10 +50,10 @@ func (r *Record) end(err error) {
 	}
 }
 
-// records are files, one for each build.
+// records is a directory with one file for each build.
 type records struct{ dir string }
 
-// maxRecords is how many ended builds are remembered.
+// maxRecords is how many ended builds are stored.
 const maxRecords = 200
 
 func (rs *records) put(r Record) error {
@@ -77,7 +77,7 @@ func (rs *records) get(id string) (r Record, err error) {
 	return r, unknown(id)
 }
 
-// list returns the builds, the newest first, and drops the oldest if there are too many.
+// list returns the builds, newest first, and removes the oldest if there are too many.
 func (rs *records) list() ([]Record, error) {
 	files, err := os.ReadDir(rs.dir)
 	if err != nil {

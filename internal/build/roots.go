@@ -10,20 +10,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Roots are the trees in which builds run commands, in addition to the templates. Each has an ID
-// that only its build knows, for as long as the command runs.
+// Roots are the directories in which builds run commands, in addition to the templates. Each has an
+// ID, which only its build knows, while the command runs.
 type Roots struct {
 	others sandbox.Templates
 	mu     sync.Mutex
 	live   map[string]sandbox.Template
 }
 
-// NewRoots returns roots in addition to other templates.
+// NewRoots returns Roots in addition to other templates.
 func NewRoots(others sandbox.Templates) *Roots {
 	return &Roots{others: others, live: map[string]sandbox.Template{}}
 }
 
-// Show makes a tree known as a template until forget is called. It returns the template's ID.
+// Show registers a directory as a template until forget is called. It returns the template's ID.
 func (r *Roots) Show(t sandbox.Template) (id string, forget func()) {
 	id = ids.New("b")
 	t.ID, t.Name, t.Revision = id, "build", id
@@ -52,7 +52,7 @@ func (r *Roots) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Tem
 func (r *Roots) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
 	images, ok := r.others.(sandbox.ImageTemplates)
 	if !ok {
-		return sandbox.Template{}, fault.New(fault.Unsupported, "images_unsupported", "this service keeps no images")
+		return sandbox.Template{}, fault.New(fault.Unsupported, "images_unsupported", "this service has no image store")
 	}
 	return images.ResolveImage(ctx, ref, mayPull)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Run builds what Create has begun, once its context has arrived, and returns the image. When ctx
-// ends, the build ends.
+// Run runs a build of Create whose context has been uploaded, and returns the image. When ctx ends,
+// the build ends.
 func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, report func(solve.Event)) (library.Image, error) {
 	l, err := s.find(who, id)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	}
 	l.upload.Unlock()
 	if running {
-		return library.Image{}, fault.New(fault.Conflict, "build_running", "the build runs already")
+		return library.Image{}, fault.New(fault.Conflict, "build_running", "the build is already running")
 	}
 	r, err := s.records.get(id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	return img, err
 }
 
-// serial passes on events one at a time, because stages report concurrently.
+// serial passes on one event at a time, because stages report concurrently.
 func serial(report func(solve.Event)) func(solve.Event) {
 	turn := make(chan struct{}, 1)
 	return func(e solve.Event) {
@@ -120,7 +120,7 @@ func (s *Service) unpack(ctx context.Context, file, dir string) error {
 	return os.Remove(file)
 }
 
-// bases finds base images for a caller.
+// bases finds base images on behalf of a caller.
 type bases struct {
 	library *library.Library
 	mayPull bool

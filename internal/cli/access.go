@@ -11,14 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// accessFlags are the flags about what a sandbox may reach and change.
+// accessFlags are the flags that set a sandbox's network access and policy.
 type accessFlags struct {
 	level  string
 	policy string
 	net    string
 	allow  []string
 	ask    bool
-	// artifacts are globs of the files that may come out.
+	// artifacts are globs of the files that may be exported.
 	artifacts []string
 }
 
@@ -35,7 +35,7 @@ var nets = [][2]string{
 	{"none", "no network at all"},
 	{"dev", "package registries, git forges, model APIs"},
 	{"open", "every public host"},
-	{"policy", "what the level and the policy say"},
+	{"policy", "as the level and the policy define"},
 }
 
 // offer completes the values of the flags.
@@ -47,7 +47,7 @@ func (b *accessFlags) offer(cmd *cobra.Command) {
 	}
 	offerValues(cmd, "net", known)
 	if cmd.Flags().Lookup("allow") != nil {
-		// Possible hosts are unknown, and file names do not help.
+		// Hosts cannot be completed, and file names would be wrong.
 		offerValues(cmd, "allow", nil)
 	}
 }
@@ -75,7 +75,7 @@ func offerValues(cmd *cobra.Command, flag string, values []cobra.Completion) {
 // reading it.
 const maxPolicy = 1 << 20
 
-// access returns what the sandbox may reach, from flags. Flags that exclude each other are refused
+// access returns the sandbox's access as set by flags. Flags that exclude each other are refused
 // before anything is started.
 func (b *accessFlags) access() (api.Access, error) {
 	out := api.Access{Level: b.level, Net: b.net, Allow: b.allow, Artifacts: b.artifacts}
@@ -83,7 +83,7 @@ func (b *accessFlags) access() (api.Access, error) {
 		return out, usagef("--level: unknown level %q", b.level).hint("levels are strict, standard, light and minimal")
 	}
 	if b.net != "" && !slices.ContainsFunc(nets, func(n [2]string) bool { return n[0] == b.net }) {
-		return out, usagef("--net: unknown network %q", b.net).hint("networks are none, dev, open and policy; one host is --allow " + b.net)
+		return out, usagef("--net: unknown network %q", b.net).hint("networks are none, dev, open and policy; to allow one host, use --allow " + b.net)
 	}
 	if b.net == "none" {
 		for flag, given := range map[string]bool{"--allow": len(b.allow) > 0, "--ask": b.ask} {
@@ -96,13 +96,14 @@ func (b *accessFlags) access() (api.Access, error) {
 		return out, err
 	}
 	if _, err := policy.Hosts(b.allow...); err != nil {
-		return out, usagef("--allow: %s", err.Error()).hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+		return out, usagef("--allow: %s", err.Error()).hint("use a host, or a host and a port: --allow example.com --allow example.com:8443")
 	}
 	if _, err := policy.Artifacts(b.artifacts...); len(b.artifacts) > 0 && err != nil {
 		return out, usagef("--artifact: %s", err.Error()).hint("a glob below the workspace: --artifact 'dist/**'")
 	}
 	if b.ask && b.net == "" && b.policy == "" {
-		// With --ask, the person decides what the level leaves open, above all hosts.
+		// With --ask, the person decides about everything that the level leaves open, in particular
+		// hosts.
 		out.Net = string(sandbox.NetPolicy)
 		if b.level == "strict" && len(b.allow) == 0 {
 			return out, usagef("--ask has no effect: the level strict denies every host that is not listed").

@@ -24,7 +24,7 @@ const homeInside = "/home/user"
 // compilers and tests beside themselves.
 const agentMemory = 4 << 30
 
-// agentRun is a run of an agent by its name.
+// agentRun is a run of an agent that was named by its name alone, as in crannog run claude.
 type agentRun struct {
 	agents.Agent
 	found agents.Installation
@@ -59,7 +59,7 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		r.found.Args = []string{r.Program}
 		return nil
 	case !c.local:
-		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "the agent's program is on this machine, and the server is on another")).
+		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "the agent's program is on this machine, but the server is on another")).
 			hint("without --url and CRANNOG_URL the agent runs on this machine")
 	}
 	var err error
@@ -72,20 +72,20 @@ func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFla
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
-		// Flags of the command line come later, and win.
+		// Flags of the command line come later and take precedence.
 		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
 	}
-	if a.config.MemoryBytes == 0 {
-		a.config.MemoryBytes = agentMemory
+	if a.config.Sandbox.MemoryBytes == 0 {
+		a.config.Sandbox.MemoryBytes = agentMemory
 	}
 	return nil
 }
 
-// host describes where this machine's programs are.
+// host describes where programs are installed on this machine.
 func (c *caller) host() agents.Host {
 	h := agents.Host{Home: c.home.Home, Path: filepath.SplitList(c.variable("PATH")), Prefix: c.variable("NPM_CONFIG_PREFIX")}
 	if h.Prefix == "" && h.Home != "" {
-		// Without such a file npm installs where node is, which is on the PATH.
+		// Without such a file npm installs into the prefix of node, which is on the PATH.
 		text, err := os.ReadFile(filepath.Join(h.Home, ".npmrc"))
 		if err == nil {
 			h.Prefix = agents.NpmPrefix(string(text), h.Home)
@@ -111,7 +111,7 @@ func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 		names = append(names, k.Secret)
 	}
 	return fail("run "+r.Name, fault.Newf(fault.NotFound, "agent_key_missing", "no key for %s is stored: it needs one of %s", r.Title, strings.Join(names, " or "))).
-		hint("crannog secret set " + names[0] + "   asks for the value, which is never inside a sandbox")
+		hint("crannog secret set " + names[0] + "   asks for the value, which is never visible in a sandbox")
 }
 
 // options returns the options of the agent's sandbox, in addition to the usual ones.
@@ -136,12 +136,13 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	}
 	document, err := r.Preset(r.keys, rest)
 	if err == nil && access.Policy != "" {
-		// The user's own policy is complete, except for what the agent cannot work without.
+		// A policy of the user is complete, except for the hosts that the agent cannot work
+		// without.
 		if document, err = policy.Parse([]byte(access.Policy)); err == nil {
 			r.Grant(&document, r.keys)
 		}
 	} else if access.Level == "" {
-		access.Level = a.config.DefaultLevel
+		access.Level = a.config.Policies.Level
 	}
 	if err != nil {
 		return nil, fail("compile the policy of "+r.Name, err)
@@ -152,7 +153,7 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	return append(opts, crannog.Access(access)), nil
 }
 
-// prepareFiles writes configuration files inside, without which the program would ask for first-start
+// prepareFiles writes configuration files inside, so that the program does not ask for first-start
 // settings.
 func (r *agentRun) prepareFiles(ctx context.Context, sb *crannog.Sandbox) error {
 	if r.Files == nil || len(r.keys) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkAllowed refuses values that --allow can never open. Otherwise the flag would be accepted and
-// have no effect.
+// checkAllowed refuses values of --allow that the policy can never allow. Otherwise the flag would
+// be accepted and have no effect.
 func checkAllowed(allow []string) error {
 	for _, s := range allow {
 		if strings.Contains(s, "://") {
@@ -24,7 +24,7 @@ func checkAllowed(allow []string) error {
 		}
 		host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 		if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-			return usagef("--allow: no policy opens %q: it means this machine", inert(s)).hint(machineHint)
+			return usagef("--allow: no policy can allow %q: it means this machine", inert(s)).hint(machineHint)
 		}
 		a, ok := firstAddress(host)
 		if !ok {
@@ -39,15 +39,15 @@ func checkAllowed(allow []string) error {
 			what = cause.Error()
 		}
 		if fault.CodeOf(err) == "address_private" {
-			return usagef("--allow does not open %q: %s", inert(s), what).
-				hint("a private network is opened by a policy that lists it in cidrs: crannog run --policy FILE; docs/how-to/control-the-network.md has an example")
+			return usagef("--allow cannot allow %q: %s", inert(s), what).
+				hint("to allow a private network, list it under cidrs in a policy: crannog run --policy FILE; docs/how-to/control-the-network.md has an example")
 		}
-		return usagef("--allow: no policy opens %q: %s", inert(s), what).hint(machineHint)
+		return usagef("--allow: no policy can allow %q: %s", inert(s), what).hint(machineHint)
 	}
 	return nil
 }
 
-const machineHint = "no policy opens this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
+const machineHint = "no policy can allow this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
 
 // firstAddress parses an address, or the first address of a prefix.
 func firstAddress(s string) (netip.Addr, bool) {
@@ -60,18 +60,18 @@ func firstAddress(s string) (netip.Addr, bool) {
 
 // urlAllowed explains that a host is expected in place of a URL.
 func urlAllowed(s string) error {
-	f := usagef("--allow: %q is a URL, and --allow takes a host", inert(s))
+	f := usagef("--allow: %q is a URL, but --allow needs a host", inert(s))
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return f.hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+		return f.hint("use a host, or a host and a port: --allow example.com --allow example.com:8443")
 	}
 	host := u.Host
 	if u.Scheme == "http" && u.Port() == "" {
 		host = net.JoinHostPort(u.Hostname(), "80")
 	}
-	text := "--allow " + inert(host) + " opens all paths of that host"
+	text := "--allow " + inert(host) + " allows all paths of that host"
 	if u.Path != "" && u.Path != "/" {
-		text += "; for some of its paths, write a rule of a policy: crannog run --policy FILE"
+		text += "; to allow only some paths, write a policy: crannog run --policy FILE"
 	}
 	return f.hint(text)
 }

@@ -29,7 +29,7 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 		Use: "apply [SANDBOX] [PATH...]", Short: "Apply a sandbox's changes to its workspace on the host",
 		Long: "Apply a sandbox's changes below /workspace to its workspace on the host, or apply\n" +
 			"the retained changes of the last run in this directory. Either all of the selected\n" +
-			"changes are applied or none. Links that lead out of the workspace, setuid files and\n" +
+			"changes are applied or none. Links that point out of the workspace, setuid files and\n" +
 			"devices are never applied. Protected files and files that tools run by themselves\n" +
 			"need --protected. Files that were changed on the host since need --overwrite. Where\n" +
 			"the policy asks, this command asks at the terminal; without a terminal, crannog\n" +
@@ -51,7 +51,7 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
 	ctx := cmd.Context()
 	if f.provenance != "" {
-		// Check this first: after the changes were applied, it would be too late to refuse.
+		// This is checked first, because the changes cannot be taken back after they were applied.
 		if err := vacant(f.provenance); err != nil {
 			return fail("write the provenance", err)
 		}
@@ -79,7 +79,7 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 			return err
 		}
 	}
-	// Exactly the shown changes are applied: others have another digest.
+	// The digest ensures that only the shown changes are applied.
 	req.Digest, req.DryRun, req.Provenance = plan.Digest, false, f.provenance != ""
 	done, err := c.ApplyOf(ctx, t.id, req)
 	if crannog.Code(err) == codePending && person && asks {
@@ -103,7 +103,7 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 // grant approves the request for exactly the changes that the person at the terminal has just
 // agreed to.
 func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string) error {
-	// Do not filter by sandbox: it may have ended.
+	// The request is not filtered by sandbox, because the sandbox may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 	if err != nil {
 		return fail("find the approval", err)
@@ -115,7 +115,7 @@ func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string
 		if r.Kind != egress.AskExport && r.Kind != egress.AskDelete {
 			continue
 		}
-		r, err := c.Approve(ctx, r.ID, "agreed to at the terminal", false)
+		r, err := c.Approve(ctx, r.ID, "approved at the terminal", false)
 		if err != nil {
 			return fail("approve the changes", err)
 		}
@@ -141,7 +141,7 @@ func flaggedFirst(list []api.Change) []api.Change {
 	return out
 }
 
-// applied prints which changes were applied and which not. A conflict has an exit code of its own,
+// applied prints the applied and the omitted changes. A conflict has an exit code of its own,
 // because part of the request was not done.
 func (a changeVerbs) applied(done api.Applied) error {
 	conflicts := 0
@@ -197,7 +197,7 @@ func (a changeVerbs) reportApplied(done api.Applied) {
 	a.reportMasked(masked)
 }
 
-// reportMasked tells that some files differ from those inside, because secrets in them were
+// reportMasked warns that some files differ from those inside, because secrets in them were
 // redacted.
 func (a changeVerbs) reportMasked(files int) {
 	switch {
@@ -208,7 +208,7 @@ func (a changeVerbs) reportMasked(files int) {
 	}
 }
 
-// adviceOn returns advice on how to apply what was left out.
+// adviceOn returns advice on how to apply the omitted changes.
 func adviceOn(list []api.Change) string {
 	conflict, flagged, secret := false, false, false
 	for _, ch := range list {
@@ -220,13 +220,13 @@ func adviceOn(list []api.Change) string {
 	case secret:
 		return "the files on the host contain the secret too: --overwrite replaces it with asterisks, --protected includes protected files"
 	case conflict && flagged:
-		return "look at them with crannog diff; --protected includes protected files, --overwrite replaces files that were changed here"
+		return "review them with crannog diff; --protected includes protected files, --overwrite replaces files that were changed here"
 	case conflict:
-		return "look at them with crannog diff; --overwrite replaces files that were changed here"
+		return "review them with crannog diff; --overwrite replaces files that were changed here"
 	case flagged:
-		return "look at them with crannog diff; --protected includes them"
+		return "review them with crannog diff; --protected includes them"
 	}
-	return "docs/how-to/take-changes-out.md lists what is never applied"
+	return "docs/how-to/take-changes-out.md lists files that are never applied"
 }
 
 func plural(n int) string {

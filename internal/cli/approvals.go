@@ -32,7 +32,7 @@ func (a approvalVerbs) approvalsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeApprovals,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (watch || all || sandbox != "") {
-				return usagef("name an approval, or say which to list")
+				return usagef("name an approval, or use flags that select a list")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				if sandbox != "" {
@@ -79,7 +79,8 @@ func (a approvalVerbs) listApprovals(ctx context.Context, c *connection, f *list
 	})
 }
 
-// stateText returns the state, with the count if several people must approve.
+// stateText returns the state of a request, with the number of decisions if several people must
+// approve.
 func stateText(r api.Approval) string {
 	if r.Quorum <= 1 || r.State != string(approval.Pending) {
 		return r.State
@@ -97,11 +98,11 @@ func granted(r api.Approval) int {
 	return n
 }
 
-// reportMissing tells that an approval was counted but is not enough, and who else can approve.
-// Otherwise the person would wait without knowing that others have to act.
+// reportMissing explains that an approval was counted but more are required, and who else can
+// approve. Otherwise the person would wait without knowing that others have to act.
 func (a approvalVerbs) reportMissing(r api.Approval) {
 	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
-		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
+		a.note("%d more needed, by %s", missing, approval.SecondPerson)
 	}
 }
 
@@ -125,7 +126,7 @@ func (a *app) showApproval(ctx context.Context, c *connection, id string) error 
 	return nil
 }
 
-// describe returns an approval request for people, one fact on each line.
+// describe returns an approval request as text, one fact per line.
 func describe(r api.Approval, now time.Time) []string {
 	var lines []string
 	row := func(name, value string) { lines = append(lines, fmt.Sprintf("%-12s %s", name, inert(value))) }
@@ -156,7 +157,7 @@ func describe(r api.Approval, now time.Time) []string {
 	return lines
 }
 
-// watchApprovals prints events until a signal.
+// watchApprovals prints events until a signal arrives.
 func (a approvalVerbs) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
 	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -204,7 +205,7 @@ func (a approvalVerbs) approveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "only this once (default)")
-	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that it is not asked about again")
+	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that no further approval is needed")
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason`, for the audit log")
 	return cmd
 }
@@ -258,11 +259,11 @@ func (a approvalVerbs) completeApprovals(cmd *cobra.Command, args []string, _ st
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	a.config = conf
-	if conf.URL == "" && !answers(ctx, conf.Socket()) {
+	if conf.Client.URL == "" && !answers(ctx, conf.Socket()) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var found []cobra.Completion
-	// An error completes nothing, because completion cannot show it.
+	// After an error there are no completions, because completion cannot show errors.
 	_ = a.with(ctx, func(c *connection) error {
 		rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 		for _, r := range rows {

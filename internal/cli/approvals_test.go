@@ -180,7 +180,7 @@ func TestPrintedQuestionsAreInert(t *testing.T) {
 	}
 }
 
-// lines is a writer that hands out lines.
+// lines is a writer that passes on lines.
 type lines struct {
 	part bytes.Buffer
 	out  chan string

@@ -10,12 +10,12 @@ import (
 )
 
 // warnOfApprovers warns before a command runs that its changes will need the approval of a second
-// person. After the command it is too late to learn that there is no second person, or that none
-// can sign in because no server runs.
+// person. After the command it would be too late to find out that there is no second person, or
+// that none can sign in because no server runs.
 func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 	c := b.app.config
-	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
-	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {
+	written := b.flags.policy != "" || c.Policies.Organisation != "" || c.Policies.Project != ""
+	if !b.local || !written && first(b.flags.level, c.Policies.Level) != "strict" {
 		// The policies of another machine are not known here. Only one level needs
 		// several people, so the other levels skip reading the policies.
 		return
@@ -38,8 +38,8 @@ func exportAsks(p *policy.Policy) bool {
 	return out.Do == egress.Ask || out.Deletions == egress.Ask
 }
 
-// noteQuorum prints the note of notePeople for a checked document. The note is not a
-// finding, because a document may require several people on purpose.
+// noteQuorum prints the note of notePeople for a checked document. The note is no finding, because
+// a document may require several people on purpose.
 func (a policyVerbs) noteQuorum(text []byte, layer string, above []policy.Layer) {
 	d, err := policy.Parse(text)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// approver decides approval requests. *crannog.Client implements it, for a server and for an engine
-// in this process.
+// approver decides approval requests. *crannog.Client implements it, both for a server and for an
+// engine in this process.
 type approver interface {
 	watcher
 	Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error)
 	Deny(ctx context.Context, id, reason string) (api.Approval, error)
 }
 
-// watcher delivers news of approval requests.
+// watcher delivers events of approval requests.
 type watcher interface {
 	WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error)
 }
@@ -60,14 +60,14 @@ func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sa
 		a.note("no terminal: each request that needs an approval is denied")
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = at.program(a.Stdout, a.Stderr)
-	// Our own messages must not be written into an open prompt either.
+	// Messages of this program must not be written into an open prompt either.
 	a.Stderr = cmd.Stderr
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := a.decideHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
-			a.note("this terminal shows no more requests: %v; crannog approvals still does", err)
+			a.note("this terminal shows no more requests: %v; use crannog approvals instead", err)
 		}
 	}()
 	return func() {
@@ -79,12 +79,13 @@ func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sa
 // decisionTime bounds sending a decision.
 const decisionTime = 10 * time.Second
 
-// errDecidedElsewhere ends a prompt whose request was decided elsewhere.
+// errDecidedElsewhere is the cause that ends a prompt whose request was decided elsewhere.
 var errDecidedElsewhere = errors.New("it was decided elsewhere")
 
 // answer shows one approval request and sends the person's decision.
 func (a approvalVerbs) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
-	// The news of our own decision ends the prompt's context, and must not cancel sending it.
+	// The event of this decision ends the prompt's context, and must not cancel sending the
+	// decision.
 	pass := func(say func(context.Context) (api.Approval, error)) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 		defer cancel()
@@ -101,7 +102,7 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
 	}
 	if c.tty == nil {
-		return deny("no terminal to ask at")
+		return deny("there is no terminal for a prompt")
 	}
 	question, prompt := promptFor(r)
 	lines := question
@@ -120,13 +121,13 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 		case "y", "yes":
 			return approve(false)
 		case "n", "no":
-			return deny("the person at the terminal said no")
+			return deny("denied at the terminal")
 		case "a", "always":
 			if r.Always != "" {
 				return approve(true)
 			}
 		}
-		// Print all of it again: the program may have overwritten it.
+		// The request is printed again, because the program may have overwritten it.
 		lines = append([]string{"Please type one of the answers and press Enter."}, question...)
 	}
 }
@@ -139,7 +140,7 @@ func over(err error) error {
 	return err
 }
 
-// Limits for a prompt on a terminal: with more, its beginning would scroll away.
+// Limits of the text of a prompt on a terminal. With more, its beginning would scroll out of view.
 const (
 	promptFacts = 12
 	promptWidth = 200
@@ -155,7 +156,7 @@ func promptFor(r api.Approval) (lines []string, prompt string) {
 	}
 	hidden := len(r.Facts) - len(short)
 	r.Facts = short
-	lines = append([]string{"crannog: the program in the sandbox requests something that its policy leaves to you."}, describe(r, time.Now())...)
+	lines = append([]string{"crannog: a request of the program in the sandbox needs your approval."}, describe(r, time.Now())...)
 	if hidden > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more facts: crannog approvals %s", hidden, inert(r.ID)))
 	}
@@ -173,12 +174,12 @@ type promptQueue struct {
 	mu    sync.Mutex
 	queue []api.Approval
 	seen  []string // shown here before
-	// current is the request being shown, cancel ends its prompt.
+	// current is the request that is being shown, and cancel ends its prompt.
 	current string
 	cancel  context.CancelCauseFunc
 }
 
-// hear processes news of an approval request.
+// hear processes an event of an approval request.
 func (d *promptQueue) hear(r api.Approval) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -231,8 +232,8 @@ func (d *promptQueue) done() {
 // watchBackoff is the first pause before a broken stream is reopened.
 const watchBackoff = time.Second
 
-// follow watches until ctx ends. It reopens a broken stream where it ended, so that a restart of
-// the server loses no news.
+// follow watches until ctx ends. It continues a broken stream where it ended, so that a restart of
+// the server loses no events.
 func follow(ctx context.Context, c watcher, sandbox string, each func(api.ApprovalEvent) error) error {
 	last, heard, wait := "", false, watchBackoff
 	for {

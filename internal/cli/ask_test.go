@@ -127,7 +127,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	return d
 }
 
-// result waits for the result of a request, without making it again.
+// result waits for the result of a request, without repeating the request.
 func (d *desktop) result(id string) approval.Approval {
 	d.served.t.Helper()
 	var got approval.Approval
@@ -224,7 +224,7 @@ func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
 	id := d.ask(q)
 	d.wait("yes (this once), no: ") // "always" is not offered
 	d.typed("y\r")
-	d.wait("it takes 1 more, by " + approval.SecondPerson)
+	d.wait("1 more needed, by " + approval.SecondPerson)
 	if d.state(id) != approval.Pending {
 		t.Error("one person was enough")
 	}

@@ -75,7 +75,7 @@ func (f *entryFlags) options(ctx context.Context, c *connection, now time.Time) 
 	return o, err
 }
 
-// pointInTime parses a time, or a duration that counts back from now.
+// pointInTime parses a time, or a duration before now.
 func pointInTime(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -100,7 +100,7 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 		Example: "  crannog audit tail -f\n  crannog audit tail -n 100 --sandbox mybox --kind exec,flow",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 1 || count > mostTail {
-				return usagef("-n is from 1 to %d", mostTail)
+				return usagef("-n must be from 1 to %d", mostTail)
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				o, err := f.options(cmd.Context(), c, time.Now())
@@ -115,7 +115,7 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 	f.add(a.app, cmd)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow new entries until Ctrl-C")
 	cmd.Flags().IntVarP(&count, "lines", "n", 20, "`number` of entries to begin with")
-	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object per line")
 	return cmd
 }
 
@@ -144,7 +144,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 				})
 			}
 			if f.sandbox != "" || len(f.kinds) > 0 || f.since != "" || f.until != "" {
-				return usagef("name an entry, or say which to show")
+				return usagef("name an entry, or use flags that select entries")
 			}
 			seq, err := sequence(args[0])
 			if err != nil {
@@ -154,7 +154,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 		},
 	}
 	f.add(a.app, cmd)
-	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&jsonl, "jsonl", false, "print one JSON object per line")
 	return cmd
 }
 
@@ -181,11 +181,11 @@ func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.Re
 	return nil
 }
 
-// storyWindow is how many entries are collected to sort them by time: events inside reach the log a
-// little later than actions from outside.
+// storyWindow is how many entries are collected to sort them by time, because events from inside
+// reach the log a little later than actions from outside.
 const storyWindow = 2048
 
-// printStory prints entries in the order in which they happened.
+// printStory prints entries in the order of their times.
 func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
 	var window []api.Entry
 	flush := func(keep int) error {

@@ -26,8 +26,8 @@ type artifactFlags struct {
 func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 	var f artifactFlags
 	cmd := &cobra.Command{
-		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Verify the provenance of a file that came out of a sandbox", Args: cobra.ExactArgs(1),
-		Long: "Verify that FILE came out of a sandbox as a signed statement describes, and print the\n" +
+		Use: "verify-artifact FILE --provenance ENVELOPE", Short: "Verify the provenance of a file that was exported from a sandbox", Args: cobra.ExactArgs(1),
+		Long: "Verify that FILE was exported from a sandbox as a signed statement describes, and print the\n" +
 			"statement. No server is needed. The key comes from --key, or is this machine's own,\n" +
 			"and never from the envelope. FILE is the export, or with --as one of its files. For\n" +
 			"crannog apply, FILE is the applied file of that path.\n\n" +
@@ -37,8 +37,8 @@ func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// An empty value comes from a script whose variable was not set. It must not count as a
-			// flag that was not given.
+			// An empty value comes from a script whose variable was not set. It must not be treated
+			// like a missing flag.
 			for _, name := range []string{"key", "record-key", "as", "policy"} {
 				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
 					return usagef("--%s is empty", name)
@@ -53,7 +53,7 @@ func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "`file` with the signed statement")
 	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that must have signed it (default: this machine's)")
 	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that must have signed the signed tree head")
-	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE came out, such as /workspace/dist/app")
+	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE was exported, such as /workspace/dist/app")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have been in force")
 	return cmd
 }
@@ -105,8 +105,8 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	return nil
 }
 
-// artifactKeys returns the keys to verify with, and describes whose they are. With --key, the audit
-// log's key must be named too: this machine's would belong to another server.
+// artifactKeys returns the keys to verify with, and describes their owner. With --key, the audit
+// log's key must be given too, because this machine's key would belong to another server.
 func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
 	c.RecordKey = f.recordKey
 	if f.key != "" {
@@ -114,7 +114,7 @@ func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (st
 		c.Key = string(text)
 		return "which is that in " + f.key, err
 	}
-	if a.config.URL != "" {
+	if a.config.Client.URL != "" {
 		return "", usagef("verifying a statement of another server needs --key FILE").
 			hint("crannog audit key prints it; transfer it over a trusted channel")
 	}
@@ -122,7 +122,7 @@ func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (st
 	key, err := provenance.NewKeys(dir).Public()
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
-			err = usagef("no key to verify with in %s", dir).hint("name the key of the signer: --key FILE")
+			err = usagef("no key to verify with in %s", dir).hint("give the key of the signer: --key FILE")
 		}
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (st
 	if c.RecordKey == "" {
 		c.RecordKey, err = audit.ReadKey(filepath.Join(a.config.State, "record"))
 	}
-	return "which is this machine's, of " + dir, err
+	return "this machine's key, from " + dir, err
 }
 
 // reportArtifact prints the statement.
@@ -140,7 +140,7 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose str
 		return err
 	}
 	d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
-	fmt.Fprintf(a.Stdout, "ok: %s is %s, as it came out of a sandbox\n", inert(name), inert(v.Subject))
+	fmt.Fprintf(a.Stdout, "ok: %s is %s, as exported from a sandbox\n", inert(name), inert(v.Subject))
 	line := func(label, text string) {
 		if text != "" {
 			fmt.Fprintf(a.Stdout, "  %-9s %s\n", label, inert(text))
@@ -171,7 +171,7 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose str
 	if point, ok := st.Checkpoint(); ok {
 		text := fmt.Sprintf("%d entries, root %s", point.Size, point.Root)
 		if v.RecordKey == "" {
-			text += "; not compared, --record-key does"
+			text += "; not compared (--record-key compares it)"
 		} else {
 			text += "; signed by " + v.RecordKey
 		}
@@ -215,7 +215,7 @@ func (a auditVerbs) auditKeyCommand() *cobra.Command {
 	return cmd
 }
 
-// besides writes a file together with its provenance: both are written, or neither.
+// besides writes a file and its provenance: both or neither.
 func besides(name, provenance string, write func(file, envelope io.Writer) error) error {
 	made := false
 	err := toNewFile(provenance, func(envelope io.Writer) error {

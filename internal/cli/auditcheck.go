@@ -24,7 +24,7 @@ func (a auditVerbs) auditVerifyCommand() *cobra.Command {
 		Use: "verify [FILE]", Short: "Verify the audit log, and name the first entry that was changed", Args: cobra.MaximumNArgs(1),
 		Long: "Verify the whole audit log, or an exported FILE, and name the first entry that was\n" +
 			"changed, removed, moved or cut off. An attacker who has the log's private key could\n" +
-			"write another history as a whole; signed tree heads that were kept on another\n" +
+			"rewrite the whole history; signed tree heads that were stored on another\n" +
 			"machine, given with --against, detect that too.\n\n" +
 			"Exit codes: 0 the log is unchanged, 1 it was changed, 2 it could not be checked.",
 		Example:     "  crannog audit verify\n  crannog audit verify --against /mnt/elsewhere/checkpoints\n  crannog audit verify record.jsonl --key crannog/0a1b2c3d+…",
@@ -38,7 +38,7 @@ func (a auditVerbs) auditVerifyCommand() *cobra.Command {
 				return a.verifyFile(args[0], key, notes)
 			}
 			if key != "" {
-				return usagef("--key is for a file: the audit log has its own key")
+				return usagef("--key needs a FILE: the audit log has its own key")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				v, err := c.VerifyRecord(cmd.Context(), notes...)
@@ -49,7 +49,7 @@ func (a auditVerbs) auditVerifyCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&against, "against", nil, "`file` of signed tree heads that were kept elsewhere")
+	cmd.Flags().StringArrayVar(&against, "against", nil, "`file` of signed tree heads that were stored elsewhere")
 	cmd.Flags().StringVar(&key, "key", "", "verifier `key` of the audit log that FILE was exported from")
 	return cmd
 }
@@ -113,7 +113,7 @@ func (a auditVerbs) verdict(v api.Verification) error {
 			return err
 		}
 	case v.OK && !a.quiet:
-		fmt.Fprintf(a.Stdout, "ok: %d entries from %d on are as they were written, and %d signed tree heads agree\n", v.Entries, v.First, v.Checkpoints)
+		fmt.Fprintf(a.Stdout, "ok: %d entries from number %d on are unchanged, and %d signed tree heads agree\n", v.Entries, v.First, v.Checkpoints)
 		if v.Uncovered > 0 {
 			fmt.Fprintf(a.Stdout, "    the newest %d are not signed yet\n", v.Uncovered)
 		}
@@ -131,7 +131,7 @@ func (a auditVerbs) auditCheckpointCommand() *cobra.Command {
 		Use: "checkpoint", Short: "Print the newest signed tree head of the audit log", Args: cobra.NoArgs,
 		Long: "Print the newest signed tree head: a signed statement of the audit log's size and\n" +
 			"root hash. Keep it on another machine. audit verify --against then detects a\n" +
-			"history that was written anew.",
+			"rewritten history.",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -218,9 +218,9 @@ func (a auditVerbs) auditProveCommand() *cobra.Command {
 			case check != "" && len(args) == 0 && out == "":
 				return a.checkProof(check, key)
 			case check != "" || len(args) == 0:
-				return usagef("name an entry to prove, or a proof to check")
+				return usagef("name an entry, or a proof to check with --check")
 			case key != "":
-				return usagef("--key is for --check: the audit log has its own key")
+				return usagef("--key needs --check: the audit log has its own key")
 			}
 			seq, err := sequence(args[0])
 			if err != nil {
@@ -273,7 +273,7 @@ func (a auditVerbs) checkProof(name, key string) error {
 	if !a.quiet {
 		fmt.Fprintf(a.Stdout, "is in the audit log of %d entries that %s signed\n", p.Checkpoint.Size, inert(p.Key))
 		if key == "" {
-			a.note("the proof does not identify the owner of the key: compare the key, or name it with --key")
+			a.note("the proof does not identify the owner of the key: compare the key, or give it with --key")
 		}
 	}
 	return nil

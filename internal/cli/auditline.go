@@ -25,8 +25,8 @@ const (
 	pageText = 8192
 )
 
-// entryLine returns an entry on one line. Text that a sandbox chose is made inert: it could
-// otherwise act on the reader's terminal and hide what the sandbox did.
+// entryLine returns an entry on one line. Control characters are removed, because a sandbox chose
+// part of the text and could otherwise use the reader's terminal to hide its actions.
 func entryLine(e api.Entry) string {
 	box := e.Sandbox
 	if box == "" {
@@ -37,8 +37,8 @@ func entryLine(e api.Entry) string {
 	return strings.TrimRight(line, " ")
 }
 
-// summary returns a description of an entry for people. An entry without a format of its own is
-// shown by its fields.
+// summary returns a description of an entry for people. An entry of a kind without a format of its
+// own is shown by its fields.
 func summary(e api.Entry) string {
 	switch d := entrydata.Of(audit.Kind(e.Kind), e.Data).(type) {
 	case ingest.Exec:
@@ -99,7 +99,7 @@ func summary(e api.Entry) string {
 
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond / 10) }
 
-// quoted returns a command roughly as a shell would take it, for reading.
+// quoted returns a command for reading, roughly in the syntax of a shell.
 func quoted(argv []string) string {
 	parts := make([]string, len(argv))
 	for i, s := range argv {
@@ -142,7 +142,7 @@ func fields(data json.RawMessage) []field {
 	return out
 }
 
-// entryPage returns all of an entry, one field on each line.
+// entryPage returns an entry completely, one field per line.
 func entryPage(e api.Entry) []string {
 	var out []string
 	row := func(name, value string) {

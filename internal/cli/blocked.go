@@ -25,8 +25,8 @@ type blocked struct {
 	list denial.List
 }
 
-// watchBlocked notes where the command's denials begin. Without a network there are no flows to
-// follow; the names that programs tried to resolve are read at the end.
+// watchBlocked records the position in the denials at which the command begins. Without a network
+// there are no flows to follow; the names that programs tried to resolve are read at the end.
 func (a runVerbs) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	b := &blocked{app: a.app, sb: sb, began: time.Now(), stop: func() {}}
 	if !sb.Info().Network.Attached {
@@ -43,8 +43,8 @@ func (a runVerbs) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocke
 	return b
 }
 
-// reportBlocked starts to print denials, or, if live is false, prints them at the end: messages
-// would disturb a program that uses the whole screen.
+// reportBlocked starts to print denials. If live is false, it prints them at the end, because
+// messages would disturb a program that uses the whole screen.
 func (a runVerbs) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	b := a.watchBlocked(ctx, sb)
 	b.loud = true
@@ -53,7 +53,7 @@ func (a runVerbs) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live b
 	}
 	ctx, b.stop = context.WithCancel(ctx)
 	b.done.Go(func() {
-		// If the stream breaks, the flows are still there, and net log shows them.
+		// If the stream breaks, the flows are still stored, and net log shows them.
 		_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
 			b.say(r)
 			return nil
@@ -96,8 +96,8 @@ func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
 	return b.list.All()
 }
 
-// say prints one denial. A denied look-up is printed once with its name, and not again as the
-// connection that never came.
+// say prints one denial. It prints a denied look-up once with its name, and does not repeat it for
+// the connection that could not be made.
 func (b *blocked) say(r api.FlowRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,7 +113,7 @@ func (b *blocked) say(r api.FlowRecord) {
 	}
 }
 
-// note prints a message when no program uses the whole screen.
+// note prints a message as soon as no program uses the whole screen.
 func (b *blocked) note(format string, args ...any) {
 	b.app.screen.when(func() { b.app.note(format, args...) })
 }

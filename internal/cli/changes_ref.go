@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// changeVerbs are the commands about what a sandbox changed: diff, apply, export and discard.
+// changeVerbs are the commands about the changes of a sandbox: diff, apply, export and discard.
 type changeVerbs struct{ *app }
 
-// changesRef is the subject of a command about changes: a sandbox, or the retained changes of
+// changesRef identifies the changes for a command: those of a sandbox, or the retained changes of
 // one that has ended.
 type changesRef struct {
 	id    string
@@ -27,7 +27,7 @@ type changesRef struct {
 	paths []string
 }
 
-// selection has the flags that select changes.
+// selection contains the flags that select changes.
 type selection struct {
 	since string
 	dir   string
@@ -42,8 +42,8 @@ func (s *selection) options(t changesRef, text bool) crannog.ChangesOptions {
 	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
 }
 
-// changesOf parses [SANDBOX] [PATH...]. A first word that does not name a sandbox is a path. With
-// --, words after it are paths.
+// changesOf parses [SANDBOX] [PATH...]. A first word that does not name a sandbox is a path. After
+// --, all words are paths.
 func (a changeVerbs) changesOf(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (changesRef, error) {
 	var words, paths []string
 	if n := cmd.ArgsLenAtDash(); n >= 0 {
@@ -123,7 +123,7 @@ func (a changeVerbs) named(ctx context.Context, c *connection, all []changesRef,
 	return ofSandbox(of.sb.Info()), nil
 }
 
-// usual returns the default sandbox: the newest that showed this directory.
+// usual returns the default sandbox: the newest one whose workspace is this directory.
 func (a changeVerbs) usual(all []changesRef) (changesRef, error) {
 	here, err := resolved(".")
 	if err != nil {

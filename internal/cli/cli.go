@@ -1,5 +1,5 @@
-// Package cli owns the command line: flags, output and exit codes. It is a client of the API like
-// any other.
+// Package cli implements the command line: flags, output and exit codes. It is a client of the API
+// like any other.
 package cli
 
 import (
@@ -23,27 +23,27 @@ type Env struct {
 	// Vars are the caller's environment variables, "name=value".
 	Vars   []string
 	Config config.Env
-	// Etc is where the host's time zone is set; "" is /etc.
+	// Etc is the directory with the host's time zone; "" is /etc.
 	Etc string
 	// Version is the program's version.
 	Version string
 }
 
-// app is one invocation: what its commands share. The commands themselves are methods of a type for
-// each group of them, such as runVerbs.
+// app is one invocation: the data that its commands share. The commands themselves are methods of
+// one type per group, such as runVerbs.
 type app struct {
 	terminal
 	caller
 	version string
 	args    []string
-	// holder is set in the process that stays for a detached command.
+	// holder is set in the background process of a detached command.
 	holder     *holder
 	config     config.Config
 	configFile string
 	// screen is the terminal of the running command, if it has one.
 	screen *fullScreen
-	// running is true for commands whose exit code is another program's, so that an error of
-	// Crannog must differ from the program's.
+	// running is true for commands whose exit code is that of another program, so that an error of
+	// Crannog needs a different one.
 	running bool
 	// checking is true for commands whose exit code distinguishes findings from errors.
 	checking bool
@@ -84,13 +84,13 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return a.codeOf(err)
 }
 
-// sort sets running and checking. Run calls it too, because mistakes in a command line are found
+// sort sets running and checking. Run also calls it, because mistakes in a command line are found
 // before anything is loaded.
 func (a *app) sort(cmd *cobra.Command) {
 	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 }
 
-// exitCode is another program's result; no message is printed for it.
+// exitCode is the result of another program, for which no message is printed.
 type exitCode int
 
 func (exitCode) Error() string { return "the command failed" }
@@ -167,9 +167,9 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
-	// A flag of any command with the name of a setting sets it.
+	// A flag with the name of a setting sets it, for any command.
 	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
-		"organisation_policy", "project_policy", "default_level", "default_engine", "docker_host", "docker_runtime", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
+		"organisation_policy", "project_policy", "default_level", "default_engine", "docker_host", "docker_runtime", "microvm_kernel", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {
 			continue

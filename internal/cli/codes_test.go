@@ -31,7 +31,7 @@ var asking = map[string]string{
 	"template inspect": "x", "template ls": "", "template rm": "x", "template tag": "x y", "tree": "",
 }
 
-// alone are the commands that ask no server.
+// alone are the commands that need no server.
 var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
@@ -154,10 +154,10 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --work . true":                         "did you mean --workspace?",
 		"run -it bash":                              "has a terminal if crannog has one",
 		"run -p 8080:80 true":                       "ports need not be published",
-		"run -v /a:/b true":                         "-v is --verbose, and \"/a:/b\" would be the command\n  hint:  a directory of the host is shown",
-		"run -v .:/b true":                          "a directory of the host is shown",
-		"run -v=/a:/b true":                         "-v is --verbose; a directory of the host is shown",
-		"run --volume /a:/b true":                   "a directory of the host is shown",
+		"run -v /a:/b true":                         "-v means --verbose, so \"/a:/b\" would be the command\n  hint:  to mount a directory of the host",
+		"run -v .:/b true":                          "to mount a directory of the host",
+		"run -v=/a:/b true":                         "-v is --verbose; to mount a directory of the host",
+		"run --volume /a:/b true":                   "to mount a directory of the host",
 		"run --network host true":                   "--net none, dev or open",
 		"run --cpus 0 true":                         "--cpus: 0 is zero, which does not mean unlimited",
 		"run --cpus 0.0001 true":                    "unreachable", // a positive number is at least a thousandth
@@ -165,14 +165,14 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --disk 0m true":                        "--disk: 0m is zero",
 		"run --pids 0 true":                         "--pids: 0 is zero",
 		"run --memory 512 true":                     "--memory 512m is 512 MiB",
-		"run --allow https://host.example/x true":   "--allow host.example opens all paths of that host; for some of its paths, write a rule of a policy",
+		"run --allow https://host.example/x true":   "--allow host.example allows all paths of that host; to allow only some paths, write a policy",
 		"run --allow http://host.example true":      "--allow host.example:80",
 		"run --allow 169.254.169.254 true":          "link-local, where clouds keep their metadata",
-		"run --allow [::1]:443 true":                "no policy opens",
+		"run --allow [::1]:443 true":                "no policy can allow",
 		"run --allow 127.0.0.0/8 true":              "the loopback of this machine",
 		"run --allow localhost:8080 true":           "it means this machine",
-		"run --allow ::ffff:169.254.169.254 true":   "no policy opens",
-		"policy set dev --allow 10.1.2.3":           "lists it in cidrs",
+		"run --allow ::ffff:169.254.169.254 true":   "no policy can allow",
+		"policy set dev --allow 10.1.2.3":           "list it under cidrs",
 		"run --allow 203.0.114.7 --cpus 0 true":     "--cpus: 0 is zero",
 		"run --allow example.com:8443 -- true":      "unreachable",
 		"run -v -- /a:/b":                           "unreachable",

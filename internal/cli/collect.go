@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// runResult is what --json prints.
+// runResult is the output of --json.
 type runResult struct {
 	ID string `json:"id"`
 	api.ExecResult
@@ -23,7 +23,7 @@ type runResult struct {
 
 // collect runs a command and prints one object with the result.
 func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
-	limit := a.config.OutputBytes
+	limit := a.config.Sandbox.OutputBytes
 	if maxOutput != "" {
 		n, err := config.ParseSize(maxOutput)
 		if err != nil || n == 0 {
@@ -59,7 +59,8 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 	if left != nil {
 		result.Changes = left(ctx)
 	}
-	// The audit log has the exit by now. Without an audit log, print the result all the same.
+	// The audit log contains the exit by now. Without an audit log, the result is printed all the
+	// same.
 	if sum, err := c.Checkpoint(ctx); err == nil {
 		result.Checkpoint = &sum
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// output prints what one command printed, and with follow continues until the command
-// ends. It does not reproduce pauses; a replay does.
+// output prints the recorded output of one command, and with follow continues until the command
+// ends. Unlike a replay, it does not reproduce pauses.
 func (a logVerbs) output(ctx context.Context, of subject, n string, follow bool) error {
 	list, err := of.recordings(ctx)
 	if err != nil {
@@ -76,8 +76,8 @@ type outputs struct {
 const howConnect = "connect"
 
 // lines returns the new events of commands, and the commands whose output is to be followed from
-// now on. Without more, these are all commands. later is true after the first call: a new command
-// has then just started.
+// now on. Without more, these are all commands. later is true after the first call, when a new
+// command has just started.
 func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, begun []api.Recording) {
 	for i, c := range commands {
 		ended := !c.EndedAt.IsZero()
@@ -85,7 +85,7 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 		switch {
 		case o.reported[c.ID]:
 		case follows && (!ended || !o.shown(c)):
-			// Its end is printed after its output.
+			// The end of the command is printed after its output.
 		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
 			begun = append(begun, c)
 			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))

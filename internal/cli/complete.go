@@ -30,19 +30,19 @@ func (a *app) completeEnded(cmd *cobra.Command, args []string, _ string) ([]cobr
 	return a.names(cmd.Context(), nil, []string{"all"}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeMany completes sandboxes that are not named yet.
+// completeMany completes sandboxes, except those already on the command line.
 func (a *app) completeMany(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.names(cmd.Context(), args, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeStates completes sandboxes in the given states that are not named yet.
+// completeStates completes sandboxes in the given states, except those already on the command line.
 func (a *app) completeStates(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.names(cmd.Context(), args, states), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeSnapshots completes snapshots that are not named yet.
+// completeSnapshots completes snapshots, except those already on the command line.
 func (a *app) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.snapshotNames(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
 }
@@ -110,8 +110,9 @@ func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Complet
 	return found
 }
 
-// ask asks a server for names, but starts no engine: a tab key must not wait for one. Without a
-// server, and after an error, it returns no names, because completion cannot show errors.
+// ask requests names from a running server. It starts no engine, because the tab key must not wait
+// for one. Without a server, and after an error, it returns no names, because completion cannot
+// show errors.
 func (a *app) ask(ctx context.Context, work func(context.Context, *connection) error) (answered bool) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -123,7 +124,7 @@ func (a *app) ask(ctx context.Context, work func(context.Context, *connection) e
 		return false
 	}
 	a.config = c
-	if c.URL == "" && !answers(ctx, c.Socket()) {
+	if c.Client.URL == "" && !answers(ctx, c.Socket()) {
 		return false
 	}
 	_ = a.with(ctx, func(c *connection) error { return work(ctx, c) })

@@ -41,7 +41,7 @@ func completionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Long: completionHelp,
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		// A shell must start even if the settings have a mistake.
+		// A shell must be able to start even if the settings have a mistake.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return print[args[0]](cmd.Root(), a.Stdout)

@@ -29,12 +29,12 @@ type connection struct {
 // connect finds the server: the one that was named, else the local one by its socket, else one
 // within this process.
 func (a *app) connect(ctx context.Context) (*connection, error) {
-	if a.config.URL != "" {
-		client, err := crannog.New(crannog.URL(a.config.URL), crannog.Key(a.config.Key.Reveal()))
+	if a.config.Client.URL != "" {
+		client, err := crannog.New(crannog.URL(a.config.Client.URL), crannog.Key(a.config.Client.Key.Reveal()))
 		if err != nil {
 			return nil, fail("reach the server", err)
 		}
-		return a.tell(&connection{client, false, false, "server at " + a.config.URL}), nil
+		return a.tell(&connection{client, false, false, "server at " + a.config.Client.URL}), nil
 	}
 	if socket := a.config.Socket(); answers(ctx, socket) {
 		client, err := crannog.New(crannog.Socket(socket))
@@ -48,11 +48,11 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()),
-		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec),
+		crannog.SecretsKey(a.config.Secrets.Key), crannog.SecretsExec(a.config.Secrets.Exec),
 		func(o *standard.Options) error {
 			o.HostEtc = a.config.HostEtcPaths()
 			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.version
-			o.DefaultEngine, o.Docker, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.ImagesOf(a.config)
+			o.DefaultEngine, o.Docker, o.MicroVM, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.MicroVMOf(a.config), standard.ImagesOf(a.config)
 			return nil
 		})
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *app) tell(c *connection) *connection {
 
 // served reports whether a server is available. An engine in this process is not one.
 func (a *app) served(ctx context.Context) bool {
-	return a.config.URL != "" || answers(ctx, a.config.Socket())
+	return a.config.Client.URL != "" || answers(ctx, a.config.Socket())
 }
 
 // answers reports whether a server listens on the socket. A killed server leaves the socket's file
@@ -137,7 +137,7 @@ func findHint(err error) string {
 	if crannog.Code(err) == "server_unreachable" {
 		return "is the server running? crannog serve"
 	}
-	return "crannog ls lists running sandboxes, crannog ls --all what ran"
+	return "crannog ls lists running sandboxes, crannog ls --all also ended ones"
 }
 
 // running returns an error for a sandbox that does not run.
@@ -170,7 +170,7 @@ func notRunning(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return f
 	}
-	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows what it did")
+	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows its audit entries")
 }
 
 func label(info api.Sandbox) string { return first(info.Name, info.ID) }

@@ -14,7 +14,7 @@ import (
 
 // console shares one terminal between the program in a sandbox and prompts about approval requests.
 // While a prompt is open, the program's output is held back and it gets no input. Otherwise the
-// program could draw over the prompt, and input for the program could count as the decision.
+// program could draw over the prompt, and input for the program could be taken for the decision.
 type console struct {
 	tty    *os.File  // nil if there is no terminal
 	text   io.Writer // where prompts are written
@@ -22,7 +22,7 @@ type console struct {
 	shared bool      // the program's standard input is the terminal
 	stdin  io.Reader
 
-	// hold is held while a prompt is open, and during each write of the program.
+	// hold is locked while a prompt is open, and during each write of the program.
 	hold sync.Mutex
 }
 
@@ -59,7 +59,7 @@ func (c *console) program(stdout, stderr io.Writer) (io.Reader, io.Writer, io.Wr
 	return c.stdin, &held{c, stdout}, &held{c, stderr}
 }
 
-// held is a stream that waits while a prompt is open.
+// held is a stream that blocks while a prompt is open.
 type held struct {
 	c *console
 	w io.Writer
@@ -75,18 +75,18 @@ func (h *held) Write(p []byte) (int, error) {
 // text, a hidden cursor.
 const plain = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
 
-// errNoAnswer is returned if the terminal is gone, or the person typed Ctrl-C or Ctrl-D.
+// errNoAnswer is returned if the terminal is closed, or the person typed Ctrl-C or Ctrl-D.
 var errNoAnswer = errors.New("there was no answer")
 
 // ask shows lines and a prompt and returns the typed line. It does not change the terminal's mode,
-// raw or not: the command's relay sets and restores it, and a second restorer would leave it
-// broken.
+// raw or not: the command's relay sets and restores the mode, and two owners would leave the
+// terminal in the wrong mode.
 func (c *console) ask(ctx context.Context, lines []string, prompt string) (string, error) {
 	c.hold.Lock()
 	defer c.hold.Unlock()
 	defer c.in.begin()()
-	// Input that was typed before the prompt was visible is not an answer to it. If the terminal
-	// cannot be flushed, it is read as it is.
+	// Input that was typed before the prompt appeared is not meant as its answer, so it is
+	// discarded if the terminal can be flushed.
 	_ = unix.IoctlSetInt(int(c.tty.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 	var b bytes.Buffer
 	b.WriteString(plain)
@@ -98,12 +98,12 @@ func (c *console) ask(ctx context.Context, lines []string, prompt string) (strin
 		return "", err
 	}
 	answer, err := c.in.line(ctx, c.echo())
-	// The answer counts, whether or not the newline after it can be written.
+	// The answer counts even if the newline after it cannot be written.
 	_, _ = io.WriteString(c.text, "\r\n")
 	return answer, err
 }
 
-// echo is where typed characters are shown: nowhere if the terminal echoes them.
+// echo is where typed characters are shown. It is nil if the terminal itself echoes them.
 func (c *console) echo() io.Writer {
 	t, err := unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS)
 	if err == nil && t.Lflag&unix.ECHO != 0 {
@@ -157,7 +157,7 @@ func (in *inlet) pump() {
 		}
 		in.err = err
 		in.more.Broadcast()
-		// A prompt must get its input even if the program reads nothing.
+		// A prompt must get its input even if the program reads none.
 		for err == nil && len(in.program) > maxTyped && !in.asking {
 			in.more.Wait()
 		}
@@ -199,8 +199,8 @@ func (in *inlet) begin() func() {
 	}
 }
 
-// line returns the typed line. It echoes only printable letters, so that a pasted text cannot act
-// on the terminal.
+// line returns the typed line. It echoes only printable letters, so that pasted text cannot control
+// the terminal.
 func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
 	defer context.AfterFunc(ctx, func() {
 		in.mu.Lock()

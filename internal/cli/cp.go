@@ -26,7 +26,7 @@ func (a copyVerbs) cpCommand() *cobra.Command {
 			"under the name of SOURCE; SOURCE/. copies only the contents.\n\n" +
 			"Names, permissions, times, symbolic links and holes are kept. Inside, files belong\n" +
 			"to the sandbox's user (--user), on the host to you. Sockets, devices and named pipes\n" +
-			"are skipped and counted, and so are, on the way to the host, links that lead out of\n" +
+			"are skipped and counted. A copy to the host also skips links that point out of\n" +
 			"the copy. A copy that is interrupted, or that would fill the disk, leaves nothing.",
 		Example:           "  crannog cp ./data web:/tmp\n  crannog cp web:/workspace/out .\n  crannog cp web:a.txt other:b.txt",
 		ValidArgsFunction: a.completePath,
@@ -36,7 +36,7 @@ func (a copyVerbs) cpCommand() *cobra.Command {
 			return a.cp(ctx, args[0], args[1], o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside that reads and writes, and owns the files\n(default: the sandbox's own, with root's help where the policy allows root)")
+	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside that reads and writes, and owns the files\n(default: the sandbox's own, assisted by root if the policy allows root)")
 	cmd.Flags().BoolVarP(&o.follow, "follow-link", "L", false, "if SOURCE is a symbolic link, copy its target")
 	cmd.Flags().BoolVarP(&o.owners, "archive", "a", false, "keep numeric owner and group (for root)")
 	return cmd
@@ -47,7 +47,7 @@ type copyFlags struct {
 	follow, owners bool
 }
 
-// copied is what --json prints: where the copy is, and what it holds.
+// copied is the output of --json: the path of the copy, and its contents.
 type copied struct {
 	ID          string `json:"id,omitempty"` // ID of the sandbox that holds it; "" means this host
 	Path        string `json:"path"`
@@ -65,8 +65,7 @@ type place struct {
 	path string
 }
 
-// parsePlace reads SANDBOX:PATH. A colon after a slash belongs to a host
-// path, as in docker.
+// parsePlace parses SANDBOX:PATH. As in docker, a colon after a slash is part of a host path.
 func parsePlace(arg string) place {
 	ref, p, ok := strings.Cut(arg, ":")
 	if !ok || ref == "" || strings.Contains(ref, "/") || strings.HasPrefix(ref, ".") {
@@ -75,7 +74,8 @@ func parsePlace(arg string) place {
 	return place{ref: ref, path: p}
 }
 
-// inside returns a path inside. It keeps a slash or "/." at the end, which have a meaning.
+// inside returns a path inside. It preserves a slash or "/." at the end, because they change the
+// meaning.
 func inside(p string) string {
 	switch {
 	case p == "":
@@ -101,7 +101,7 @@ func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFla
 		done, err := a.copyFiles(ctx, c, from, to, source, o)
 		if err != nil {
 			if ctx.Err() != nil {
-				err = fault.New(fault.Canceled, "interrupted", "it was interrupted; nothing of the copy was kept")
+				err = fault.New(fault.Canceled, "interrupted", "it was interrupted, and the partial copy was removed")
 			}
 			return fail("copy "+source, err)
 		}
@@ -147,10 +147,10 @@ func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place,
 		return nil, err
 	}
 	if n := done.LeftOut - done.Outward; n > 0 {
-		a.note("%d sockets, devices or named pipes were left out", n)
+		a.note("%d sockets, devices or named pipes were omitted", n)
 	}
 	if n := done.Outward; n > 0 {
-		a.note("%d symbolic links were left out because they lead out of the copy", n)
+		a.note("%d symbolic links were omitted because they point out of the copy", n)
 	}
 	result := &copied{
 		ID: id, Path: done.Path, Files: done.Files, Directories: done.Directories, Links: done.Links,
@@ -162,7 +162,7 @@ func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place,
 	return result, nil
 }
 
-// hostPath makes a path absolute and keeps the slash at its end.
+// hostPath makes a path absolute and preserves a slash at its end.
 func hostPath(p string) (string, error) {
 	full, err := filepath.Abs(p)
 	if err == nil && strings.HasSuffix(p, "/") && full != "/" {

@@ -15,18 +15,17 @@ import (
 // holdVerb is the command line of the process that holds a detached command.
 const holdVerb = "hold-detached"
 
-// startedLine is written by that process when the command has started. If it exits without writing
-// the line, it has already printed the error.
+// startedLine is written by that process when the command has started. If the process exits without
+// writing it, it has already printed the error.
 const startedLine = "started\n"
 
-// holderReport is the descriptor to which it writes startedLine.
+// holderReport is the descriptor for startedLine.
 const holderReport = 3
 
-// holder is the process that creates the sandbox of a detached command and stays until
-// the command ends. Without a server no other process receives the command's output and
-// exit code. It also creates the sandbox, because the creating process owns the
-// sandbox's channel: a sandbox with streams outside of the channel can be neither paused
-// nor saved.
+// holder is the background process of a detached command. It creates the sandbox and stays until
+// the command ends. Without a server no other process receives the command's output and exit code.
+// It also creates the sandbox, because the creating process owns the sandbox's channel: a sandbox
+// with streams outside of the channel can be neither paused nor saved.
 type holder struct{ says *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
@@ -40,8 +39,8 @@ func (a runVerbs) detach() error {
 		return err
 	}
 	defer said.Close()
-	// Pass the command line by standard input: other users could read arguments in /proc for as
-	// long as it runs.
+	// The command line is passed through standard input, because other users could read arguments
+	// in /proc as long as the process runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
 	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.vars, a.Stdout, a.Stderr
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
@@ -56,7 +55,7 @@ func (a runVerbs) detach() error {
 	signals, release := caught()
 	defer release()
 	go func() {
-		// It has a session of its own, so signals of the terminal do not reach it.
+		// The process has its own session, so signals of the terminal do not reach it.
 		for s := range signals {
 			_ = cmd.Process.Signal(s) // an error means that it has exited, which Wait reports
 		}
@@ -102,8 +101,8 @@ func textsOf(all [][]byte) []string {
 	return texts
 }
 
-// stay reports that the command has started, and waits until it ends. It closes our
-// standard streams first, so that their readers do not wait for the command.
+// stay reports that the command has started, and waits until it ends. It first closes this
+// process's standard streams, so that their readers do not wait for the command.
 func (h *holder) stay(cmd *crannog.Cmd) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -90,7 +90,7 @@ func (a changeVerbs) showDiff(f *diffFlags, set api.Changes) error {
 	return nil
 }
 
-// counts returns the line that sums changes up.
+// counts returns a summary of the changes in one line.
 func counts(files, added, removed int) string {
 	noun := "files"
 	if files == 1 {
@@ -136,21 +136,21 @@ func flagText(flag string) string {
 	case "runs_by_itself":
 		return "tools run it by themselves"
 	case "hidden_changed":
-		return "its commits delete or change a hidden file: stays inside"
+		return "its commits delete or change a hidden file: not exported"
 	case "git_unchecked":
-		return "its commits cannot be checked against hidden files: stays inside"
+		return "its commits cannot be checked against hidden files: not exported"
 	case "link_out":
-		return "a link that leads out of the workspace: stays inside"
+		return "a link that points out of the workspace: not exported"
 	case "setuid":
-		return "setuid: stays inside"
+		return "setuid: not exported"
 	case "special":
-		return "not a regular file, directory or link: stays inside"
+		return "not a regular file, directory or link: not exported"
 	case "too_large":
-		return "too large: stays inside"
+		return "too large: not exported"
 	case "secret_name":
-		return "its name contains a secret: stays inside"
+		return "its name contains a secret: not exported"
 	case "masked":
-		return "contains a secret: comes out with asterisks"
+		return "contains a secret: exported with asterisks"
 	}
 	return flag
 }
@@ -177,8 +177,8 @@ func reasons(ch api.Change) string {
 	return strings.Join(why, ", ")
 }
 
-// showText prints one change as a unified diff. On a terminal, the sandbox's text is made inert;
-// elsewhere it is unchanged, for git apply.
+// showText prints one change as a unified diff. On a terminal, control characters in the sandbox's
+// text are removed. Elsewhere the text is unchanged, for git apply.
 func (a changeVerbs) showText(ch api.Change) {
 	text := ch.Text
 	if text == "" {
@@ -224,7 +224,7 @@ func paint(colour bool, code, text string) string {
 const longestLine = 64 << 10
 
 // harmless returns a line of a file without characters that move the cursor or change the direction
-// of writing, so that people read what will be applied. Tabs stay.
+// of writing, so that people see exactly what will be applied. Tabs are preserved.
 func harmless(line string) string {
 	parts := strings.Split(line, "\t")
 	for i, p := range parts {

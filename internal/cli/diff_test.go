@@ -16,7 +16,7 @@ func TestChangesAreListed(t *testing.T) {
 		{Path: "up", Op: "created", Type: "link", Target: "../x", Flags: []string{"link_out"}},
 		{Path: ".envrc", Op: "changed", Type: "file", Added: 1, Removed: 2, Flags: []string{"protected", "runs_by_itself", "conflict"}, Conflict: "changed_outside"},
 	}))
-	want := "created  up      link to ../x  ! a link that leads out of the workspace: stays inside\n" +
+	want := "created  up      link to ../x  ! a link that points out of the workspace: not exported\n" +
 		"changed  .envrc  +1 −2  ! protected, tools run it by themselves, conflict: changed outside\n" +
 		"created  a.txt   +3 −0\n" +
 		"changed  bin     binary, 2.0 kB\n"

@@ -90,7 +90,7 @@ func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []
 		}
 		return false, fail("discard what "+args[0]+" printed", err)
 	}
-	a.note("discarded what %s printed", args[0])
+	a.note("discarded the recordings of %s", args[0])
 	return true, nil
 }
 

@@ -37,7 +37,7 @@ func (a doctorVerbs) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Check whether sandboxes can run on this machine", Args: cobra.NoArgs,
 		Long: "Check whether sandboxes can run on this machine, and which limits it can enforce.\n" +
-			"Each line is ok, warn or fail, with what to do. The exit code is 0 if sandboxes can\n" +
+			"Each line is ok, warn or fail, with a fix. The exit code is 0 if sandboxes can\n" +
 			"run, also with warnings, and 1 if they cannot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
@@ -49,7 +49,8 @@ func (a doctorVerbs) doctorCommand() *cobra.Command {
 	}
 }
 
-// verdict returns the error for the exit code. A warning does not keep sandboxes from running.
+// verdict returns the error for the exit code. Warnings do not count, because sandboxes can run in
+// spite of them.
 func verdict(findings []finding) error {
 	for _, f := range findings {
 		if f.Result == resultFail {
@@ -66,8 +67,8 @@ func (a doctorVerbs) examine(ctx context.Context) []finding {
 	return append(findings, a.checkCauseway(ctx)...)
 }
 
-// checkCauseway starts the egress gateway, or finds the one that runs, and reports how
-// it is confined. A gateway that it started ends by itself.
+// checkCauseway starts the egress gateway, or finds a running one, and reports how it is confined.
+// A gateway that it started ends by itself.
 func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	const name = "causeway"
 	if store.CheckPrivate(a.config.State) != nil {
@@ -75,7 +76,7 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	}
 	client, err := gateway.Connect(ctx, a.config.State, gateway.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return []finding{{name, resultWarn, "sandboxes get no network: " + err.Error(), fault.HintOf(err)}}
+		return []finding{{name, resultWarn, "sandboxes cannot have a network: " + err.Error(), fault.HintOf(err)}}
 	}
 	r := client.Info().Confinement
 	if err := client.Close(); err != nil {
@@ -107,11 +108,11 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	return findings
 }
 
-// checkEngines returns the findings of each engine. Only the default engine is required: if another
-// one cannot run, that is a warning.
+// checkEngines returns the findings of each engine. Only the default engine is required. If another
+// engine cannot run, that is a warning.
 func (a doctorVerbs) checkEngines(ctx context.Context) []finding {
 	engines, err := standard.Engines(standard.Options{
-		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config),
+		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config),
 	})
 	if err != nil {
 		return []finding{{"engine", resultFail, err.Error(), fault.HintOf(err)}}
@@ -132,7 +133,7 @@ func (a doctorVerbs) checkEngines(ctx context.Context) []finding {
 	return findings
 }
 
-// checkEngine returns what one engine finds on this host.
+// checkEngine returns the findings of one engine about this host.
 func checkEngine(ctx context.Context, eng engine.Engine) []finding {
 	const name = "engine"
 	var findings []finding

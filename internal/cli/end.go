@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// endVerbs are the commands that end sandboxes and remove what they left.
+// endVerbs are the commands that end sandboxes and remove their data.
 type endVerbs struct{ *app }
 
 func (a endVerbs) stopCommand() *cobra.Command {
@@ -129,8 +129,8 @@ func (a endVerbs) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-// prunes describes what a prune would remove, and reports whether that is nothing. It counts
-// retained changes separately, because a person may still want to apply them.
+// prunes describes what a prune would remove, and reports whether there is nothing to remove. It
+// counts retained changes separately, because a person may still want to apply them.
 func (a endVerbs) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
 	what = fmt.Sprintf("remove %d ended sandboxes", len(rows))
 	if !c.local {
@@ -146,7 +146,7 @@ func (a endVerbs) prunes(ctx context.Context, c *connection, rows []api.Sandbox)
 	return what, len(rows)+len(kept) == 0, nil
 }
 
-// pruned prints what was removed, and its size.
+// pruned prints the removed data and its size.
 func (a endVerbs) pruned(p api.Pruned) error {
 	if a.json {
 		return a.object(p)
@@ -189,8 +189,8 @@ func (a *app) eachNamed(ctx context.Context, refs []string, do func(ref string) 
 	return errors.Join(err, a.done(done))
 }
 
-// every calls do for each name until it is interrupted. It reports all errors but the last, which
-// it returns.
+// every calls do for each name until it is interrupted. It prints all errors but the last, which it
+// returns.
 func (a *app) every(ctx context.Context, names []string, do func(string) error) error {
 	var last error
 	for _, name := range names {

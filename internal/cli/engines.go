@@ -2,11 +2,16 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // engineVerbs is the command that lists engines.
@@ -19,11 +24,13 @@ func (a engineVerbs) enginesCommand() *cobra.Command {
 		Long: "List the engines that sandboxes can run on, with the boundary that each one puts\n" +
 			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
 			"shared-kernel, wasm-runtime, userspace-kernel, own-kernel. A policy's\n" +
-			"isolation.at_least names the weakest boundary that it accepts. For an engine that\n" +
-			"cannot run on this machine the list shows the reason and the fix. IMAGES are what an\n" +
-			"engine starts sandboxes from: host-view is a template of this host's programs, such\n" +
-			"as base, oci is an OCI image (crannog run --image), and module is a template for\n" +
-			"WebAssembly. An asterisk marks the default engine.",
+			"isolation.at_least names the weakest boundary that it accepts; LEVELS are the levels\n" +
+			"of policies that accept an engine. IMAGES are what an engine starts sandboxes from:\n" +
+			"host-view is a template of this host's programs, such as base, oci is an OCI image\n" +
+			"(crannog run --image), and module is a template for WebAssembly. An asterisk marks\n" +
+			"the default engine. Below the table are the version, limits and capabilities of each\n" +
+			"engine. For an engine that cannot run on this machine there are the reason and the\n" +
+			"fix.",
 		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -31,8 +38,12 @@ func (a engineVerbs) enginesCommand() *cobra.Command {
 				if err != nil {
 					return fail("list the engines", err)
 				}
-				return list(&a.terminal, &f, engines, func(e api.Engine) string { return e.Name },
-					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "IMAGES", "ENFORCES", "CAPABILITIES"}, engineRow)
+				err = list(&a.terminal, &f, engines, func(e api.Engine) string { return e.Name },
+					[]string{"NAME", "BOUNDARY", "AVAILABLE", "LEVELS", "IMAGES"}, engineRow)
+				if err == nil && f.format == "" && !f.jsonl && !a.json && !a.quiet {
+					err = engineNotes(a.Stdout, engines)
+				}
+				return err
 			})
 		},
 	}
@@ -47,12 +58,49 @@ func engineRow(e api.Engine) []string {
 		name += " *"
 	}
 	if !e.Available {
-		available = "no: " + e.Reason
-		if e.Fix != "" {
-			available += "; fix: " + e.Fix
+		available = "no"
+	}
+	return []string{name, e.Boundary, available, levelsOf(e.Boundary), strings.Join(e.Images, ",")}
+}
+
+// levelsOf lists the levels of policies that accept a boundary.
+func levelsOf(boundary string) string {
+	var accept []string
+	for _, level := range policy.Levels() {
+		document, err := policy.Level(level)
+		if err == nil && engine.Boundary(boundary).AtLeast(engine.Boundary(document.Isolation.AtLeast)) {
+			accept = append(accept, level)
 		}
 	}
-	return []string{name, e.Version, e.Boundary, available, strings.Join(e.Images, ","), strings.Join(e.Enforces, ","), strings.Join(e.Capabilities, ",")}
+	if len(accept) == len(policy.Levels()) {
+		return "all"
+	}
+	return strings.Join(accept, ",")
+}
+
+// engineNotes prints below the table what has no place in it.
+func engineNotes(w io.Writer, engines []api.Engine) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, e := range engines {
+		lines := []string{
+			"version " + e.Version, "enforces " + strings.Join(e.Enforces, ", "), "can " + strings.Join(e.Capabilities, ", "),
+		}
+		if !e.Available {
+			lines = []string{"not available: " + e.Reason}
+			if e.Fix != "" {
+				lines = append(lines, "fix: "+e.Fix)
+			}
+		}
+		fmt.Fprintln(tw)
+		for i, line := range lines {
+			name := ""
+			if i == 0 {
+				name = e.Name
+			}
+			fmt.Fprintf(tw, "%s\t%s\n", inert(name), inert(line))
+		}
+	}
+	return tw.Flush()
 }
 
 // offerEngines completes a flag with the names of engines.

@@ -36,9 +36,8 @@ func (c *caller) lookUp(name string) (string, bool) {
 	return "", false
 }
 
-// environment returns the variables that a command inside gets by default: locale, time zone,
-// terminal and PATH. Nothing else of the caller's environment goes in, because it is full of keys
-// and tokens.
+// environment returns the default variables of a command inside: locale, time zone, terminal and
+// PATH. The caller's other variables are not passed, because many of them are keys and tokens.
 func (c *caller) environment(user string, box api.Sandbox, tty bool) []string {
 	var env []string
 	if box.ImageDigest == "" {
@@ -61,8 +60,8 @@ func (c *caller) environment(user string, box api.Sandbox, tty bool) []string {
 	return env
 }
 
-// homeOf returns the home directory of a user inside: of the default user for "", and "" for an
-// unknown account.
+// homeOf returns the home directory of a user inside: that of the default user for "", and "" for
+// an unknown account.
 func homeOf(user string) string {
 	switch user {
 	case "", "user":
@@ -73,7 +72,7 @@ func homeOf(user string) string {
 	return ""
 }
 
-// insidePath returns the entries of the caller's PATH that exist inside too, and those of shown
+// insidePath returns the entries of the caller's PATH that also exist inside, and those of mounted
 // tools.
 func insidePath(path string, tools []api.Tool) string {
 	var dirs []string
@@ -108,9 +107,9 @@ func splitEnv(env []string) (text, bytes []string) {
 	return text, bytes
 }
 
-// assignments parses -e and --env-file as docker does: later values win, and -e wins over files. A
-// name without a value is copied from the caller's environment if it is set there: the user asked
-// for it by name.
+// assignments parses -e and --env-file as docker does: later values take precedence, and -e over
+// files. A name without a value is copied from the caller's environment if it is set there, because
+// the user requested it by name.
 func (c *caller) assignments(pairs, files []string) ([]string, error) {
 	var all, env []string
 	for _, file := range files {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// failure is an error with the attempted action and a hint.
+// failure is an error with the failed operation and a hint.
 type failure struct {
 	op    string // "create the sandbox"
 	cause error
@@ -104,8 +104,8 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n         ")
 }
 
-// printable returns text of several lines that a sandbox or a server chose, without characters that
-// move the cursor, set the terminal's title or change the direction of writing.
+// printable returns text of several lines that a sandbox or a server chose. It omits characters
+// that move the cursor, set the terminal's title or change the direction of writing.
 func printable(s string) string { return text.Lines(s) }
 
 // codeSettings is the fault code of an invalid setting.

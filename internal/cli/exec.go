@@ -18,7 +18,7 @@ func (a runVerbs) execCommand() *cobra.Command {
 		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
 		Short: "Run a command in an existing sandbox",
 		Long: "Run a command in an existing sandbox, as its user. The exit code is the command's.\n\n" +
-			"The command's output ends when no process holds it any more: a server that the\n" +
+			"The command's output ends when no process has it open any more: a server that the\n" +
 			"command starts in the background keeps exec waiting, unless the server's output is\n" +
 			"redirected (>/dev/null 2>&1) or --detach-children is given. With that flag exec ends\n" +
 			"with the command, the server continues, and its later output is discarded. crannog ps\n" +
@@ -89,7 +89,7 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 // attached runs a command in a sandbox that is not removed afterwards.
 func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
 	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() {
-		// The command may have ended just now; Wait returns its result.
+		// The command may have just ended; Wait returns its result.
 		_ = cmd.Signal(syscall.SIGKILL)
 	}}
 	code, err := r.run(ctx)
@@ -142,12 +142,12 @@ func (a runVerbs) shellCommand() *cobra.Command {
 	return cmd
 }
 
-// noneOf refuses flags about a new sandbox if the sandbox exists: a user of --net none must not
-// believe that the shell has no network.
+// noneOf refuses flags about a new sandbox if the sandbox exists. For example, a user of --net none
+// must not believe that the shell has no network.
 func noneOf(f *pflag.FlagSet, making []string, ref string) error {
 	for _, name := range making {
 		if f.Changed(name) {
-			return usagef("--%s is for a new sandbox, and %s exists already", name, inert(ref)).
+			return usagef("--%s is for a new sandbox, but %s already exists", name, inert(ref)).
 				hint("omit SANDBOX to create a new one; crannog policy set changes the policy of a running one")
 		}
 	}

@@ -21,13 +21,13 @@ func (a stateVerbs) forkCommand() *cobra.Command {
 			"copies. Each copy continues independently from the same moment, with its own ID,\n" +
 			"host name, machine ID and random numbers. Connections are not copied. A copy has the\n" +
 			"remaining lifetime of the sandbox, unless --ttl is given.\n\n" +
-			"With --files-only, memory and processes are not copied, and each copy boots anew. An\n" +
+			"With --files-only, memory and processes are not copied, and each copy boots again. An\n" +
 			"engine that saves no memory copies files only.",
 		Example:           "  crannog fork dev\n  for id in $(crannog fork dev -n 3); do crannog exec $id -- ./attempt & done",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 1 || count > 100 {
-				return usagef("--count: from 1 to 100 copies, and not %d", count)
+				return usagef("--count: %d is not from 1 to 100", count)
 			}
 			d, err := lifetime(ttl)
 			if err != nil {
@@ -37,7 +37,7 @@ func (a stateVerbs) forkCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "`number` of copies")
-	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "copy files only: each copy boots anew")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "copy files only: each copy boots again")
 	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which each copy ends by itself")
 	return cmd
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // fullScreen passes output on to a terminal and detects whether the program uses the alternate
-// screen. Messages wait until it does not: they would be drawn over the program's screen.
+// screen. Messages wait until the program leaves it, because they would be drawn over the program's
+// screen.
 type fullScreen struct {
 	out io.Writer
 
@@ -18,7 +19,7 @@ type fullScreen struct {
 	held     []func()
 }
 
-// alternate are the modes by which programs switch to the alternate screen.
+// alternate are the terminal modes that switch to the alternate screen.
 var alternate = []string{"47", "1047", "1049"}
 
 // maxModes bounds the length of a parsed sequence.
@@ -84,7 +85,7 @@ func (s *fullScreen) when(say func()) {
 	say()
 }
 
-// left is called when the program has ended, however it left the screen.
+// left is called when the program has ended, even if it did not leave the alternate screen.
 func (s *fullScreen) left() {
 	if s == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// reportHostFiles prints which files of the host a saved memory needs to be resumed.
+// reportHostFiles prints which host files are needed to restore saved memory.
 func (a stateVerbs) reportHostFiles(what string, h *api.HostFiles) {
 	if h == nil || h.Count == 0 {
 		return

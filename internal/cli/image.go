@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// imageVerbs are the methods about images that the commands need.
+// imageVerbs are the commands about images.
 type imageVerbs struct{ *app }
 
 func (a imageVerbs) command() *cobra.Command {
@@ -23,8 +23,8 @@ func (a imageVerbs) command() *cobra.Command {
 		Use: "image", Short: "Bring OCI images, from registries and files, for crannog run --image",
 		Long: "Bring OCI images to this machine and remove them. crannog run --image IMAGE starts a\n" +
 			"sandbox from one, and pulls it if it is not there. Credentials are Docker's: what\n" +
-			"docker login wrote, and credential helpers. The settings image_registries,\n" +
-			"image_mirrors, image_insecure and image_budget say what may come from where.",
+			"docker login saved, and credential helpers. The settings image_registries,\n" +
+			"image_mirrors, image_insecure and image_budget limit the sources and the disk space.",
 		Example: "  crannog image pull python:3.12-slim\n  docker save app:1 | crannog image import -\n  crannog run --image python:3.12-slim -- python app.py",
 	}
 	cmd.AddCommand(a.pullCommand(), a.pushCommand(), a.importCommand(), a.exportCommand(),
@@ -36,7 +36,7 @@ func (a imageVerbs) pullCommand() *cobra.Command {
 	var platform string
 	cmd := &cobra.Command{
 		Use: "pull IMAGE...", Short: "Fetch images from a registry", Args: cobra.MinimumNArgs(1),
-		Long: "Fetch images from a registry and unpack them. A layer that broke off is continued,\n" +
+		Long: "Fetch images from a registry and unpack them. An interrupted layer is continued,\n" +
 			"also by a later pull. NAME@sha256:DIGEST pins an image.",
 		Example:           "  crannog image pull python:3.12-slim ghcr.io/org/app:1",
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -79,7 +79,7 @@ func (a imageVerbs) printImage(img api.Image, err error) error {
 func (a imageVerbs) pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "push IMAGE [TO]", Short: "Send an image to a registry", Args: cobra.RangeArgs(1, 2),
-		Long:              "Send an image to the registry that its name says, or to another name.",
+		Long:              "Send an image to the registry in its name, or to another name.",
 		Example:           "  crannog image push app:1 ghcr.io/org/app:1",
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -103,7 +103,7 @@ func (a imageVerbs) pushCommand() *cobra.Command {
 func (a imageVerbs) importCommand() *cobra.Command {
 	var req api.ImportImage
 	cmd := &cobra.Command{
-		Use: "import FILE", Short: "Read images from a file: an OCI layout, or what docker save wrote", Args: cobra.ExactArgs(1),
+		Use: "import FILE", Short: "Read images from a file: an OCI layout, or the output of docker save", Args: cobra.ExactArgs(1),
 		Long: "Read images from a file: an OCI layout, as a directory or a tar, or what docker save\n" +
 			"wrote; compressed or not. - is standard input.",
 		Example: "  docker save app:1 | crannog image import -\n  crannog image import layout/ --name app:1",
@@ -140,7 +140,7 @@ func (a imageVerbs) importCommand() *cobra.Command {
 }
 
 // archivePath returns a file's absolute path. Standard input is copied to a temporary file, which
-// done removes: an archive is read more than once.
+// done removes, because an archive is read more than once.
 func (a imageVerbs) archivePath(arg string) (path string, done func(), err error) {
 	if arg != "-" {
 		path, err = filepath.Abs(arg)
@@ -206,8 +206,8 @@ func (a imageVerbs) listCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: cobra.NoArgs,
-		Long: "List the images of this machine. SIZE is what their layers take, UNPACKED what their\n" +
-			"files take once a sandbox can start from them.",
+		Long: "List the images of this machine. SIZE is the size of the layers, UNPACKED that of the\n" +
+			"files from which sandboxes start.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				images, err := c.Images(cmd.Context())
@@ -257,7 +257,7 @@ func (a imageVerbs) inspectCommand() *cobra.Command {
 func (a imageVerbs) removeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE...", Aliases: []string{"remove"}, Short: "Forget images", Args: cobra.MinimumNArgs(1),
-		Long:              "Forget images by their names, or by the beginning of their digests. Sandboxes and\nsnapshots that came from them keep what they need.",
+		Long:              "Remove images by their names, or by the beginning of their digests. Sandboxes and\nsnapshots created from them keep the data that they need.",
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
@@ -281,8 +281,8 @@ func (a imageVerbs) removeCommand() *cobra.Command {
 
 func (a imageVerbs) pruneCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "prune", Short: "Free what no image, sandbox or snapshot needs", Args: cobra.NoArgs,
-		Long: "Free layers and files that no image, sandbox or snapshot needs. Named images stay.",
+		Use: "prune", Short: "Remove image data that no image, sandbox or snapshot needs", Args: cobra.NoArgs,
+		Long: "Remove layers and files that no image, sandbox or snapshot needs. Named images stay.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
 				done, err := c.PruneImages(ctx)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// imageFlags are the flags about the image that a sandbox starts from.
+// imageFlags are the flags about the image from which a sandbox starts.
 type imageFlags struct {
 	image      string
 	pull       string
@@ -35,9 +35,9 @@ func (f *imageFlags) check() error {
 	case !slices.Contains([]string{"", pullMissing, pullAlways, pullNever}, f.pull):
 		return usagef("--pull: %q is not missing, always or never", f.pull)
 	case f.image == "" && f.pull != "":
-		return usagef("--pull goes with --image")
+		return usagef("--pull needs --image")
 	case f.image == "" && f.entrypoint != "":
-		return usagef("--entrypoint goes with --image")
+		return usagef("--entrypoint needs --image")
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (l *imageLine) end() {
 	}
 }
 
-// startOption returns the option for what a sandbox starts from.
+// startOption returns the option for the sandbox's starting point.
 func (a imageVerbs) startOption(ctx context.Context, b *sandboxFlags, c *connection) (crannog.CreateOption, error) {
 	if b.image != "" {
 		if _, err := a.fetchImage(ctx, c, &b.imageFlags, b.engine); err != nil {

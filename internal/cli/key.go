@@ -33,7 +33,7 @@ func (a keyVerbs) keyNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "new [NAME]", Short: "Create a key and print it", Args: cobra.MaximumNArgs(1),
 		Long: "Create a key and print it. It allows the whole API. With --mcp it allows only the\n" +
-			"agents' tools at /mcp: an agent that finds it can do no more than its tools do.",
+			"MCP tools of agents at /mcp: an agent that finds the key gets no other permissions.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
@@ -56,7 +56,7 @@ func (a keyVerbs) keyNewCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&mcp, "mcp", false, "create a key that allows only the tools of agents")
+	cmd.Flags().BoolVar(&mcp, "mcp", false, "create a key that allows only the MCP tools of agents")
 	return cmd
 }
 

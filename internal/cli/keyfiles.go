@@ -6,7 +6,7 @@ import (
 )
 
 // reportKeys warns that files of the workspace seem to contain keys, which programs inside can
-// read. Only some files are checked; the number of the others is shown with -v and by inspect.
+// read. Only some files are checked. The number of unchecked files is shown with -v and by inspect.
 func (b *runSandbox) reportKeys() {
 	k := b.sb.Info().Keys
 	if k == nil || k.Count == 0 {

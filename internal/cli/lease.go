@@ -8,18 +8,18 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-// A sandbox of this process ends soon after the process, even if it is killed: the sandbox has a
-// short time to live, which hold extends.
+// A sandbox of this process ends soon after the process, even if the process is killed: the sandbox
+// has a short lifetime, which hold extends.
 const (
 	leaseTime  = 5 * time.Minute
 	leaseEvery = time.Minute
 )
 
-// hold extends the time to live until the returned function is called.
+// hold extends the sandbox's lifetime until the returned function is called.
 func (a runVerbs) hold(ctx context.Context, sb *crannog.Sandbox) func() {
 	return ticker.Every(ctx, leaseEvery, func(ctx context.Context) {
 		if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
-			a.note("the sandbox's time to live was not extended: %v", err)
+			a.note("the sandbox's lifetime was not extended: %v", err)
 		}
 	})
 }

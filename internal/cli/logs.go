@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// logVerbs are the commands about what sandboxes printed.
+// logVerbs are the commands about the output of sandboxes.
 type logVerbs struct{ *app }
 
 func (a logVerbs) logsCommand() *cobra.Command {
@@ -49,9 +49,9 @@ func (a logVerbs) logsCommand() *cobra.Command {
 			p.paced = cmd.Flags().Changed("speed") || isTerminal(a.Stdout)
 			switch {
 			case n != "" && !replay && (f.jsonl || f.format != ""):
-				return usagef("the output of one command does not go with --jsonl or --format").hint("--json prints it as asciicast")
+				return usagef("the output of one command excludes --jsonl and --format").hint("--json prints it as asciicast")
 			case replay && (follow || f.jsonl || f.format != ""):
-				return usagef("--replay does not go with --follow, --jsonl or --format")
+				return usagef("--replay excludes --follow, --jsonl and --format")
 			case replay && (!(p.speed > 0) || p.speed > maxSpeed):
 				return usagef("--speed: %v is not between 0 and %d", p.speed, maxSpeed)
 			}
@@ -71,10 +71,10 @@ func (a logVerbs) logsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more, and show what commands print")
-	cmd.Flags().BoolVar(&replay, "replay", false, "show what command N printed, or the last one")
-	cmd.Flags().Float64Var(&p.speed, "speed", 1, "times as fast; without a terminal all is printed at once unless this is given")
-	cmd.Flags().DurationVar(&p.idle, "idle-limit", 2*time.Second, "longest pause in a replay; 0 is as it was")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more, and show the output of commands")
+	cmd.Flags().BoolVar(&replay, "replay", false, "replay the output of command N, or of the last one")
+	cmd.Flags().Float64Var(&p.speed, "speed", 1, "speed factor; without a terminal and this flag, all is printed at once")
+	cmd.Flags().DurationVar(&p.idle, "idle-limit", 2*time.Second, "longest pause in a replay; 0 keeps the original pauses")
 	return cmd
 }
 

@@ -11,17 +11,17 @@ import (
 func manCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write the man pages", Args: cobra.ExactArgs(1),
-		Long: "Write a man page for each command and each topic of help, below a directory of\n" +
-			"manuals. They are made from the same texts as crannog help. DIR is created if it\n" +
+		Long: "Write a man page for each command and help topic below a directory of\n" +
+			"manuals. The pages have the same texts as crannog help. DIR is created if it\n" +
 			"does not exist, and earlier pages of the same names are replaced.",
 		Example: "  crannog man ~/.local/share/man        # then: man crannog-run\n  sudo crannog man /usr/local/share/man",
-		// The pages do not depend on the settings. A mistake in the settings must not prevent an
+		// The pages do not depend on the settings, so a mistake in the settings must not prevent an
 		// installation.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			written, err := manual.Write(args[0], manual.Pages(cmd.Root(), a.version))
 			if err != nil {
-				return fail("write the man pages", err).hint("name a directory in which you may write, such as ~/.local/share/man")
+				return fail("write the man pages", err).hint("choose a writable directory, such as ~/.local/share/man")
 			}
 			if a.json {
 				return a.object(map[string][]string{"files": written})

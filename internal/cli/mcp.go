@@ -56,7 +56,7 @@ func (a mcpVerbs) mcpCommand() *cobra.Command {
 	return cmd
 }
 
-// view is the part of the server that the agent gets.
+// view is the part of the server that is visible to the agent.
 func (f *mcpFlags) view() (mcpserver.View, error) {
 	v := mcpserver.View{Bound: f.sandbox, Tools: f.tools, ReadOnly: f.readOnly}
 	if err := v.Check(); err != nil {
@@ -66,7 +66,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 		return v, usagef("--approver: %q is not person or any", f.approver)
 	}
 	if f.sandbox != "" && (f.name != "" || f.template != "" || f.from != "" || f.workspace != "" || f.policy != "" || f.level != "" || f.net != "" || len(f.allow) > 0) {
-		return v, usagef("--sandbox uses a sandbox as it is; the flags about a new one exclude it")
+		return v, usagef("--sandbox excludes flags that define a new sandbox")
 	}
 	return v, f.checkStart()
 }
@@ -76,7 +76,7 @@ func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
 	if err != nil {
 		return err
 	}
-	// Standard output belongs to the protocol. Any other output would break it.
+	// Standard output belongs to the protocol. Other output would break it.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return a.with(ctx, func(c *connection) error {
@@ -107,12 +107,12 @@ func (a mcpVerbs) mcp(ctx context.Context, f *mcpFlags) error {
 	})
 }
 
-// tenant returns the MCP tools' access to sandboxes.
+// tenant returns the sandbox access of the MCP tools.
 func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Tenant, error) {
 	o := mcpserver.Options{
 		Client: c.Client, Log: a.logger(), Version: a.version, Name: f.name, Approver: mcpserver.Approver(f.approver),
-		// A key reaches its own sandboxes only. The machine's user reaches all sandboxes; an agent
-		// must reach only the one that it was given.
+		// A key gives access to its own sandboxes only. The machine's user may access all
+		// sandboxes, but an agent only the one that it was given.
 		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
 	}
 	if f.sandbox != "" {
@@ -140,7 +140,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 		o.Fixed = true
 		kept = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
 	case c.local:
-		// without the time to live that other sandboxes have
+		// without the limited lifetime of other sandboxes
 		kept = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
 	}
 	if f.name != "" {
@@ -149,19 +149,19 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	if ttl > 0 && f.name == "" {
 		opts = append(opts, crannog.Timeout(ttl))
 	} else {
-		// A sandbox of this process ends soon after it, even if it is killed.
+		// A sandbox of this process ends soon after the process, even if the process is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
 		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs(a).hold(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())
 	}
-	// Use a new name for each: Name is for the default one.
+	// Each of these sandboxes gets a new name, because Name is for the default one.
 	o.Create = append(opts, crannog.Name(""))
 	return mcpserver.NewTenant(o)
 }
 
-// notEphemeral lets a sandbox outlive this process.
+// notEphemeral makes a sandbox outlive this process.
 func notEphemeral(r *api.CreateSandbox) { r.Ephemeral = false }
 
 // notClosed is standard output, which must stay open.

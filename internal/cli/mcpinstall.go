@@ -33,7 +33,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "install " + strings.Join(registration.Clients(), "|") + " [-- FLAG...]", Short: "Register the MCP server with an agent's program",
 		Long: "Add an entry for crannog to the MCP servers of an agent's program, after showing the\n" +
-			"change. The rest of the file stays as it is, and a backup is written beside it. A key\n" +
+			"change. The rest of the file does not change, and a backup is written beside it. A key\n" +
 			"is never written: with --http the entry names the environment variable that holds it.\n\n" +
 			"Arguments after -- are flags for crannog mcp in that entry.",
 		Example: "  crannog mcp install claude\n  crannog mcp install codex -- --allow pypi.org\n  crannog mcp install vscode --scope project --http http://localhost:7070/mcp",
@@ -58,7 +58,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.http, "http", "", "`address` of a server's /mcp, in place of a program of its own")
+	cmd.Flags().StringVar(&f.http, "http", "", "`address` of a server's /mcp, to be used instead of starting a program")
 	return cmd
 }
 
@@ -87,8 +87,8 @@ func completeClients(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return registration.Clients(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// registered returns the content of the entry. Desktop programs may have another PATH, so it names
-// our program by its full path.
+// registered returns the content of the entry. Desktop programs may have another PATH, so the entry
+// contains the full path of this program.
 func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Server, error) {
 	if f.http != "" {
 		u, err := url.Parse(f.http)
@@ -112,8 +112,8 @@ func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Serv
 	s := registration.Server{Command: self, Args: []string{"mcp"}}
 	for _, v := range a.config.Values() {
 		if v.Name == "state" && v.Origin != "default" {
-			// The program will not have the environment variable that sets the state directory
-			// here.
+			// The started program will not have the environment variable that sets the state
+			// directory here.
 			state, err := filepath.Abs(v.Value)
 			if err != nil {
 				return s, fail("find the state", err)
@@ -133,7 +133,7 @@ func (a mcpVerbs) place() (registration.Place, error) {
 	return registration.Place{Home: a.home.Home, Directory: dir, Variable: a.variable}, nil
 }
 
-// edited is what --json prints.
+// edited is the output of --json.
 type edited struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
@@ -141,7 +141,7 @@ type edited struct {
 	Backup  string `json:"backup,omitempty"`
 }
 
-// edit shows a change, asks, and writes it.
+// edit shows a change, asks for confirmation, and writes it.
 func (a mcpVerbs) edit(change *registration.Change, err error, f *installFlags, what string) error {
 	if err != nil {
 		return fail(what, err)

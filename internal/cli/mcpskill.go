@@ -34,7 +34,8 @@ func (a mcpVerbs) mcpSkillCommand() *cobra.Command {
 	return cmd
 }
 
-// writeSkill replaces only a file that it wrote itself: an edited one contains a person's work.
+// writeSkill replaces only an unmodified file that it wrote itself, because an edited one contains
+// a person's work.
 func writeSkill(to string) (string, error) {
 	path := filepath.Join(to, "crannog", "SKILL.md")
 	text := registration.Skill()

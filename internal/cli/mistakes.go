@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// habits are flags of docker and podman that people type here, with what to use instead. mountHint
-// handles mounts.
+// habits are flags of docker and podman that people type by habit, with their replacements.
+// mountHint handles mounts.
 var habits = map[string]string{
 	"i":           "a command reads crannog's input, and has a terminal if crannog has one: omit -i",
 	"t":           "a command has a terminal if crannog has one: omit -t; -T means no terminal, --timeout is a time limit",
 	"p":           "ports need not be published: crannog serve shows each port of a sandbox at http://PORT-ID.localhost:7070",
 	"m":           "the memory limit is --memory 512m",
-	"h":           "a sandbox has a host name of its own",
+	"h":           "a sandbox has its own host name",
 	"network":     "the network is --allow HOST or --net none, dev or open: crannog help network",
 	"workdir":     "the working directory is --cwd DIR, or -w DIR",
 	"label":       "labels are --metadata NAME=VALUE",
@@ -31,19 +31,19 @@ var habits = map[string]string{
 	"publish":     "ports need not be published: crannog serve shows each port of a sandbox at http://PORT-ID.localhost:7070",
 }
 
-// commandHabits are commands of docker and podman, with ours.
+// commandHabits are commands of docker and podman, with their replacements.
 var commandHabits = map[string][]string{
 	"run": {"create", "start", "up"}, "stop": {"end"}, "rm": {"remove", "delete", "destroy"}, "stats": {"top"},
 	"shell": {"attach", "ssh", "connect", "sh", "bash"}, "inspect": {"info", "show", "describe"}, "logs": {"log"}, "resume": {"unpause", "start"},
 	"cp": {"copy", "upload", "download"}, "diff": {"status", "changes"}, "serve": {"server", "daemon"}, "discard": {"revert"}, "console": {"ui", "web"},
 }
 
-// mountHint explains how to show a directory of the host.
+// mountHint explains how to mount a directory of the host.
 func mountHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup("mount") != nil {
-		return "a directory of the host is shown with --mount SRC[:DST][:ro|:cow], the one at /workspace with --workspace DIR"
+		return "to mount a directory of the host, use --mount SRC[:DST][:ro|:cow], or --workspace DIR for /workspace"
 	}
-	return "a directory of the host is shown, copy-on-write at /workspace, with --workspace DIR; crannog cp copies others"
+	return "to mount a directory of the host copy-on-write at /workspace, use --workspace DIR; crannog cp copies others"
 }
 
 // flagMistake explains an invalid flag.
@@ -75,7 +75,7 @@ func flagMistake(cmd *cobra.Command, err error) error {
 // mostEdits is the maximum number of wrong letters for a suggestion.
 const mostEdits = 2
 
-// nearFlag returns the flag whose name is nearest to the typed one, or begins with it.
+// nearFlag returns the flag whose name is most similar to the typed one, or begins with it.
 func nearFlag(cmd *cobra.Command, typed string) string {
 	var names []string
 	begins := ""
@@ -107,8 +107,8 @@ func noCommand(parent *cobra.Command, name string) error {
 	return f.hint(strings.Replace(parent.CommandPath(), parent.Root().Name(), parent.Root().Name()+" help", 1) + " lists the commands")
 }
 
-// groups makes a command that only groups others refuse an unknown one. Otherwise it would print
-// its help and succeed.
+// groups makes a command that only groups others refuse an unknown subcommand. Otherwise it would
+// print its help and succeed.
 func groups(cmd *cobra.Command) {
 	cmd.SuggestFor = append(cmd.SuggestFor, commandHabits[cmd.Name()]...)
 	if cmd.HasSubCommands() && !cmd.Runnable() {
@@ -125,7 +125,8 @@ func groups(cmd *cobra.Command) {
 	}
 }
 
-// mountTyped refuses docker's -v DIR:DIR, which would be --verbose and a command of that name.
+// mountTyped refuses docker's -v DIR:DIR, which would be parsed as --verbose and a command of that
+// name.
 func mountTyped(cmd *cobra.Command, args []string) error {
 	verbose := cmd.Flags().Lookup("verbose")
 	if verbose == nil || !verbose.Changed || cmd.ArgsLenAtDash() == 0 || len(args) == 0 {
@@ -135,5 +136,5 @@ func mountTyped(cmd *cobra.Command, args []string) error {
 	if !two || !strings.ContainsAny(source, "/.~") && source != "" {
 		return nil
 	}
-	return usagef("-v is --verbose, and %q would be the command", inert(args[0])).hint(mountHint(cmd))
+	return usagef("-v means --verbose, so %q would be the command", inert(args[0])).hint(mountHint(cmd))
 }

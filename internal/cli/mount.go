@@ -19,7 +19,7 @@ func splitMount(text string) (api.Mount, error) {
 		case "ro", "cow":
 			m.Source, m.ReadOnly = text[:i], mode == "ro"
 		case "rw":
-			return m, usagef("--mount: %q: nothing that a sandbox writes changes the host's files", text).
+			return m, usagef("--mount: %q: a sandbox cannot write to the host's files", text).
 				hint("omit :rw: changes stay inside, and crannog diff and export show them")
 		}
 	}
@@ -51,7 +51,7 @@ func splitMounts(list []string) ([]api.Mount, error) {
 	return out, nil
 }
 
-// mountsOf returns the mounts that flags request. Like the workspace, they need a server on this
+// mountsOf returns the mounts that flags request. Like the workspace, mounts need a server on this
 // machine.
 func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) {
 	list, err := splitMounts(b.mounts)
@@ -60,7 +60,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	}
 	for i, m := range list {
 		if !c.local {
-			// Paths are on this machine; names are the server's.
+			// Paths are on this machine, while names are defined by the server.
 			if strings.Contains(m.Source, "/") || m.Target == "" {
 				return nil, usagef("--mount: paths need a local server").
 					hint("mount a directory that the server shares by its name: --mount NAME:/DST; crannog cp copies files")
@@ -73,7 +73,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 			return nil, fail("find the directory of --mount", err)
 		}
 		if a.holdsState(real) {
-			return nil, usagef("--mount: crannog's state is in %s, and it holds the tokens of every sandbox", inert(real))
+			return nil, usagef("--mount: %s contains crannog's state, with the tokens of every sandbox", inert(real))
 		}
 		// Inside, the directory appears at the path as the user typed it, because other files refer
 		// to it by that path.
@@ -84,7 +84,8 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	return list, nil
 }
 
-// reportNotes prints which parts of the workspace the sandbox does not see.
+// reportNotes prints which parts of the workspace are not visible in the sandbox, and why it runs on
+// another engine than the default one.
 func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// netVerbs are the commands about the requests of sandboxes to the network.
+// netVerbs are the commands about network requests of sandboxes.
 type netVerbs struct{ *app }
 
 func (a netVerbs) netCommand() *cobra.Command {
@@ -47,7 +47,7 @@ func (a netVerbs) netLogCommand() *cobra.Command {
 				}
 				if of.sb == nil && !a.quiet {
 					if info, err := c.info(ctx, of); err == nil && info.Network.Net == string(sandbox.NetNone) {
-						a.note("sandbox %s had no network; the names that its programs tried to resolve are not kept", of.name)
+						a.note("sandbox %s had no network; the names that its programs tried to resolve are no longer available", of.name)
 					}
 				}
 				return a.flows(ctx, of, o)

@@ -20,7 +20,7 @@ type policyVerbs struct{ *app }
 func (a policyVerbs) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "Show, check, test and change policies", Args: cobra.ArbitraryArgs,
-		Long: "Show, check, test, explain and change policies: what sandboxes may reach and do.\n" +
+		Long: "Show, check, test, explain and change policies, which limit what sandboxes may do.\n" +
 			"docs/reference/policy.md describes the documents; crannog help network summarises\n" +
 			"them.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +67,7 @@ func (a policyVerbs) policyShowCommand() *cobra.Command {
 	}
 	f.add(cmd.Flags())
 	f.offer(cmd)
-	cmd.Flags().BoolVar(&layers, "layers", false, "the documents that it was made from, one after the other")
+	cmd.Flags().BoolVar(&layers, "layers", false, "print the documents that it was compiled from, one after the other")
 	return cmd
 }
 
@@ -88,7 +88,7 @@ func (b *accessFlags) shipped(ref string) (string, bool, error) {
 	return text, true, err
 }
 
-// policyFor returns the policy of a sandbox, or the result of flags and settings.
+// policyFor returns the policy of a sandbox, or the policy that results from flags and settings.
 func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
 	given := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
 	if ref == "" {
@@ -165,7 +165,7 @@ func compiled(text api.Policy) (*policy.Policy, error) {
 		return nil, fail("read the server's policy", err)
 	}
 	if p.Digest() != text.Digest {
-		// Another version would explain a policy other than the one in force.
+		// Another version would explain a policy that differs from the one in force.
 		return nil, fail("read the server's policy", fault.New(fault.Unsupported, "policy_differs",
 			"this program compiles the server's documents to another policy")).hint("use the same version as the server's: crannog version")
 	}

@@ -15,7 +15,7 @@ import (
 type policyFinding struct {
 	File string `json:"file"`
 	Line int    `json:"line,omitempty"`
-	// Result is error, or warning for something that is allowed but risky.
+	// Result is error, or warning for a setting that is valid but risky.
 	Result string `json:"result"`
 	Field  string `json:"field,omitempty"`
 	Text   string `json:"text"`
@@ -130,7 +130,7 @@ func lead(field string) string {
 	return field + ": "
 }
 
-// lineOf returns a line number in the form that editors jump to.
+// lineOf returns a line number in the format that editors understand.
 func lineOf(file string, line int) string {
 	if line == 0 {
 		return file
@@ -153,7 +153,7 @@ func (a policyVerbs) policyTestCommand() *cobra.Command {
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cases == "" {
-				return usagef("--cases names the file with the requests")
+				return usagef("policy test needs a file with requests: --cases FILE")
 			}
 			if len(args) == 1 {
 				if f.policy != "" {
@@ -205,7 +205,7 @@ func (a policyVerbs) printCases(file string, results []policy.Result) error {
 			return err
 		}
 	} else if !a.quiet {
-		fmt.Fprintf(a.Stdout, "%d of %d as expected\n", len(results)-failed, len(results))
+		fmt.Fprintf(a.Stdout, "%d of %d decisions are as expected\n", len(results)-failed, len(results))
 	}
 	if failed > 0 {
 		return exitCode(codeFound)

@@ -26,7 +26,7 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 		Long: "Show what the policy of a sandbox, or of flags of run, decides about a request, and by\n" +
 			"which rule. Nothing is sent. CONNECT HOST:PORT is a connection that the gateway does\n" +
 			"not inspect. Names are not resolved, so rules about addresses are not evaluated.\n" +
-			"export PATH and remove PATH are about a file below the workspace that is to be\n" +
+			"export PATH and remove PATH stand for exporting a file below the workspace, and for\n" +
 			"brought out, or to be removed on the host too. The exit code is 0 if the policy\n" +
 			"allows the request, 1 if it asks or denies, 2 if it cannot be decided.",
 		Example: "  crannog policy explain mybox GET https://api.github.com/user\n" +
@@ -80,8 +80,8 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// networkAnyway evaluates the level's network rules if the flags give no network: a user who names
-// only a level wants to see them.
+// networkAnyway evaluates the level's network rules even if the flags give no network, because a
+// user who names only a level wants to see them.
 func (a policyVerbs) networkAnyway(f *accessFlags) error {
 	access, err := f.asked()
 	if err != nil {
@@ -89,7 +89,7 @@ func (a policyVerbs) networkAnyway(f *accessFlags) error {
 	}
 	if f.net == "" && !access.Linked() {
 		f.net = string(sandbox.NetPolicy)
-		a.note("with these flags run gives no network; this is what --net policy adds")
+		a.note("with these flags, run gives no network; the decision is that of --net policy")
 	}
 	return nil
 }
@@ -114,8 +114,8 @@ func (a policyVerbs) printExplanation(e explanation) error {
 	}
 	switch {
 	case e.Effect == egress.Ask:
-		// There is no approval request yet, and so no ID.
-		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the request and its ID,")
+		// There is no approval request yet, and therefore no ID.
+		fmt.Fprintln(a.Stdout, "  allow   a request needs an approval: crannog approvals shows the request and its ID,")
 		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID decides it")
 	case e.Fix != "":
 		fmt.Fprintf(a.Stdout, "  allow   %s\n", oneLine(e.Fix))

@@ -17,7 +17,7 @@ import (
 type policyChange struct {
 	ID      string      `json:"id"`
 	Network api.Network `json:"network"`
-	// Wider lists what is allowed now and was not before.
+	// Wider lists what the new policy allows and the old one did not.
 	Wider []string `json:"wider"`
 }
 
@@ -27,7 +27,7 @@ func (a policyVerbs) policySetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SANDBOX", Short: "Change the policy of a running sandbox", Args: cobra.ExactArgs(1),
 		Long: "Change the policy of a running sandbox. The flags replace those that it was created\n" +
-			"with. Only its level stays, if neither the flags nor a policy file name one; --net\n" +
+			"with. Only its level stays, unless the flags or a policy file name one; --net\n" +
 			"open has its own level. Connections that are no longer allowed are closed. The\n" +
 			"command prints what became wider. A sandbox that was created without a network gets\n" +
 			"none, and path masks do not change.",
@@ -81,7 +81,7 @@ func (a policyVerbs) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *acce
 	return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
 }
 
-// keeping adds to the flags what a sandbox keeps of its policy.
+// keeping adds to the flags those parts of its policy that a sandbox keeps.
 func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
 	kept := *b
 	asked, err := b.asked()
@@ -94,7 +94,7 @@ func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
 		kept.level = now.Level
 	}
 	if b.net == "" && len(b.allow) == 0 && b.policy == "" {
-		// Other flags change the policy, not whether there is a network.
+		// Other flags change the policy, but not whether there is a network.
 		kept.net = string(sandbox.NetPolicy)
 		if !now.Attached {
 			kept.net = string(sandbox.NetNone)
@@ -111,8 +111,8 @@ func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error)
 	return compiled(text)
 }
 
-// after returns the result of the flags, combined with the organisation's and the project's
-// documents that are in force.
+// after returns the policy that results from the flags, combined with the organisation's and the
+// project's documents in force.
 func (b *accessFlags) after(before *policy.Policy) (*policy.Policy, error) {
 	access, err := b.asked()
 	if err != nil {
@@ -146,7 +146,7 @@ func (a policyVerbs) printChange(c policyChange, dry bool) error {
 		fmt.Fprintf(a.Stdout, "wider: %s\n", oneLine(w))
 	}
 	if len(c.Wider) == 0 {
-		fmt.Fprintln(a.Stdout, "nothing more is allowed than before")
+		fmt.Fprintln(a.Stdout, "the new policy allows nothing that the old one did not")
 	}
 	if dry {
 		fmt.Fprintln(a.Stdout, "nothing was changed")

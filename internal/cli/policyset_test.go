@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// A change keeps the level of a sandbox unless it names one: the level also decides which files may
-// come out.
+// A change keeps the level of a sandbox unless it names one, because the level also decides which
+// files may be exported.
 func TestAChangeKeepsTheLevel(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

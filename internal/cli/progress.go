@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is how long a wait is silent.
+// patience is how long a wait shows no text.
 const patience = 300 * time.Millisecond
 
 // progress shows text on a terminal if the wait is long. The returned function removes it.
@@ -23,7 +23,7 @@ func (a *app) progress(text string) func() {
 	}
 }
 
-// progressLine is a line on a terminal that shows what the command waits for.
+// progressLine is a line on a terminal that explains why the command waits.
 type progressLine struct {
 	out *os.File
 

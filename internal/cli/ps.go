@@ -49,7 +49,8 @@ func psRow(p api.Process) []string {
 // fromWidth is the maximum width of a command in the FROM column.
 const fromWidth = 40
 
-// from returns the FROM cell of a process. The row of a command itself shows only its number.
+// from returns the FROM cell of a process. The row of a command's own process shows only the
+// number.
 func from(p api.Process) string {
 	c := p.Command
 	if c == nil {

@@ -31,7 +31,7 @@ func (a *app) queued(ctx context.Context, c *connection, text string, own func(a
 			case <-timer.C:
 			}
 			line := text
-			// An older server, or one that cannot be reached, shows no position.
+			// With an older server, or one that cannot be reached, no position is shown.
 			if q, err := c.Queue(ctx); err == nil {
 				line += placeIn(q, own)
 			}
@@ -51,7 +51,7 @@ func aboutSandbox(id string) func(api.QueuedStart) bool {
 	return func(r api.QueuedStart) bool { return r.SandboxID == id }
 }
 
-// placeIn describes a request's position, or returns "" if it does not wait.
+// placeIn describes a request's position. It returns "" if the request does not wait.
 func placeIn(q api.Queue, own func(api.QueuedStart) bool) string {
 	for _, r := range q.Requests {
 		if !own(r) {

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// remember keeps the recordings of a run beyond its sandbox, as long as its changes.
+// remember retains the recordings of a run beyond its sandbox, as long as its changes.
 func (b *runSandbox) remember(ctx context.Context) {
 	if b.sb == nil || b.keep || b.flags.noChanges || !b.local {
 		return
@@ -15,6 +15,6 @@ func (b *runSandbox) remember(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rememberTime)
 	defer cancel()
 	if _, err := b.sb.KeepRecordings(ctx); err != nil && !errors.Is(err, crannog.ErrNotFound) {
-		b.app.note("the recordings are not kept: %v", err)
+		b.app.note("the recordings are not retained: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// lastAlias names the sandbox that started last, whether it runs or has ended.
+// lastAlias refers to the sandbox that started last, whether it runs or has ended.
 const lastAlias = "@last"
 
 const referenceHelp = `Every command that takes a SANDBOX takes it in the same forms:
@@ -33,7 +33,7 @@ with code=not_running, exit code 5. A sandbox that never existed, or that belong
 another key, is code=sandbox_not_found, exit code 3.
 `
 
-// subject is the sandbox that a reference means.
+// subject is the sandbox to which a reference resolves.
 type subject struct {
 	client *crannog.Client
 	id     string
@@ -77,13 +77,13 @@ func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, er
 // ended returns the error for a command that needs a sandbox that has not ended.
 func (of subject) ended() error {
 	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
-		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows what it did")
+		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows its audit entries")
 }
 
 // newest returns the ID of the sandbox that started last.
 func (c *connection) newest(ctx context.Context) (string, error) {
 	var id string
-	// Read several, because temporary copies for reading a saved state are skipped.
+	// Several sandboxes are read, because temporary copies for reading a saved state are skipped.
 	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(audit.SandboxStarted)}, Newest: 100}) {
 		if crannog.Code(err) == "route_not_found" {
 			break // a server without an audit log
@@ -168,7 +168,7 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 	return nil
 }
 
-// over reports whether the sandbox has ended, so that nothing new follows.
+// over reports whether the sandbox has ended, so that no new data follows.
 func (of subject) over(ctx context.Context) bool {
 	if of.sb == nil {
 		return true
@@ -177,7 +177,7 @@ func (of subject) over(ctx context.Context) bool {
 	return err != nil || info.State == "stopped"
 }
 
-// logs returns the sandbox's events. They are removed with it.
+// logs returns the sandbox's log, which is removed together with the sandbox.
 func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	if of.sb == nil {
 		return nil, nil
@@ -185,7 +185,7 @@ func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
 	return of.sb.Logs(ctx)
 }
 
-// recordings returns the recordings of the sandbox's commands. They may outlive it.
+// recordings returns the recordings of the sandbox's commands, which may outlive it.
 func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 	list, err := of.client.RecordingsOf(ctx, of.id)
 	switch {
@@ -193,7 +193,7 @@ func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
 		return list, nil
 	case of.sb == nil && errors.Is(err, crannog.ErrNotFound):
 		return nil, fail("read the commands of "+of.id, fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has ended, and no recordings of it are retained", of.name)).
-			hint("it ran with --no-changes, or the recordings were discarded or expired; crannog audit show --sandbox " + of.name + " shows what it did")
+			hint("it ran with --no-changes, or the recordings were discarded or expired; crannog audit show --sandbox " + of.name + " shows its audit entries")
 	}
 	return nil, fail("read the commands of "+of.id, err)
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// codeBrokenPipe is the exit code of shells for a program whose reader has gone.
+// codeBrokenPipe is the exit code that shells report for a program whose reader has closed its end.
 const codeBrokenPipe = 128 + int(syscall.SIGPIPE)
 
-// relay runs a command with our own standard streams. Our descriptors are never given to a sandbox:
-// its kernel would write to a plain file at offsets of its own and overwrite the content.
+// relay runs a command with this process's standard streams. The descriptors themselves are never
+// given to a sandbox: its kernel would write to a plain file at offsets of its own and overwrite
+// the content.
 type relay struct {
 	app     *app
 	cmd     *crannog.Cmd
 	signals <-chan os.Signal
-	// kill ends it at the second interrupt.
+	// kill ends the command at the second interrupt.
 	kill func()
 }
 
@@ -47,7 +48,7 @@ func (r *relay) outcome(ctx context.Context) (int, bool, error) {
 			return 0, false, fail("set up the terminal", err)
 		}
 		restore = func() {
-			// The terminal may be gone; then there is nothing to restore.
+			// The terminal may be closed; then there is nothing to restore.
 			_ = term.Restore(int(r.app.Stdin.Fd()), state)
 		}
 	}
@@ -81,8 +82,8 @@ func (r *relay) result(ctx context.Context, err error) (int, error) {
 	return 0, err
 }
 
-// forward passes signals to the command: the first as it is, the second of a kind that requests an
-// end as a kill.
+// forward passes signals to the command. The first is passed unchanged; a second signal that
+// requests an end becomes a kill.
 func (r *relay) forward(done <-chan struct{}) {
 	asked := 0
 	for {
@@ -100,7 +101,7 @@ func (r *relay) forward(done <-chan struct{}) {
 					continue
 				}
 			}
-			// The command may have ended just now; Wait returns its result.
+			// The command may have just ended; Wait returns its result.
 			_ = r.cmd.Signal(sig)
 		}
 	}
@@ -116,14 +117,14 @@ func (r *relay) followSize(done <-chan struct{}) {
 			return
 		case <-resized:
 			if size, ok := r.app.size(); ok {
-				// If a terminal missed one size, it gets the next.
+				// If the terminal misses one change of its size, it gets the next.
 				_ = r.cmd.Resize(size)
 			}
 		}
 	}
 }
 
-// streams connects the command: to a terminal if both ends are one, else to pipes.
+// streams connects the command: to a terminal if both ends are one, otherwise to pipes.
 func (a runVerbs) streams(cmd *crannog.Cmd, tty bool) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
 	if tty {
@@ -138,14 +139,14 @@ func (a runVerbs) streams(cmd *crannog.Cmd, tty bool) {
 func caught() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	// If the reader of our output is gone, Write must return an error instead of ending us, so that
-	// the sandbox is removed.
+	// If the reader of the output is closed, Write must return an error instead of ending the
+	// process, so that the sandbox is removed.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	return c, func() { signal.Stop(c); signal.Stop(pipe) }
 }
 
-// fate explains a broken stream: what ended the sandbox decides the exit code.
+// fate explains a broken stream. The reason of the sandbox's end determines the exit code.
 func (a runVerbs) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
 	if crannog.Code(err) != client.CodeLost {
 		return 0, err
@@ -176,17 +177,17 @@ func (a runVerbs) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int
 	return 0, err
 }
 
-// leftBehind is the error of a command that was cut off in a sandbox that still exists: it was
-// paused or rolled back. The error of the stream would not explain that.
+// leftBehind is the error of a command whose stream broke because its sandbox was paused or rolled
+// back. The error of the stream would not explain that.
 func leftBehind(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {
-		text = fmt.Sprintf("the command was cut off, but sandbox %s runs: it was rolled back, or the connection to it broke", label(info))
+		text = fmt.Sprintf("the command was interrupted, but sandbox %s runs: it was rolled back, or the connection broke", label(info))
 	}
 	if info.State == "pausing" || info.State == "paused" {
 		return fault.New(fault.Conflict, "sandbox_paused", text).
 			WithHint("crannog resume " + label(info) + " continues the sandbox; further output of the command is lost")
 	}
 	return fault.New(fault.Unavailable, client.CodeLost, text).
-		WithHint("how far the command came is not known; check before running it again")
+		WithHint("the command may have run partly; check before running it again")
 }

@@ -23,7 +23,7 @@ type listFlags struct {
 }
 
 func (l *listFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&l.jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&l.jsonl, "jsonl", false, "print one JSON object per line")
 	cmd.Flags().StringVar(&l.format, "format", "", "print each with a Go `template`, such as '{{.id}} {{.state}}'")
 }
 
@@ -37,8 +37,7 @@ func (t *terminal) object(v any) error {
 	return enc.Encode(v)
 }
 
-// indented prints indented JSON, also to a pipe. With --json it prints one line, as all commands
-// do.
+// indented prints indented JSON, also to a pipe. With --json it prints one line, like all commands.
 func (t *terminal) indented(v any) error {
 	if t.json {
 		return t.object(v)
@@ -49,7 +48,7 @@ func (t *terminal) indented(v any) error {
 	return enc.Encode(v)
 }
 
-// list prints rows in the requested format. The table is for people; the other formats have the
+// list prints rows in the requested format. The table is for people; the other formats use the
 // API's field names.
 func list[T any](t *terminal, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {
 	switch {
@@ -93,7 +92,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// oneLine keeps a name that a sandbox chose within its cell.
+// oneLine prevents a name that a sandbox chose from leaving its cell.
 func oneLine(cell string) string { return cmp.Or(text.Line(cell, longestLine), "-") }
 
 // formatted applies a Go template to the JSON form, so that names are the API's.

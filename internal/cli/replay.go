@@ -25,7 +25,7 @@ type player struct {
 	paced bool          // or print all at once
 }
 
-// replay replays a command, or the last one that has a recording.
+// replay replays the named command, or the last one that has a recording.
 func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) error {
 	list, err := of.recordings(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) e
 	err = p.play(ctx, recording, a.Stdout)
 	switch {
 	case errors.Is(err, errNothingYet):
-		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has printed nothing yet"))
+		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has no output yet"))
 	case err != nil && ctx.Err() == nil:
 		return fail("replay command "+one.ID, err)
 	}
@@ -72,15 +72,15 @@ func chosen(list []api.Recording, n string) (api.Recording, bool) {
 	return api.Recording{}, false
 }
 
-// remark describes what a replay cannot show, or returns "".
+// remark describes what a replay cannot show. It returns "" if there is nothing.
 func remark(of api.Recording) string {
 	var parts []string
 	if of.Truncated {
-		parts = append(parts, "it printed more, which was not recorded")
+		parts = append(parts, "the rest of its output was not recorded")
 	}
 	switch {
 	case of.Lost:
-		parts = append(parts, "the server or the sandbox ended before the command; later output is not known")
+		parts = append(parts, "the server or the sandbox ended before the command; later output was not recorded")
 	case of.EndedAt.IsZero():
 		parts = append(parts, "it has not ended")
 	}
@@ -92,8 +92,8 @@ func remark(of api.Recording) string {
 
 var errNothingYet = errors.New("the recording is empty")
 
-// play prints a recording to out. Only sequences that draw are passed: a sandbox's output must not
-// act on the viewer's terminal.
+// play prints a recording to out. It passes on only drawing sequences, because a sandbox's output
+// must not control the viewer's terminal in other ways.
 func (p *player) play(ctx context.Context, recording io.Reader, out io.Writer) (err error) {
 	first := make([]byte, 1)
 	if n, err := io.ReadFull(recording, first); n == 0 && errors.Is(err, io.EOF) {

@@ -8,13 +8,13 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// leftoverTime bounds comparing the workspace at the end of a run.
+// leftoverTime bounds the comparison of the workspace at the end of a run.
 const leftoverTime = 2 * time.Minute
 
-// rememberTime bounds the request to keep the recordings.
+// rememberTime bounds the request to retain the recordings.
 const rememberTime = 5 * time.Second
 
-// leftover is what a run changed below its workspace, in the form of --json.
+// leftover contains the changes of a run below its workspace, in the form of --json.
 type leftover struct {
 	ID      string `json:"id"` // reference for diff, apply and discard
 	Files   int    `json:"files"`

@@ -30,7 +30,7 @@ type runFlags struct {
 	detach bool
 	rm     bool
 	// noChanges retains neither the changes of the workspace nor the recordings. summary prints the
-	// changes also without a terminal.
+	// changes even without a terminal.
 	noChanges, summary bool
 	branch             string
 	mcp                bool
@@ -43,7 +43,8 @@ type commandFlags struct {
 	cwd     string
 	timeout string
 	noTTY   bool
-	// detachChildren ends the command's output with the command itself.
+	// detachChildren ends the command's output with the command itself, even if child processes
+	// continue.
 	detachChildren bool
 	// maxOutput bounds the output in --json.
 	maxOutput string
@@ -54,7 +55,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
 	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
 	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
-	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process holds its output")
+	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, even if a background process keeps its output open")
 	f.StringVar(&c.maxOutput, "max-output", "", "maximum output that --json returns, such as 1m")
 	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "allocate no terminal inside")
 	// Flags after the command's name belong to the command.
@@ -68,12 +69,12 @@ func (a runVerbs) runCommand() *cobra.Command {
 		Short: "Run a command, or an agent by its name, in a new sandbox",
 		Long: "Run a command in a new sandbox, which is removed afterwards.\n\n" +
 			"The current directory is visible at /workspace, copy-on-write: the command may\n" +
-			"change files, and the host's stay as they are. Of the environment only the\n" +
+			"change files, but the host's files never change. Of the environment only the\n" +
 			"language, the time zone (TZ, or /etc/localtime) and the terminal's type are passed,\n" +
-			"because the rest holds secrets. There is no network unless --allow, --net, --policy\n" +
+			"because the rest may contain secrets. There is no network unless --allow, --net, --policy\n" +
 			"or --ask gives one; see crannog help network. The exit code is the command's; see\n" +
 			"crannog help exit-codes.\n\n" +
-			"The command's output ends when no process holds it any more: a server that the\n" +
+			"The command's output ends when no process has it open any more: a server that the\n" +
 			"command leaves in the background keeps run waiting, unless the server's output is\n" +
 			"redirected (>/dev/null 2>&1) or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
@@ -102,7 +103,7 @@ func (a runVerbs) runCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about approval requests; without a policy, about every host")
 	cmd.Flags().StringVar(&f.entrypoint, "entrypoint", "", "`command` in place of the image's entrypoint")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
-	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
+	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server on standard streams: it has no terminal, and ends with its input")
 	cmd.Flags().StringVar(&f.branch, "branch", "", "create a git branch of this `name` inside and work on it; the repository here does not change")
 	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "retain neither changes nor recordings (not with --name or -d)")
 	cmd.Flags().BoolVar(&f.summary, "summary", false, "print a summary of changes at the end, even without a terminal")
@@ -139,10 +140,10 @@ func (f *runFlags) check() error {
 
 func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
-		return usagef("--ask and --detach exclude each other: no terminal would be there to ask at").hint("crannog approvals --watch shows what is asked")
+		return usagef("--ask and --detach exclude each other: a detached command has no terminal for prompts").hint("crannog approvals --watch shows the requests")
 	}
 	if f.image != "" && f.agent != nil {
-		return usagef("--image goes with a command, and %s is an agent of this machine", f.agent.Name).hint("crannog run --image IMAGE -- COMMAND runs a program of the image")
+		return usagef("--image needs a command, but %s is an agent on this machine", f.agent.Name).hint("crannog run --image IMAGE -- COMMAND runs a program of the image")
 	}
 	if len(args) == 0 && f.agent == nil && f.image == "" {
 		return usagef("run needs a command").hint("crannog run -- sh -c 'echo $((6*7))'")
@@ -175,7 +176,7 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 			if err != nil {
 				return err
 			}
-			// It has been fetched, so it need not be fetched again.
+			// The image was just fetched, so it need not be fetched again.
 			f.pull = ""
 			if args, err = imageArgs(&f.imageFlags, img, args); err != nil {
 				return err
@@ -215,7 +216,7 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	return nil
 }
 
-// what names the command for an error.
+// what describes the command in errors.
 func what(f *runFlags, args []string) string {
 	if f.agent != nil {
 		return f.agent.Name
@@ -320,7 +321,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	return b, nil
 }
 
-// end removes a sandbox that is not kept, also after a cancel.
+// end removes a sandbox that is not kept, even if the context was canceled.
 func (b *runSandbox) end(ctx context.Context) error {
 	b.rest()
 	if b.keep {
@@ -338,12 +339,12 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	a := b.app
 	life := ctx
 	if b.flags.detach {
-		// Our end must not end the command.
+		// The end of this process must not end the command.
 		life = context.WithoutCancel(ctx)
 	}
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive() && hasTerminals(b.sb.Info())
-	// Variables of the sandbox win over our defaults.
+	// The sandbox's own variables take precedence over these defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]

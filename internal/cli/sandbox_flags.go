@@ -11,8 +11,15 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
 )
+
+// engineFlags choose what isolates a new sandbox.
+type engineFlags struct {
+	engine  string
+	atLeast string
+}
 
 // sandboxFlags are the flags about how a sandbox is created.
 type sandboxFlags struct {
@@ -30,7 +37,7 @@ type sandboxFlags struct {
 	bytesEnv    []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
 	metadata    []string
 	tools       string
-	engine      string
+	engineFlags
 	// deterministic starts from the template with a fixed clock and fixed random numbers.
 	deterministic bool
 	agentTools    bool // an agent runs, which needs host tools
@@ -42,16 +49,17 @@ type sandboxFlags struct {
 
 func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
-	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
+	f.StringVar(&b.template, "template", "", "template or snapshot to start from (default base)")
 	f.StringVar(&b.image, "image", "", "start from an OCI `image`, such as python:3.12-slim; nothing of the host's system is visible then")
 	f.StringVar(&b.pull, "pull", "", "`when` to fetch the image: missing, always or never (default missing)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
-	f.StringVar(&b.onEnd, "on-end", "", "`what` happens at the end of --ttl: kill, pause or pause-files (default kill)")
+	f.StringVar(&b.onEnd, "on-end", "", "`action` at the end of --ttl: kill, pause or pause-files (default kill)")
 	f.BoolVar(&b.wake, "wake", false, "resume automatically on incoming traffic while paused")
-	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
+	f.StringVar(&b.workspace, "workspace", "", "host `directory` to mount copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
-	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
-	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
+	f.StringArrayVar(&b.mounts, "mount", nil, "mount another host path: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
+	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them or auto (default: the server's, or one that the policy accepts)")
+	f.StringVar(&b.atLeast, "at-least", "", "weakest `boundary` to accept: shared-kernel, wasm-runtime, userspace-kernel or own-kernel")
 	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone copies the value from here, if it is set")
@@ -67,13 +75,13 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
-// options turns flags and settings into arguments of Create. Only a local server can show a
-// directory: the path means nothing elsewhere.
+// options turns flags and settings into arguments of Create. Only a local server can mount a
+// directory, because the path has no meaning elsewhere.
 func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
-		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
-		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes, ShmBytes: a.config.ShmBytes,
-		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(),
+		MemoryBytes: a.config.Sandbox.MemoryBytes, CPUMillis: a.config.Sandbox.MilliCPU, PIDs: a.config.Sandbox.PIDs,
+		DiskBytes: a.config.Sandbox.DiskBytes, DiskInodes: a.config.Sandbox.DiskInodes, ShmBytes: a.config.Sandbox.ShmBytes,
+		CommandTimeoutSeconds: a.config.Sandbox.CommandTimeout.Seconds(),
 	}
 	env, err := a.assignments(b.env, b.envFiles)
 	if err != nil {
@@ -99,7 +107,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	}
 	opts := []crannog.CreateOption{
 		start, crannog.Limits(limits), crannog.Name(b.name),
-		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine),
+		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine), crannog.AtLeast(b.atLeast),
 	}
 	if onEnd != (api.OnEnd{}) {
 		opts = append(opts, crannog.OnEnd(onEnd))
@@ -110,7 +118,7 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	}
 	if access.Level == "" && access.Net != "open" && access.Policy == "" {
 		// A server with other settings must not be less strict.
-		access.Level = a.config.DefaultLevel
+		access.Level = a.config.Policies.Level
 	}
 	opts = append(opts, crannog.Access(access))
 	dir, err := a.workspaceOf(b, c)
@@ -137,12 +145,17 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	return opts, dir != "", nil
 }
 
-// checkStart refuses flags that contradict each other about what the sandbox starts from.
+// checkStart refuses contradictory flags about the sandbox's starting point.
 func (b *sandboxFlags) checkStart() error {
 	if err := b.imageFlags.check(); err != nil {
 		return err
 	}
+	if b.engine == engine.Auto {
+		b.engine = ""
+	}
 	switch {
+	case b.atLeast != "" && !engine.Boundary(b.atLeast).Known():
+		return usagef("--at-least: there is no boundary %s; use shared-kernel, wasm-runtime, userspace-kernel or own-kernel", b.atLeast)
 	case b.deterministic && (b.image != "" || b.from != "" || b.template != ""):
 		return usagef("--deterministic excludes --image, --from and --template")
 	case b.image != "" && (b.from != "" || b.template != ""):
@@ -152,32 +165,32 @@ func (b *sandboxFlags) checkStart() error {
 	case b.from != "" && b.template != "":
 		return usagef("--from and --template exclude each other")
 	case b.from != "" && b.workspace != "":
-		return usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+		return usagef("--workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	case b.from != "" && len(b.mounts) > 0:
-		return usagef("--mount and --from exclude each other: a snapshot shows the directories that its sandbox showed")
+		return usagef("--mount and --from exclude each other: a snapshot has the mounts of its sandbox")
 	case b.from != "" && b.noWorkspace:
-		return usagef("--no-workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+		return usagef("--no-workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	}
 	return nil
 }
 
-// startOf returns what the sandbox starts from.
+// startOf returns the sandbox's starting point.
 func (a runVerbs) startOf(ctx context.Context, b *sandboxFlags, c *connection) (string, error) {
 	if b.deterministic {
 		return "wasm-deterministic", nil
 	}
-	if b.engine != "" && b.from == "" && b.template == "" && a.config.Template == sandbox.BaseTemplate {
+	if b.engine != "" && b.from == "" && b.template == "" && a.config.Sandbox.Template == sandbox.BaseTemplate {
 		return "", nil // the engine decides
 	}
 	if b.from == "" {
 		if b.noWorkspace {
-			// For a snapshot as template the server would show its directory, although
+			// For a snapshot as template the server would mount its directory, although
 			// --no-workspace was given. The server reports other mistakes in the name.
-			if _, err := c.FindSnapshot(ctx, a.config.Template); err == nil {
-				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Template))
+			if _, err := c.FindSnapshot(ctx, a.config.Sandbox.Template); err == nil {
+				return "", usagef("--no-workspace: %s is a snapshot, which has the workspace of its sandbox", inert(a.config.Sandbox.Template))
 			}
 		}
-		return a.config.Template, nil
+		return a.config.Sandbox.Template, nil
 	}
 	snap, err := c.findSnapshot(ctx, b.from)
 	return snap.ID, err
@@ -205,7 +218,7 @@ func (b *sandboxFlags) atEnd() (api.OnEnd, error) {
 	return o, nil
 }
 
-// readFile reads a file, at most the given number of bytes.
+// readFile reads at most the given number of bytes of a file.
 func readFile(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -231,7 +244,7 @@ func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	return m, nil
 }
 
-// workspaceOf returns the directory that the sandbox sees.
+// workspaceOf returns the directory that becomes the sandbox's workspace.
 func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
@@ -246,7 +259,7 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 			return "", fail("find the workspace", err)
 		}
 		if a.holdsState(dir) {
-			return "", usagef("--workspace: crannog's state is in %s, and it holds the tokens of every sandbox", dir)
+			return "", usagef("--workspace: %s contains crannog's state, with the tokens of every sandbox", dir)
 		}
 		return dir, nil
 	case !c.local:
@@ -254,14 +267,14 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 	}
 	dir, err := resolved(".")
 	if err != nil {
-		return "", fail("find the current directory", err).hint("cd to a directory that exists, or add --no-workspace")
+		return "", fail("find the current directory", err).hint("cd to an existing directory, or add --no-workspace")
 	}
 	switch {
 	case a.holdsState(dir):
 		a.note("%s is not visible inside, because it contains crannog's state", dir)
 		return "", nil
 	case holds(dir, a.home.Home):
-		// A home directory is full of keys and tokens, so it is shown only on request.
+		// A home directory contains many keys and tokens, so it is mounted only on request.
 		a.note("%s is not visible inside, because it contains your home directory (--workspace . shows it)", dir)
 		return "", nil
 	}
@@ -277,8 +290,8 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// holdsState reports whether dir contains the state directory or lies in it. A sandbox that sees
-// dir would then see the tokens of other sandboxes.
+// holdsState reports whether dir contains the state directory or is inside it. With such a
+// workspace, a sandbox would see the tokens of other sandboxes.
 func (a runVerbs) holdsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {

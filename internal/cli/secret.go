@@ -46,7 +46,7 @@ func (a secretVerbs) secretSetCommand() *cobra.Command {
 }
 
 func (a secretVerbs) secretRotateCommand() *cobra.Command {
-	return a.valueCommand("rotate NAME", "Give a secret a new value", "rotate the secret",
+	return a.valueCommand("rotate NAME", "Set a new value of a secret", "rotate the secret",
 		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
 			return c.RotateSecret(ctx, name, api.RotateSecret{Value: value})
 		})
@@ -61,8 +61,9 @@ func (a secretVerbs) valueCommand(use, short, what string, send func(context.Con
 			if len(args) == 1 {
 				return nil
 			}
-			// Do not repeat the arguments: the second is probably the value.
-			return errors.New("give the name alone; the value comes from the terminal, standard input or --from-file")
+			// The arguments are not repeated in the error, because the second is probably the
+			// value.
+			return errors.New("give only the name; the value comes from the terminal, standard input or --from-file")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			value, err := a.readValue(args[0], file)
@@ -86,10 +87,10 @@ func (a secretVerbs) valueCommand(use, short, what string, send func(context.Con
 	return cmd
 }
 
-// maxValue is above the server's limit, whose error names the limit.
+// maxValue is above the server's limit, so that the server's error can name its limit.
 const maxValue = 1 << 20
 
-// readValue reads a value and removes one line end, which editors and echo add.
+// readValue reads a value and removes one line end, because editors and echo add one.
 func (a secretVerbs) readValue(name, file string) (string, error) {
 	var data []byte
 	var err error
@@ -112,10 +113,10 @@ func (a secretVerbs) readValue(name, file string) (string, error) {
 	defer clear(data)
 	data = bytes.TrimSuffix(bytes.TrimSuffix(data, []byte("\n")), []byte("\r"))
 	if len(data) == 0 {
-		return "", usagef("the value is empty").hint("pipe it in, or name a file with --from-file")
+		return "", usagef("the value is empty").hint("pass it through standard input, or use --from-file FILE")
 	}
 	if !utf8.Valid(data) {
-		return "", usagef("the value is not text in UTF-8").hint("encode it, for example with base64")
+		return "", usagef("the value is not UTF-8 text").hint("encode it, for example with base64")
 	}
 	return string(data), nil
 }
@@ -169,7 +170,7 @@ func (a secretVerbs) secretKeyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Encrypt all secrets with a new key", Args: cobra.NoArgs,
 		Long: "Create a new key and encrypt the secrets of all owners with it. The old key is\n" +
-			"deleted; a copy of it decrypts nothing that is stored from then on.",
+			"deleted; a copy of it cannot decrypt values that are stored from then on.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				rotated, err := c.RotateSecretsKey(cmd.Context())
@@ -179,7 +180,7 @@ func (a secretVerbs) secretKeyCommand() *cobra.Command {
 				if a.json {
 					return a.object(rotated)
 				}
-				_, err = fmt.Fprintf(a.Stdout, "%d values moved to the new key\n", rotated.Moved)
+				_, err = fmt.Fprintf(a.Stdout, "%d values are encrypted with the new key\n", rotated.Moved)
 				return err
 			})
 		},

@@ -60,6 +60,7 @@ func (a serverVerbs) serveCommand() *cobra.Command {
 	flags.String("default-engine", "", "`engine` of a sandbox that names none (default: the first that crannog engines lists)")
 	a.offerEngines(cmd, "default-engine")
 	flags.String("docker-host", "", "`address` of the Docker Engine for the engine docker (default that of DOCKER_HOST, or Docker's)")
+	flags.String("microvm-kernel", "", "`path` of the kernel of the engine microvm, or of a directory with kernels (default /boot)")
 	flags.String("docker-runtime", "", "OCI `runtime` of the engine docker, such as crun (default that of the Docker Engine)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
 	flags.String("starts-at-once", "", "sandboxes that start at the same time; 0 adapts to the machine (default 0)")
@@ -95,9 +96,9 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	defer stop()
 	// A second signal ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.HTTP.Listen)
 	if err != nil {
-		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
+		return fail("listen on "+a.config.HTTP.Listen, err).hint("is another server running? --listen chooses another address")
 	}
 	domain := first(f.domain, ownDomain(listener.Addr().String()))
 	base := "http://" + reachable(listener.Addr().String())
@@ -105,7 +106,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), Images: standard.ImagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())
@@ -140,10 +141,10 @@ func (a serverVerbs) pool() *server.Pool {
 
 // webhook returns the configuration of the approval webhook, or nil.
 func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
-	if a.config.ApprovalWebhook == "" {
+	if a.config.Webhook.URL == "" {
 		return nil
 	}
-	return &approval.Webhook{URL: a.config.ApprovalWebhook, Secret: a.config.ApprovalWebhookSecret.Reveal(), Log: log}
+	return &approval.Webhook{URL: a.config.Webhook.URL, Secret: a.config.Webhook.Secret.Reveal(), Log: log}
 }
 
 func (a serverVerbs) serverLog() (*slog.Logger, error) {
@@ -157,9 +158,9 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// tryServe checks all that can be checked without starting.
+// tryServe makes all checks that are possible without starting the server.
 func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
-	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config)})
+	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config)})
 	if err != nil {
 		return fail("make the engines", err)
 	}
@@ -182,7 +183,7 @@ func (a serverVerbs) givenKey(f *serveFlags) (string, error) {
 		a.note("the value of --key is visible in this machine's list of processes; --key-file does not show it")
 		return f.key, nil
 	case f.keyFile == "":
-		return first(a.config.Key.Reveal(), a.variable("E2B_API_KEY")), nil
+		return first(a.config.Client.Key.Reveal(), a.variable("E2B_API_KEY")), nil
 	}
 	var text []byte
 	var err error
@@ -211,7 +212,7 @@ func (a serverVerbs) serverKey(ctx context.Context, d *server.Server, given stri
 	return secret, err
 }
 
-// printStart prints information for a person, as comments, and variables for a shell.
+// printStart prints information for people, as comments, and variables for a shell.
 func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engines.Default().Info()
@@ -229,8 +230,8 @@ func (a serverVerbs) printStart(d *server.Server, addr, secret, console string) 
 	flush(a.Stdout)
 }
 
-// ownDomain returns the default domain for host names of sandboxes: on loopback, names below
-// localhost, which browsers and curl resolve themselves.
+// ownDomain returns the default domain for host names of sandboxes. On loopback, these are names
+// below localhost, which browsers and curl resolve themselves.
 func ownDomain(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !config.Loopback(host) {
@@ -247,7 +248,7 @@ func hostOf(addr string) string {
 	return host
 }
 
-// reachable replaces "every address" by one that a local client can use.
+// reachable replaces "every address" by an address that a local client can use.
 func reachable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

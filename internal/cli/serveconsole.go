@@ -37,7 +37,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 		About: web.About{
 			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
 		},
-		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.Listen)), Log: log,
+		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.HTTP.Listen)), Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 	return pages{c, live, inside}, nil
 }
 
-// machine implements what the console shows of this machine.
+// machine provides the information about this machine that the console shows.
 type machine struct {
 	a      *app
 	server *server.Server
@@ -71,8 +71,8 @@ func (m machine) Templates() []web.Template {
 	return list
 }
 
-// firstLink returns the line of the start block with a link that signs in to the console. That adds
-// no risk, since the block also shows a key.
+// firstLink returns the line of the start message with a sign-in link for the console. This adds no
+// risk, since the message also shows a key.
 func (a serverVerbs) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil

@@ -29,7 +29,7 @@ func (a serverVerbs) mcpFrontend(domain string, log *slog.Logger) func(server.Ba
 				return in.DialAs(ctx, sandbox.Principal{KeyID: key})
 			},
 			Refused: in.Server.Service.Refused, Log: log, Version: a.version, Hosts: append(a.config.MCPHostNames(), domain),
-			Approver: mcpserver.Approver(a.config.MCP.Approver), Idle: min(time.Hour, a.config.MaxTimeout),
+			Approver: mcpserver.Approver(a.config.MCP.Approver), Idle: min(time.Hour, a.config.Lifetime.Max),
 		})
 		if err != nil {
 			panic("serve: " + err.Error()) // an option is missing

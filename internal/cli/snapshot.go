@@ -26,9 +26,9 @@ func (a stateVerbs) snapshotCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return usagef("name a sandbox").hint("crannog snapshot ls lists what is kept")
+				return usagef("name a sandbox").hint("crannog snapshot ls lists snapshots")
 			case len(args) > 1 && req.Name != "":
-				return usagef("--name goes with one sandbox: the last of them would have the name")
+				return usagef("--name needs a single sandbox, because only the last snapshot would have the name")
 			}
 			return a.snapshot(cmd.Context(), args, req)
 		},
@@ -63,7 +63,7 @@ func (a stateVerbs) snapshot(ctx context.Context, refs []string, req api.CreateS
 	})
 }
 
-// printTaken prints one object for one snapshot, as inspect does, and an array for several.
+// printTaken prints one snapshot as an object, as inspect does, and several as an array.
 func (a stateVerbs) printTaken(taken []api.Snapshot) error {
 	switch {
 	case a.json && len(taken) == 1:
@@ -126,7 +126,7 @@ func (a stateVerbs) snapshotRemoveCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Remove snapshots", Args: cobra.MinimumNArgs(1),
-		Long:              "Remove snapshots. Sandboxes and snapshots that came from them stay.",
+		Long:              "Remove snapshots. Sandboxes and snapshots created from them stay.",
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {

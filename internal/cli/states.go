@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/config"
 )
 
-// stateVerbs are the commands that move a sandbox between states and snapshots.
+// stateVerbs are the commands that change the state of a sandbox, and those about snapshots.
 type stateVerbs struct{ *app }
 
 func (a stateVerbs) pauseCommand() *cobra.Command {
@@ -61,7 +61,7 @@ func (a stateVerbs) resumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Resume paused sandboxes", Args: cobra.MinimumNArgs(1),
 		Long: "Resume paused sandboxes where they were. A running sandbox stays as it is. With\n" +
-			"--files-only a paused sandbox boots anew with its files, and its saved memory and\n" +
+			"--files-only a paused sandbox boots again with its files, and its saved memory and\n" +
 			"processes are deleted; the command asks first.",
 		Example:           "  crannog resume dev\n  crannog resume --files-only --yes dev",
 		ValidArgsFunction: a.completeStates("paused", "pausing"),
@@ -97,7 +97,7 @@ func (a stateVerbs) resumeCommand() *cobra.Command {
 func (a stateVerbs) resetCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "reset SANDBOX...", Short: "Reset sandboxes to their start", Args: cobra.MinimumNArgs(1),
+		Use: "reset SANDBOX...", Short: "Reset sandboxes to their initial state", Args: cobra.MinimumNArgs(1),
 		Long: "Reset sandboxes in place: to the snapshot that they were created from, or to a fresh\n" +
 			"boot of their template. They keep their names and IDs; later changes are lost.",
 		ValidArgsFunction: a.completeMany,
@@ -105,7 +105,7 @@ func (a stateVerbs) resetCommand() *cobra.Command {
 			if dry {
 				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its start, and lose all later changes", counted(args))); err != nil {
+			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its initial state, and lose all later changes", counted(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
@@ -164,7 +164,8 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 		if err := a.confirm(yes, false, fmt.Sprintf("roll %s back to %s, and lose all later changes", args[0], name)); err != nil {
 			return err
 		}
-		// Catch signals only from here on: an interrupt of the prompt ends the program as usual.
+		// Signals are caught only from here on, so that an interrupt of the prompt ends the program
+		// as usual.
 		return interruptible(ctx, func(ctx context.Context) error {
 			stop := a.queued(ctx, c, "putting "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
 			err := sb.Rollback(ctx, snap.ID)
@@ -177,7 +178,7 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 	})
 }
 
-// latest returns the snapshot that a sandbox was last restored from. If there is none, it returns
+// latest returns the snapshot from which a sandbox was last restored. If there is none, it returns
 // the newest snapshot of the sandbox.
 func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
 	if info.At != "" {
@@ -190,15 +191,15 @@ func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (
 	case len(taken) > 0:
 		return taken[0], nil
 	case info.Origin != "":
-		// It cannot be reset to its start either, which was that snapshot.
-		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and no other was taken of it", ref).
-			hint("crannog snapshot ls lists snapshots; name one")
+		// The sandbox cannot be reset to its initial state either, because that was this snapshot.
+		return api.Snapshot{}, usagef("the snapshot of sandbox %s was removed, and there is no other", ref).
+			hint("name a snapshot; crannog snapshot ls lists them")
 	}
-	return api.Snapshot{}, usagef("sandbox %s did not start from a snapshot, and none was taken of it", ref).
-		hint("crannog reset " + ref + " resets it to its start")
+	return api.Snapshot{}, usagef("sandbox %s has no snapshots, and did not start from one", ref).
+		hint("crannog reset " + ref + " resets it to its initial state")
 }
 
-// counted returns the name of one thing, or the number of several.
+// counted returns the name if there is one item, and otherwise the number of items.
 func counted(names []string) string {
 	if len(names) == 1 {
 		return names[0]
@@ -206,7 +207,7 @@ func counted(names []string) string {
 	return fmt.Sprintf("%d sandboxes", len(names))
 }
 
-// lifetime parses --ttl; zero if it was not given.
+// lifetime parses --ttl. It returns zero if the flag was not given.
 func lifetime(ttl string) (time.Duration, error) {
 	if ttl == "" {
 		return 0, nil
@@ -225,8 +226,8 @@ func (a *app) breakable(ctx context.Context, work func(context.Context, *connect
 	})
 }
 
-// interruptible calls do, which may take long. The first interrupt cancels it and tells the server
-// so. A second one ends the program at once.
+// interruptible calls do, which may take long. The first interrupt cancels do, and the server is
+// informed. A second one ends the program at once.
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -239,7 +240,7 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 			select {
 			case s := <-signals:
 				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
-					// The work may be done already, with only the write to disk left, which the
+					// The work may be done already, except for writing it to the disk, which the
 					// next process can do too. So the next signal ends the program.
 					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 					cancel(signalled(sig))
@@ -266,7 +267,7 @@ func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(
 	})
 }
 
-// awake returns an error for a sandbox in which nothing can run. It waits for a sandbox that is
+// awake returns an error for a sandbox that cannot run a command. It waits for a sandbox that is
 // being resumed, and resumes one that resumes on traffic.
 func (a *app) awake(ctx context.Context, sb *crannog.Sandbox) error {
 	info := sb.Info()

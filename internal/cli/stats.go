@@ -48,8 +48,8 @@ func (a listVerbs) statsCommand() *cobra.Command {
 }
 
 // sample measures the named sandboxes, or all. A sandbox that is not found but was measured or
-// listed before has ended just now; otherwise the name is wrong, and the others are measured all
-// the same.
+// listed before has just ended. Otherwise the name is wrong, and the other sandboxes are measured
+// all the same.
 func (a listVerbs) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
 	gone := again && len(refs) > 1
 	if len(refs) == 0 {

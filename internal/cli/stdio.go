@@ -9,15 +9,15 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// For an MCP server on standard streams: how long it may continue after the end of its input, and
-// after it was asked to end. Clients wait about as long before they kill us.
+// Limits for an MCP server on standard streams: how long it may continue after the end of its
+// input, and after it was told to end. Clients wait about as long before they kill this process.
 const (
 	stdioGrace = 4 * time.Second
 	stdioKill  = time.Second
 )
 
-// checkMCP rejects flags that exclude --mcp: standard output belongs to the MCP server
-// in the sandbox, and no person sits at a terminal.
+// checkMCP rejects flags that cannot be used with --mcp: standard output belongs to the MCP server
+// in the sandbox, and no person is at a terminal.
 func (a runVerbs) checkMCP(f *runFlags) error {
 	if !f.mcp {
 		return nil
@@ -31,7 +31,7 @@ func (a runVerbs) checkMCP(f *runFlags) error {
 	return nil
 }
 
-// input is standard input with a signal at its end.
+// input is standard input with a channel that signals its end.
 type input struct {
 	io.Reader
 	once sync.Once
@@ -47,7 +47,8 @@ func (i *input) Read(p []byte) (int, error) {
 }
 
 // serveStdio ends the command some time after the end of its input, because its client has then
-// gone. It returns a function that stops this and reports whether the command had to be ended.
+// disconnected. It returns a function that stops this and reports whether the command had to be
+// ended.
 func serveStdio(cmd *crannog.Cmd) func() bool {
 	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
 	cmd.Stdin = in
@@ -68,7 +69,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 			timer := time.NewTimer(step.after)
 			select {
 			case <-timer.C:
-				// It may have ended just now; Wait returns its result.
+				// The command may have just ended; Wait returns its result.
 				signalled = cmd.Signal(step.signal) == nil || signalled
 			case <-done:
 				timer.Stop()
@@ -79,8 +80,8 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 	return sync.OnceValue(func() bool { close(done); return <-ended })
 }
 
-// withoutRegistry limits npm's retries if there is no network: a server that has to be downloaded
-// then fails at once, with advice on how to allow it.
+// withoutRegistry limits npm's retries if there is no network, so that a server that has to be
+// downloaded fails at once, with advice on how to allow the download.
 func (b *runSandbox) withoutRegistry() []string {
 	if b.sb.Info().Network.Attached {
 		return nil

@@ -25,8 +25,8 @@ func (c *connection) findSnapshot(ctx context.Context, ref string) (api.Snapshot
 	return snap, fail(fmt.Sprintf("find snapshot %q", ref), err).hint(first(help, findHint(err)))
 }
 
-// snapshotNames returns existing names, or none if they cannot be listed: they only serve
-// suggestions.
+// snapshotNames returns existing names. It returns none if they cannot be listed, because they only
+// serve suggestions.
 func (c *connection) snapshotNames(ctx context.Context) []string {
 	list, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
 	if err != nil {
@@ -52,8 +52,8 @@ func nearest(word string, names []string) string {
 	return name
 }
 
-// edits returns the number of characters to insert, delete, change or swap with the next to turn a
-// into b.
+// edits returns the number of characters to insert, delete, change or swap with the next one in
+// order to turn a into b.
 func edits(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	rows := make([][]int, len(x)+1)

@@ -16,14 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/build/buildcontext"
 )
 
-// templateVerbs are the commands that make what sandboxes start from.
+// templateVerbs are the commands that create and manage templates.
 type templateVerbs struct{ *app }
 
 func (a templateVerbs) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "template", Short: "Make what sandboxes start from: images from Dockerfiles, templates from images",
-		Long: "Make what sandboxes start from. build makes an image from a Dockerfile, without Docker:\n" +
-			"each RUN runs in a sandbox of its own, under a policy. create makes a template from an\n" +
+		Use: "template", Short: "Create images from Dockerfiles, and templates from images",
+		Long: "Create images and templates for sandboxes. build creates an image from a Dockerfile, without Docker:\n" +
+			"each RUN runs in a sandbox of its own, under a policy. create creates a template from an\n" +
 			"image: versions with limits, a policy, and a program that is running when a sandbox of\n" +
 			"the template starts. crannog run --template NAME[:TAG] starts a sandbox from one.",
 		Example: "  crannog template build -t app:1 .\n  crannog run --template app:1 -- ./test",
@@ -32,7 +32,7 @@ func (a templateVerbs) command() *cobra.Command {
 	return cmd
 }
 
-// buildFlags are those of crannog template build.
+// buildFlags are the flags of crannog template build.
 type buildFlags struct {
 	file, tag, target, platform, progress, output string
 	args, secrets                                 []string
@@ -46,11 +46,11 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "build DIR", Short: "Build an image from a Dockerfile", Args: cobra.ExactArgs(1),
 		Long: "Build an image from a Dockerfile and the files of DIR. Each RUN runs as root in a sandbox\n" +
-			"of its own, which reaches package registries and git forges unless --net says otherwise.\n" +
+			"of its own, which reaches package registries and git forges unless --net is given.\n" +
 			"A step whose inputs have not changed comes from the cache. Files that DIR/.dockerignore\n" +
-			"names are left out. SOURCE_DATE_EPOCH, as variable or --build-arg, makes the image the\n" +
-			"same whenever it is built. The image is also a version of the template with its name,\n" +
-			"unless that is the name of a registry.",
+			"names are omitted. SOURCE_DATE_EPOCH, as variable or --build-arg, makes the image\n" +
+			"reproducible. The image is also a version of the template with its name,\n" +
+			"unless the name contains a registry.",
 		Example: "  crannog template build -t app:1 .\n" +
 			"  crannog template build -f build/Dockerfile -t app:1 --build-arg VERSION=2 .\n" +
 			"  crannog template build -t app:1 --secret id=token,env=TOKEN --net none .",
@@ -65,9 +65,9 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringArrayVar(&f.args, "build-arg", nil, "value of an ARG, as `NAME=VALUE`, or NAME for that of this environment; may be repeated")
 	fl.StringArrayVar(&f.secrets, "secret", nil, "secret for RUN --mount=type=secret, as `id=ID,src=FILE` or id=ID,env=NAME; may be repeated")
 	fl.BoolVar(&f.noCache, "no-cache", false, "run every step again")
-	fl.StringVar(&f.platform, "platform", "", "`platform`, which has to be that of the server's machine")
+	fl.StringVar(&f.platform, "platform", "", "`platform`, which must be that of the server's machine")
 	fl.StringVar(&f.progress, "progress", "auto", "`form` of the progress: plain, tty, json or auto")
-	fl.BoolVar(&f.push, "push", false, "send the image to the registry that its name says")
+	fl.BoolVar(&f.push, "push", false, "send the image to the registry in its name")
 	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
 	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
@@ -107,7 +107,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	return imageVerbs(a).printImage(img, nil)
 }
 
-// buildRequest reads what to build, and returns what writes its context.
+// buildRequest reads the request for a build, and returns the function that writes its context.
 func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBuild, source func(io.Writer) error, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -157,7 +157,7 @@ func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBu
 	}
 	if epoch != "" {
 		if req.Epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil || req.Epoch < 0 {
-			return req, nil, usagef("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
+			return req, nil, usagef("SOURCE_DATE_EPOCH: %q is not a number of seconds", epoch)
 		}
 	}
 	if err := a.buildSecrets(f.secrets, req.Secrets); err != nil {
@@ -241,7 +241,7 @@ func (a templateVerbs) buildsCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "builds", Short: "List builds", Args: cobra.NoArgs,
-		Long: "List the last builds, the newest first. One whose server ended in between has failed.",
+		Long: "List the last builds, the newest first. A build whose server ended has failed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				builds, err := c.Builds(cmd.Context())

@@ -28,7 +28,7 @@ func (p *programFlags) add(f *pflag.FlagSet) {
 // into adds the program to a request.
 func (p *programFlags) into(req *api.CreateTemplate) error {
 	if p.start == "" && (p.ready != "" || p.timeout != "") {
-		return usagef("--ready and --ready-timeout go with --start")
+		return usagef("--ready and --ready-timeout need --start")
 	}
 	if p.start != "" {
 		req.Start = shell(p.start)
@@ -48,7 +48,7 @@ func (p *programFlags) into(req *api.CreateTemplate) error {
 
 func shell(text string) []string { return []string{"/bin/sh", "-c", text} }
 
-// createFlags are those of crannog template create.
+// createFlags are the flags of crannog template create.
 type createFlags struct {
 	image, user, dir string
 	env              []string
@@ -59,10 +59,10 @@ type createFlags struct {
 func (a templateVerbs) createCommand() *cobra.Command {
 	var f createFlags
 	cmd := &cobra.Command{
-		Use: "create NAME[:TAG]", Short: "Make a version of a template from an image", Args: cobra.ExactArgs(1),
-		Long: "Make a version of a template: an image, with the limits, the policy, the user, the\n" +
+		Use: "create NAME[:TAG]", Short: "Create a version of a template from an image", Args: cobra.ExactArgs(1),
+		Long: "Create a version of a template: an image, with the limits, the policy, the user, the\n" +
 			"variables and the program of its sandboxes. The version keeps the image by its digest,\n" +
-			"so sandboxes of it start from the same files wherever the image's name leads later.\n" +
+			"so its sandboxes start from the same files even if the image's name later moves on.\n" +
 			"The command waits until the program is ready, and saves its memory where the engine\n" +
 			"can: sandboxes of the template then start with the program running. The tag leads to\n" +
 			"the new version; without a tag, and for the first version, so does the name alone.",
@@ -75,7 +75,7 @@ func (a templateVerbs) createCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				stop := a.progress("making the template " + inert(args[0]))
+				stop := a.progress("creating the template " + inert(args[0]))
 				t, err := c.CreateTemplate(ctx, req)
 				stop()
 				if err != nil {
@@ -93,7 +93,7 @@ func (a templateVerbs) createCommand() *cobra.Command {
 	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: strict, standard, light or minimal")
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
-	fl.StringVar(&f.net, "net", "", "network of its sandboxes at most: none, dev, open or policy")
+	fl.StringVar(&f.net, "net", "", "upper limit of its sandboxes' network: none, dev, open or policy")
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
 	// load reads these, because they are settings.
 	fl.String("memory", "", "memory of its sandboxes, such as 512m")
@@ -126,11 +126,11 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 		}
 		req.Access = &access
 	}
-	// A setting of this user is no property of the template; only a flag is.
+	// The user's default setting is no property of the template; only a flag is.
 	limits := api.Limits{}
 	for flag, set := range map[string]func(){
-		"memory": func() { limits.MemoryBytes = a.config.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.MilliCPU },
-		"pids": func() { limits.PIDs = a.config.PIDs }, "disk": func() { limits.DiskBytes = a.config.DiskBytes },
+		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
+		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
 	} {
 		if cmd.Flags().Changed(flag) {
 			set()
@@ -155,7 +155,7 @@ func (a templateVerbs) printTemplate(t api.Template) error {
 	return nil
 }
 
-// version makes a version of the template that has the name of an image that was built.
+// version creates a version of the template that has the name of the built image.
 func (a templateVerbs) version(ctx context.Context, c *connection, program *programFlags, name string, img api.Image) error {
 	req := api.CreateTemplate{Template: name, Image: img.Name}
 	if err := program.into(&req); err != nil {
@@ -163,12 +163,12 @@ func (a templateVerbs) version(ctx context.Context, c *connection, program *prog
 	}
 	if _, err := sandbox.ParseReference(name); err != nil {
 		if len(req.Start) > 0 {
-			return usagef("--start: %q cannot be the name of a template", name).hint("make one of the image: crannog template create NAME --image " + inert(img.Name))
+			return usagef("--start: %q is not a valid template name", name).hint("create one from the image: crannog template create NAME --image " + inert(img.Name))
 		}
 		return nil // the name of a registry, from which templates do not come
 	}
 	if _, err := c.CreateTemplate(ctx, req); err != nil {
-		return fail("make a template of "+inert(name), err)
+		return fail("create a template from "+inert(name), err)
 	}
 	return nil
 }
@@ -244,15 +244,15 @@ func (a templateVerbs) inspectCommand() *cobra.Command {
 func (a templateVerbs) tagCommand() *cobra.Command {
 	var aliases []string
 	cmd := &cobra.Command{
-		Use: "tag TEMPLATE[:TAG] [TAG...]", Short: "Let tags lead to a version of a template, or give it further names", Args: cobra.MinimumNArgs(1),
-		Long: "Let tags lead to the version of TEMPLATE[:TAG]; the tag version-2 always means version 2.\n" +
+		Use: "tag TEMPLATE[:TAG] [TAG...]", Short: "Set tags of a template version, or aliases of a template", Args: cobra.MinimumNArgs(1),
+		Long: "Set tags of the version TEMPLATE[:TAG]. The tag version-2 always means version 2.\n" +
 			"The tag default is what the name alone means. Sandboxes and snapshots that exist\n" +
 			"keep the files that they started from.",
 		Example:           "  crannog template tag web:2 default stable\n  crannog template tag web:version-1 default\n  crannog template tag web --alias site",
 		ValidArgsFunction: a.completeTemplates,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && len(aliases) == 0 {
-				return usagef("no tag and no --alias was given")
+				return usagef("neither a tag nor --alias was given")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				t, err := c.TagTemplate(cmd.Context(), api.TagTemplate{Template: args[0], Tags: args[1:], Aliases: aliases})
@@ -266,7 +266,7 @@ func (a templateVerbs) tagCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&aliases, "alias", nil, "further `name` of the template; may be repeated")
+	cmd.Flags().StringArrayVar(&aliases, "alias", nil, "additional `name` of the template; may be repeated")
 	return cmd
 }
 
@@ -274,7 +274,7 @@ func (a templateVerbs) removeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm TEMPLATE[:TAG]...", Aliases: []string{"remove"}, Short: "Remove templates, tags or aliases", Args: cobra.MinimumNArgs(1),
 		Long: "Remove a template with all its versions, an alias, or a tag with the version to which\n" +
-			"no other tag leads. Sandboxes and snapshots keep what they need.",
+			"no other tag refers. Sandboxes and snapshots keep the data that they need.",
 		Example:           "  crannog template rm web:1\n  crannog template rm web",
 		ValidArgsFunction: a.completeTemplates,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -305,12 +305,12 @@ func (a templateVerbs) completeTemplates(cmd *cobra.Command, args []string, _ st
 	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
-// commitCommand makes an image of a sandbox.
+// commitCommand creates an image from a sandbox.
 func (a imageVerbs) commitCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "commit SANDBOX IMAGE", Short: "Make an image of the files of a sandbox", Args: cobra.ExactArgs(2),
-		Long: "Make an image of a running sandbox: the image that it started from, and a layer of the\n" +
-			"files that it has changed. The workspace and other files of the host are no part of it.",
+		Use: "commit SANDBOX IMAGE", Short: "Create an image from the files of a sandbox", Args: cobra.ExactArgs(2),
+		Long: "Create an image from a running sandbox: the image that it started from, and a layer of the\n" +
+			"files that it has changed, without the workspace and other files of the host.",
 		Example:           "  crannog commit dev app:2\n  crannog run --image app:2",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// buildProgress shows how far a build is, on standard error.
+// buildProgress shows the progress of a build on standard error.
 type buildProgress struct {
 	form  string
 	out   io.Writer
@@ -21,14 +21,14 @@ type buildProgress struct {
 	line  bool // the terminal has a line that the next one replaces
 }
 
-// shownStep is a step that runs.
+// shownStep is a running step.
 type shownStep struct {
 	title, last string
 	tail        []string // what it printed, for the case that it fails
 	rest        string   // of a line that has not ended
 }
 
-// Forms of --progress.
+// Values of --progress.
 const (
 	progressAuto  = "auto"
 	progressPlain = "plain"
@@ -53,7 +53,7 @@ func (a templateVerbs) newBuildProgress(form string) (*buildProgress, error) {
 	return p, nil
 }
 
-// created shows what the linter has against the Dockerfile.
+// created shows the linter's warnings about the Dockerfile.
 func (p *buildProgress) created(b api.Build) {
 	for _, w := range b.Warnings {
 		if p.form == progressJSON {
@@ -113,7 +113,7 @@ func (p *buildProgress) printf(step int, format string, args ...any) {
 	fmt.Fprintf(p.out, "#%d %s\n", step, fmt.Sprintf(format, args...))
 }
 
-// retainedLines is how much of a step's output is shown if it fails on a terminal.
+// retainedLines is how many lines of a step's output are shown if it fails on a terminal.
 const retainedLines = 40
 
 func (p *buildProgress) output(step int, s *shownStep, data string) {
@@ -156,10 +156,10 @@ func (p *buildProgress) erase() {
 	}
 }
 
-// statusWidth is as much of a line as any terminal has.
+// statusWidth is a line width that fits on any terminal.
 const statusWidth = 78
 
-// status shows the oldest step that runs, with the last line that it printed.
+// status shows the oldest running step, with the last line of its output.
 func (p *buildProgress) status() {
 	if p.form != progressTTY || len(p.steps) == 0 {
 		return

@@ -12,8 +12,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// terminal is how a command speaks with its caller: the standard streams, and what is printed in
-// which form.
+// terminal is a command's connection to its caller: the standard streams and the output format.
 type terminal struct {
 	Stdin          *os.File
 	Stdout, Stderr io.Writer
@@ -43,13 +42,13 @@ func (t *terminal) done(ids []string) error {
 	return nil
 }
 
-// confirm asks a person. Without a terminal, --yes is required.
+// confirm asks a person for confirmation. Without a terminal, --yes is required.
 func (t *terminal) confirm(yes, nothing bool, what string) error {
 	if yes || nothing {
 		return nil
 	}
 	if !t.interactive() {
-		return usagef("this would %s", what).hint("add --yes to do it, --dry-run to see it")
+		return usagef("this would %s", what).hint("add --yes to confirm, or --dry-run to see the effect")
 	}
 	fmt.Fprintf(t.Stderr, "%s? [y/N] ", what)
 	answer, err := bufio.NewReader(t.Stdin).ReadString('\n')
@@ -62,7 +61,7 @@ func (t *terminal) confirm(yes, nothing bool, what string) error {
 	return nil
 }
 
-// size returns the size of our terminal.
+// size returns the size of the terminal.
 func (t *terminal) size() (crannog.Size, bool) {
 	cols, rows, err := term.GetSize(int(t.Stdin.Fd()))
 	if err != nil || cols <= 0 || rows <= 0 || cols > 1<<15 || rows > 1<<15 {

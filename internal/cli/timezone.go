@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// zoneName is a name in the database of time zones. It cannot escape that directory: each part
-// begins with a letter.
+// zoneName matches names in the database of time zones. A matching name cannot lead out of that
+// directory, because each part begins with a letter.
 var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$`)
 
 // timeZone returns the name of the host's time zone, or "" if it is unknown. The name is the target
-// of /etc/localtime; if that is a copy, Debian's /etc/timezone has the name.
+// of /etc/localtime. If that file is a copy, Debian's /etc/timezone contains the name.
 func (c *caller) timeZone() string {
 	etc := first(c.etc, "/etc")
 	var name string

@@ -13,27 +13,27 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// hostTools describes where this machine's version managers are.
+// hostTools describes where version managers are installed on this machine.
 func (a *app) hostTools() hosttools.Host {
 	return hosttools.Host{Home: a.home.Home, Variable: a.variable, Private: []string{a.config.State}}
 }
 
-// addTools is separate from the other flags, since --tools of crannog mcp selects the agent's
+// addTools is separate from the other flags, because --tools of crannog mcp selects the agent's
 // tools.
 func (b *sandboxFlags) addTools(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&b.tools, "tools", "", "show programs that version managers installed in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
+	f.StringVar(&b.tools, "tools", "", "mount programs of version managers in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
 	f.Lookup("tools").NoOptDefVal = hosttools.All
 	offerValues(cmd, "tools", append([]cobra.Completion{hosttools.All, noTools}, hosttools.Names()...))
 }
 
-// noTools is the value that shows none.
+// noTools is the value that mounts no version manager.
 const noTools = "none"
 
-// toolsOf returns the version managers whose programs the sandbox is shown. The flag wins over the
-// setting, and the setting over an agent's need for all.
+// toolsOf returns the version managers whose programs are mounted in the sandbox. The flag takes
+// precedence over the setting, and the setting over an agent's need for all.
 func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
-	said := first(b.tools, a.config.Tools)
+	said := first(b.tools, a.config.Sandbox.Tools)
 	switch {
 	case said == "" && b.agentTools:
 		said = hosttools.All
@@ -55,8 +55,8 @@ func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
 	return names, nil
 }
 
-// reportTools prints which programs of version managers are not inside, and which programs have
-// their names instead. With --tools it prints which of them are inside.
+// reportTools prints which programs of version managers are not available inside, and which other
+// programs have the same names. With --tools it prints which of them are available.
 func (b *runSandbox) reportTools() {
 	a := b.app
 	shown := b.sb.Info().Tools
@@ -69,9 +69,9 @@ func (b *runSandbox) reportTools() {
 		}
 		return
 	case b.flags.tools != "" && b.flags.tools != noTools:
-		a.note("no programs of version managers are shown: none are installed, or the policy shows none")
+		a.note("no programs of version managers are mounted: none are installed, or the policy allows none")
 		return
-	case first(b.flags.tools, a.config.Tools) == noTools:
+	case first(b.flags.tools, a.config.Sandbox.Tools) == noTools:
 		return // the user has decided by flag or setting
 	}
 	inside := filepath.SplitList(insidePath(a.variable("PATH"), nil))
@@ -95,7 +95,7 @@ func (b *runSandbox) reportTools() {
 	if len(others) > 0 {
 		instead = "; " + strings.Join(others, ", ")
 	}
-	a.note("programs of your home directory are not visible inside: %s%s (--tools shows them, --tools=none hides this line)", strings.Join(names, ", "), instead)
+	a.note("programs of your home directory are not visible inside: %s%s (--tools mounts them, --tools=none hides this line)", strings.Join(names, ", "), instead)
 }
 
 func managersOf(tools []api.Tool) (names []string) {
@@ -115,14 +115,14 @@ func realDir(dir string) string {
 	return dir
 }
 
-// shownDir maps a directory of the caller's PATH to its path inside, if its tools are shown.
+// shownDir maps a directory of the caller's PATH to its path inside, if its tools are mounted.
 func shownDir(dir string, tools []api.Tool) (string, bool) {
 	for _, t := range tools {
 		if holdsPath(t.Dir, dir) {
 			return dir, true
 		}
 	}
-	// fnm and others put symbolic links into the PATH.
+	// fnm and other managers put symbolic links into the PATH.
 	real := realDir(dir)
 	for _, t := range tools {
 		rel, err := filepath.Rel(realDir(t.Dir), real)

@@ -2,8 +2,8 @@ package cli
 
 import "strings"
 
-// reportTracked warns that git tracks hidden files: only their copy in the work tree is then
-// hidden, and every commit that contains them shows them.
+// reportTracked warns that git tracks hidden files: only the copies in the work tree are hidden,
+// while every commit that contains the files still shows them.
 func (b *runSandbox) reportTracked() {
 	t := b.sb.Info().HiddenTracked
 	if t == nil {
@@ -23,7 +23,7 @@ func (b *runSandbox) reportTracked() {
 	list := strings.Join(names, ", ")
 	if t.Without {
 		b.app.note(what+" (%s), and the git repository with its history too, so git does not work inside. "+
-			"--level standard shows the repository, and in its history what is hidden here", t.Count, list)
+			"--level standard shows the repository, including the hidden files in its history", t.Count, list)
 		return
 	}
 	b.app.note(what+" (%s): git's history inside still shows %s", t.Count, list, them)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// node is a state from which others came: a template, a snapshot or a sandbox. Further fields are
-// for display.
+// node is a state from which others were created: a template, a snapshot or a sandbox. The other
+// fields are for display.
 type node struct {
 	Kind     string  `json:"kind"` // template, snapshot or sandbox
 	ID       string  `json:"id"`
@@ -30,7 +30,7 @@ type node struct {
 func (a stateVerbs) treeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show the tree of sandboxes and snapshots", Args: cobra.NoArgs,
-		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the one that its sandbox\n" +
+		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the previous snapshot of\n" +
 			"came from at that time, a sandbox is below the one that it came from last, and the\n" +
 			"rest is below its template.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +69,7 @@ func lineage(ctx context.Context, c *connection) ([]*node, error) {
 	return grow(snaps, boxes, time.Now()), nil
 }
 
-// grow builds the trees. States of a removed snapshot are placed below its template.
+// grow builds the trees. States whose snapshot was removed are placed below its template.
 func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	roots := []*node{}
 	byID := make(map[string]*node, len(snaps))
@@ -132,7 +132,7 @@ func (a stateVerbs) printIDs(n *node) {
 	}
 }
 
-// printNode draws a node after lead, and its children after rest.
+// printNode draws a node after the prefix lead, and its children after the prefix rest.
 func (a stateVerbs) printNode(n *node, lead, rest string) {
 	text := n.ID
 	if n.Name != "" {

@@ -51,10 +51,10 @@ func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 
 // atServer returns an error if no server runs: an engine in this process has no console.
 func (a consoleVerbs) atServer(ctx context.Context) error {
-	if a.config.URL != "" || answers(ctx, a.config.Socket()) {
+	if a.config.Client.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
 	}
-	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve runs one")
+	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve starts one")
 }
 
 func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
@@ -89,8 +89,8 @@ func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 	})
 }
 
-// openBrowser opens a link by a file that only this user can read: as an argument, every user who
-// lists this machine's processes would see the token.
+// openBrowser opens a link through a file that only this user can read. If it were an argument,
+// every user who lists this machine's processes would see the token.
 func (a consoleVerbs) openBrowser(ctx context.Context, url string) error {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package config owns Crannog's settings: their defaults, the optional file, the environment, and
-// where each value came from. No other package reads settings from the environment.
+// the origin of each value. No other package reads settings from the environment.
 package config
 
 import (
@@ -10,83 +10,33 @@ import (
 	"time"
 )
 
-// Config is every setting. To add one: a field here, a row in settings.go,
-// and a check in validate.go; then run this package's tests with -update.
+// Config is every setting. To add one: a field in its group (sections.go), a row in settings.go,
+// and a check in validate.go; then run this package's tests with -update. The groups exist in the
+// program only: in the file and the environment, a setting has one name without a section.
 type Config struct {
 	// Settings of the server.
-	State    string // state directory
-	Listen   string // address of the HTTP server
-	Insecure bool   // allow an address that other machines can reach, without TLS
-	LogLevel string // debug, info, warn or error
-	// The key that encrypts secrets, and the command lines that exec: may run.
-	SecretsKey, SecretsExec string
-	Mounts                  string
-	// The webhook that receives approval requests, and the secret that signs its messages. Without
-	// an address, none are sent.
-	ApprovalWebhook       string
-	ApprovalWebhookSecret Secret
-	MCP                   MCPEndpoint
-	// Files with the policies above each sandbox's own; "" means none.
-	OrganisationPolicy, ProjectPolicy string
-	HostEtc                           string        // further paths of /etc that sandboxes see
-	DefaultLevel                      string        // default level of a sandbox; "" means standard
-	Engines                           Engines       // what can isolate sandboxes
-	MaxLive                           int64         // sandboxes alive at once
-	StartsAtOnce                      int64         // sandboxes that start at the same time; zero adapts
-	MaxQueued                         int64         // requests that may wait for a start
-	MaxQueueWait                      time.Duration // longest expected wait for a start
-	MaxConnections                    int64         // connections of clients at once
-	MaxConnectionsPerAddress          int64         // connections from one address
-	ReservedDescriptors               int64         // descriptors that clients cannot use
-	HeaderTimeout                     time.Duration // time limit for the head of a request
-	IdleTimeout                       time.Duration // time that a client may be idle, or not read an answer
-	MaxPaused                         int64         // paused sandboxes at once
-	Images                            Images        // sources of images
-	SnapshotBudget                    int64         // disk space for saved states; zero means a share of the free space
-	SnapshotRetention                 time.Duration // how long snapshots are kept; zero means until they are removed
-	DefaultTimeout                    time.Duration // default lifetime of a sandbox
-	MaxTimeout                        time.Duration // longest lifetime that a key may request
-	Retention                         time.Duration // how long events and flows of ended sandboxes are kept
-	Pool                              Pool          // memory for warm sandboxes
-	PoolLanguages                     Languages     // languages that warm sandboxes have loaded
-	RecordAge                         time.Duration // how long audit entries are kept
-	RecordBytes                       int64         // maximum size of the audit log
-	RecordCheckpoints                 string        // further destinations of signed tree heads
-	RecordingBytes                    int64         // maximum size of all session recordings
+	State         string // state directory
+	LogLevel      string // debug, info, warn or error
+	HTTP          HTTP
+	Secrets       SecretStore
+	HostFiles     HostFiles
+	Webhook       Webhook
+	MCP           MCPEndpoint
+	Policies      Policies
+	Engines       Engines // what can isolate sandboxes
+	Capacity      Capacity
+	Lifetime      Lifetime
+	Images        Images // sources of images
+	Snapshots     Snapshots
+	Pool          Pool      // memory for warm sandboxes
+	PoolLanguages Languages // languages that warm sandboxes have loaded
+	Audit         Audit
 
-	// Settings of clients.
-	URL string // server to connect to; "" means the local one
-	Key Secret // API key for URL
-
-	// Defaults for new sandboxes.
-	Template       string
-	Tools          string // version managers whose programs are shown; "" means none, except for agents
-	MemoryBytes    int64
-	MilliCPU       int64
-	PIDs           int64
-	DiskBytes      int64
-	DiskInodes     int64
-	ShmBytes       int64
-	CommandTimeout time.Duration // zero: a command runs until its sandbox ends
-	OutputBytes    int64
+	Client  Client
+	Sandbox SandboxDefaults
 
 	origin map[string]string
 }
-
-// Images are the settings of OCI images.
-type Images struct {
-	Registries, Mirrors, Insecure string // lists separated by commas
-	Budget                        int64  // disk space; zero means a share of the free space
-}
-
-// Engines are the settings of what isolates sandboxes.
-type Engines struct {
-	Default                   string // the engine of a sandbox that names none; "" means the first one
-	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
-}
-
-// MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
-type MCPEndpoint struct{ Hosts, Approver string }
 
 // Secret is text that does not appear in logs or printouts.
 type Secret string
@@ -116,7 +66,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Reveal returns the text. Only the code that sends it calls Reveal.
 func (s Secret) Reveal() string { return string(s) }
 
-// Env is what Load reads of its environment.
+// Env is the environment that Load reads.
 type Env struct {
 	Lookup func(name string) (string, bool)
 	UID    int
@@ -128,7 +78,7 @@ func Host() Env {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		// Without a home directory there is no per-user file, and the state directory must be
-		// given.
+		// configured.
 		home = ""
 	}
 	return Env{Lookup: os.LookupEnv, UID: os.Getuid(), Home: home}
@@ -137,17 +87,20 @@ func Host() Env {
 // Default returns the settings without a file or variables.
 func Default(env Env) Config {
 	return Config{
-		State:       defaultState(env),
-		Listen:      "127.0.0.1:7070",
-		LogLevel:    "info",
-		SecretsKey:  "file",
-		MCP:         MCPEndpoint{Approver: "person"},
-		Template:    "base",
-		OutputBytes: 1 << 20,
-
-		MaxConnections: 4096, MaxConnectionsPerAddress: 1024, ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
-		MaxLive: 200, MaxQueued: 1000, MaxQueueWait: 5 * time.Minute, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
-		Pool: Pool{On: true}, PoolLanguages: Languages{"python", "javascript"}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
+		State:    defaultState(env),
+		LogLevel: "info",
+		HTTP: HTTP{
+			Listen: "127.0.0.1:7070", MaxConnections: 4096, MaxPerAddress: 1024,
+			ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
+		},
+		Secrets:       SecretStore{Key: "file"},
+		MCP:           MCPEndpoint{Approver: "person"},
+		Capacity:      Capacity{Live: 200, Paused: 1000, Queued: 1000, QueueWait: 5 * time.Minute},
+		Lifetime:      Lifetime{Default: 5 * time.Minute, Max: 24 * time.Hour, Retention: 24 * time.Hour},
+		Pool:          Pool{On: true},
+		PoolLanguages: Languages{"python", "javascript"},
+		Audit:         Audit{Age: 90 * 24 * time.Hour, Bytes: 4 << 30, RecordingBytes: 1 << 30},
+		Sandbox:       SandboxDefaults{Template: "base", OutputBytes: 1 << 20},
 
 		origin: map[string]string{},
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,8 @@ func TestOrderAndOrigin(t *testing.T) {
 	if err := c.Set("listen", "127.0.0.1:3", "--listen"); err != nil {
 		t.Fatal(err)
 	}
-	if c.MemoryBytes != 256<<20 || c.PIDs != 50 || c.Listen != "127.0.0.1:3" {
-		t.Errorf("values: %d %d %s", c.MemoryBytes, c.PIDs, c.Listen)
+	if c.Sandbox.MemoryBytes != 256<<20 || c.Sandbox.PIDs != 50 || c.HTTP.Listen != "127.0.0.1:3" {
+		t.Errorf("values: %d %d %s", c.Sandbox.MemoryBytes, c.Sandbox.PIDs, c.HTTP.Listen)
 	}
 	want := map[string]string{"memory": path, "pids": "CRANNOG_PIDS", "listen": "--listen", "disk": "default"}
 	for _, v := range c.Values() {
@@ -70,11 +71,11 @@ func TestEveryProblemIsReported(t *testing.T) {
 		}
 	}
 	c := Default(testEnv(nil))
-	c.State, c.Listen, c.LogLevel, c.URL, c.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
-	c.OrganisationPolicy, c.ProjectPolicy, c.MaxLive, c.DefaultTimeout, c.Retention = "policy.yaml", "./p.yaml", 0, 48*time.Hour, 0
-	c.MaxPaused, c.SnapshotBudget, c.SnapshotRetention = 0, 1, time.Second
-	c.MaxConnections, c.MaxConnectionsPerAddress, c.ReservedDescriptors, c.HeaderTimeout, c.IdleTimeout = 0, 0, 0, 0, 0
-	c.RecordAge, c.RecordBytes = 0, 1<<20
+	c.State, c.HTTP.Listen, c.LogLevel, c.Client.URL, c.Sandbox.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
+	c.Policies.Organisation, c.Policies.Project, c.Capacity.Live, c.Lifetime.Default, c.Lifetime.Retention = "policy.yaml", "./p.yaml", 0, 48*time.Hour, 0
+	c.Capacity.Paused, c.Snapshots.Budget, c.Snapshots.Retention = 0, 1, time.Second
+	c.HTTP.MaxConnections, c.HTTP.MaxPerAddress, c.HTTP.ReservedDescriptors, c.HTTP.HeaderTimeout, c.HTTP.IdleTimeout = 0, 0, 0, 0, 0
+	c.Audit.Age, c.Audit.Bytes = 0, 1<<20
 	err = c.Validate()
 	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:", "organisation_policy:", "project_policy:", "max_live:", "max_connections:", "max_connections_per_address:", "reserved_descriptors:", "header_timeout:", "idle_timeout:", "max_paused:", "snapshot_budget:", "snapshot_retention:", "default_timeout:", "retention:", "record_age:", "record_bytes:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -96,11 +97,11 @@ func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
 		"example.com:80": false, "[::ffff:10.0.0.1]:80": false,
 	} {
 		c := Default(testEnv(nil))
-		c.Listen = listen
+		c.HTTP.Listen = listen
 		if got := c.Validate() == nil; got != ok {
 			t.Errorf("%s: allowed is %v", listen, got)
 		}
-		c.Insecure = true
+		c.HTTP.Insecure = true
 		if err := c.Validate(); err != nil {
 			t.Errorf("%s with insecure: %v", listen, err)
 		}
@@ -123,7 +124,7 @@ func TestWebhookIsPrivateAndSigned(t *testing.T) {
 		{"hooks.example.com", "0123456789abcdef", false},
 	} {
 		c := Default(testEnv(nil))
-		c.ApprovalWebhook, c.ApprovalWebhookSecret = test.url, Secret(test.secret)
+		c.Webhook.URL, c.Webhook.Secret = test.url, Secret(test.secret)
 		err := c.Validate()
 		if (err == nil) != test.ok {
 			t.Errorf("%+v: %v", test, err)
@@ -192,5 +193,25 @@ func write(t *testing.T, path, data string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A setting changes only its own field, and is printed as it was set. Two settings with the same
+// field would silently change each other.
+func TestEverySettingHasItsOwnField(t *testing.T) {
+	for _, s := range settings {
+		c := Default(testEnv(nil))
+		before := c.Values()
+		changed := slices.ContainsFunc([]string{"true", "77", "77m", "77s", "off", "none", "7.5", "text"}, func(v string) bool {
+			return s.set(&c, v) == nil && s.show(&c) != s.show(new(Default(testEnv(nil))))
+		})
+		if !changed {
+			t.Errorf("%s: no value changes it", s.name)
+		}
+		for i, v := range c.Values() {
+			if (v.Value != before[i].Value) != (v.Name == s.name) {
+				t.Errorf("after a change of %s, %s is %q, and was %q", s.name, v.Name, v.Value, before[i].Value)
+			}
+		}
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/testkit/doctest"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/configuration.md")
@@ -33,7 +34,7 @@ func TestDocument(t *testing.T) {
 		if value == "" {
 			value = "none"
 		}
-		b.WriteString(listItem(fmt.Sprintf("%s, default %s: %s.", name, value, s.help)))
+		b.WriteString(doctest.ListItem(fmt.Sprintf("%s, default %s: %s.", name, value, s.help)))
 	}
 	b.WriteString("\nThe default of `state` is for root; other users have `~/.local/share/crannog`.\n")
 	if *update {
@@ -45,21 +46,4 @@ func TestDocument(t *testing.T) {
 	if err != nil || string(have) != b.String() {
 		t.Errorf("%s is stale; run: go test ./internal/config -update (%v)", documentPath, err)
 	}
-}
-
-// listItem returns a list item in lines of at most 100 columns.
-func listItem(text string) string {
-	var b strings.Builder
-	b.WriteByte('-')
-	column := 1
-	for word := range strings.FieldsSeq(text) {
-		if n := utf8.RuneCountInString(word); column+1+n > 100 {
-			b.WriteString("\n ")
-			column = 1 + 1 + n
-		} else {
-			column += 1 + n
-		}
-		b.WriteString(" " + word)
-	}
-	return b.String() + "\n"
 }

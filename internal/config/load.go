@@ -15,11 +15,11 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// maxFile bounds the settings file, which is normally about a page of text.
+// maxFile limits the settings file, which normally has about a page of text.
 const maxFile = 1 << 20
 
-// Load reads the file and the environment over the defaults. It reports every problem at once. Set
-// applies flags afterwards.
+// Load applies the file and the environment to the defaults. It reports all problems together.
+// Flags are applied afterwards by Set.
 func Load(env Env, named string) (Config, error) {
 	c := Default(env)
 	var problems []error
@@ -43,7 +43,8 @@ func Load(env Env, named string) (Config, error) {
 	return c, errors.Join(problems...)
 }
 
-// findFile returns the file to read, or "" if there is none. A file that was named must exist.
+// findFile returns the path of the settings file, or "" if there is none. A file that was named
+// explicitly must exist.
 func findFile(env Env, named string) (string, error) {
 	if named == "" {
 		named, _ = env.Lookup("CRANNOG_CONFIG")
@@ -91,8 +92,8 @@ func (c *Config) readFile(path string) []error {
 	return c.parse(data, path)
 }
 
-// parse sets what a file names. An unknown key is an error: with a spelling mistake, a limit would
-// silently have no effect.
+// parse applies a settings file. An unknown key is an error, because a misspelt limit would
+// otherwise silently have no effect.
 func (c *Config) parse(data []byte, path string) []error {
 	var table map[string]any
 	if err := toml.Unmarshal(data, &table); err != nil {

@@ -11,7 +11,7 @@ func (c Config) MCPHostNames() []string {
 	return strings.FieldsFunc(c.MCP.Hosts, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// checkMCP refuses settings that would let any web page reach /mcp, or that do not define who
+// checkMCP rejects settings that would let any web page reach /mcp, or that do not define who
 // decides agents' requests.
 func (c Config) checkMCP() error {
 	var problems []error

@@ -48,7 +48,7 @@ func (p Pool) String() string {
 	return FormatSize(p.Bytes)
 }
 
-// Languages are the languages that are loaded in warm sandboxes.
+// Languages are the languages that are preloaded in warm sandboxes.
 type Languages []string
 
 const noLanguages = "none"

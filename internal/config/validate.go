@@ -18,38 +18,38 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
 	if !filepath.IsAbs(c.State) {
 		return fmt.Errorf("state: %q is not an absolute path, such as /var/lib/crannog", c.State)
 	}
-	// The path travels between our processes as JSON, which must be UTF-8.
+	// Crannog's processes exchange the path as JSON, which must be UTF-8.
 	if !utf8.ValidString(c.State) {
 		return fmt.Errorf("state: %q is not UTF-8 text", c.State)
 	}
-	// The kernel refuses longer socket paths.
+	// The kernel rejects longer socket paths.
 	if n := len(c.Socket()); n > 107 {
 		return fmt.Errorf("state: the path is too long for a socket below it: %d bytes, at most 107", n)
 	}
 	return nil
 }
 
-// checkListen keeps the API off the network unless the user allowed it explicitly: there is no TLS,
-// so a key on the network could be read.
+// checkListen rejects an address that other machines can reach, unless the user allowed it
+// explicitly. There is no TLS, so a key could be read on the network.
 func (c Config) checkListen() error {
-	host, port, err := net.SplitHostPort(c.Listen)
+	host, port, err := net.SplitHostPort(c.HTTP.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %q is not host:port, such as 127.0.0.1:7070", c.Listen)
+		return fmt.Errorf("listen: %q is not host:port, such as 127.0.0.1:7070", c.HTTP.Listen)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
 		return fmt.Errorf("listen: %q is not a port number", port)
 	}
-	if c.Insecure || Loopback(host) {
+	if c.HTTP.Insecure || Loopback(host) {
 		return nil
 	}
-	return fmt.Errorf("listen: %q can be reached by other machines and there is no TLS; use 127.0.0.1, or add --insecure behind a proxy that has it", c.Listen)
+	return fmt.Errorf("listen: %q can be reached by other machines and there is no TLS; use 127.0.0.1, or add --insecure behind a proxy that has it", c.HTTP.Listen)
 }
 
 // Loopback reports whether the host is reachable only from this machine.
@@ -69,46 +69,46 @@ func (c Config) checkLevel() error {
 }
 
 func (c Config) checkURL() error {
-	if c.URL == "" {
+	if c.Client.URL == "" {
 		return nil
 	}
-	u, err := url.Parse(c.URL)
+	u, err := url.Parse(c.Client.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("url: %q is not a URL such as http://127.0.0.1:7070", c.URL)
+		return fmt.Errorf("url: %q is not a URL such as http://127.0.0.1:7070", c.Client.URL)
 	}
 	return nil
 }
 
-// maxLive is more sandboxes than any machine can hold.
+// maxLive exceeds the number of sandboxes that any machine can run.
 const maxLive = 100_000
 
 // minBudget is several times the disk space of one idle sandbox.
 const minBudget = 64 << 20
 
-// minWebhookSecret is a length that cannot be guessed from signed calls.
+// minWebhookSecret is the minimum length, so that the secret cannot be guessed from signed calls.
 const minWebhookSecret = 16
 
-// checkWebhook refuses unencrypted addresses of other machines, and calls without a signature,
-// which a receiver could not tell from forged ones.
+// checkWebhook rejects unencrypted addresses of other machines, and calls without a signature,
+// which a receiver could not distinguish from forged ones.
 func (c Config) checkWebhook() error {
-	if c.ApprovalWebhook == "" {
+	if c.Webhook.URL == "" {
 		return nil
 	}
-	u, err := url.Parse(c.ApprovalWebhook)
+	u, err := url.Parse(c.Webhook.URL)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
-		return fmt.Errorf("approval_webhook: %q is not a URL such as https://hooks.example.com/crannog; http is for this machine only", c.ApprovalWebhook)
+		return fmt.Errorf("approval_webhook: %q is not a URL such as https://hooks.example.com/crannog; http is for this machine only", c.Webhook.URL)
 	}
-	if len(c.ApprovalWebhookSecret) < minWebhookSecret {
+	if len(c.Webhook.Secret) < minWebhookSecret {
 		return fmt.Errorf("approval_webhook_secret: it signs the calls and has at least %d characters, such as those of: openssl rand -hex 20", minWebhookSecret)
 	}
 	return nil
 }
 
-// checkPolicies refuses a relative path: it would depend on the current directory, and another
-// policy or none would be in force.
+// checkPolicies rejects a relative path, because it would depend on the current directory, and
+// another policy or none would be in force.
 func (c Config) checkPolicies() error {
 	var problems []error
-	for _, f := range []struct{ name, path string }{{"organisation_policy", c.OrganisationPolicy}, {"project_policy", c.ProjectPolicy}} {
+	for _, f := range []struct{ name, path string }{{"organisation_policy", c.Policies.Organisation}, {"project_policy", c.Policies.Project}} {
 		if f.path != "" && !filepath.IsAbs(f.path) {
 			problems = append(problems, fmt.Errorf("%s: %q is not an absolute path, such as /etc/crannog/policy.yaml", f.name, f.path))
 		}
@@ -116,7 +116,20 @@ func (c Config) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
-// checkDocker refuses addresses that the Docker client would misread or that have no client here.
+// InsecureForTests is the value of microvm_emulation that permits machines without KVM.
+const InsecureForTests = "insecure-for-tests"
+
+// checkMicroVM rejects every other value. A machine without KVM is not a security boundary, so a
+// short or accidental value must not enable it.
+func (c Config) checkMicroVM() error {
+	if v := c.Engines.MicroVMEmulation; v != "" && v != InsecureForTests {
+		return fmt.Errorf("microvm_emulation: %q is not %s, and only that permits machines without KVM", v, InsecureForTests)
+	}
+	return nil
+}
+
+// checkDocker rejects addresses that the Docker client would misinterpret or that it does not
+// support.
 func (c Config) checkDocker() error {
 	if c.Engines.DockerHost == "" {
 		return nil
@@ -133,10 +146,10 @@ func (c Config) checkDocker() error {
 
 // HostEtcPaths returns the paths in host_etc.
 func (c Config) HostEtcPaths() []string {
-	return strings.FieldsFunc(c.HostEtc, func(r rune) bool { return r == ',' || r == ' ' })
+	return strings.FieldsFunc(c.HostFiles.Etc, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// checkHostEtc refuses paths outside of /etc. Package rootfs refuses those that sandboxes must not
+// checkHostEtc rejects paths outside of /etc. Package rootfs rejects those that sandboxes must not
 // see.
 func (c Config) checkHostEtc() error {
 	var problems []error
@@ -148,7 +161,7 @@ func (c Config) checkHostEtc() error {
 	return errors.Join(problems...)
 }
 
-// Limits of waiting and concurrent starts.
+// Limits of waiting and of concurrent starts.
 const (
 	maxStarts = 1000
 	maxQueued = 100_000
@@ -157,37 +170,37 @@ const (
 // checkLives rejects zero, so that it cannot be mistaken for unlimited.
 func (c Config) checkLives() error {
 	var problems []error
-	if c.MaxLive < 1 || c.MaxLive > maxLive {
-		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.MaxLive, maxLive))
+	if c.Capacity.Live < 1 || c.Capacity.Live > maxLive {
+		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.Capacity.Live, maxLive))
 	}
-	if c.StartsAtOnce < 0 || c.StartsAtOnce > maxStarts {
-		problems = append(problems, fmt.Errorf("starts_at_once: %d is not 1 to %d, or 0 to adapt", c.StartsAtOnce, maxStarts))
+	if c.Capacity.StartsAtOnce < 0 || c.Capacity.StartsAtOnce > maxStarts {
+		problems = append(problems, fmt.Errorf("starts_at_once: %d is not 1 to %d, or 0 to adapt", c.Capacity.StartsAtOnce, maxStarts))
 	}
-	if c.MaxQueued < 1 || c.MaxQueued > maxQueued {
-		problems = append(problems, fmt.Errorf("max_queued: %d is not 1 to %d", c.MaxQueued, maxQueued))
+	if c.Capacity.Queued < 1 || c.Capacity.Queued > maxQueued {
+		problems = append(problems, fmt.Errorf("max_queued: %d is not 1 to %d", c.Capacity.Queued, maxQueued))
 	}
-	if c.MaxQueueWait < time.Second {
-		problems = append(problems, fmt.Errorf("max_queue_wait: %s is too short; use a time such as 1m", c.MaxQueueWait))
+	if c.Capacity.QueueWait < time.Second {
+		problems = append(problems, fmt.Errorf("max_queue_wait: %s is too short; use a time such as 1m", c.Capacity.QueueWait))
 	}
-	if c.MaxPaused < 1 || c.MaxPaused > maxLive {
-		problems = append(problems, fmt.Errorf("max_paused: %d is not 1 to %d", c.MaxPaused, maxLive))
+	if c.Capacity.Paused < 1 || c.Capacity.Paused > maxLive {
+		problems = append(problems, fmt.Errorf("max_paused: %d is not 1 to %d", c.Capacity.Paused, maxLive))
 	}
-	if c.SnapshotBudget != 0 && c.SnapshotBudget < minBudget {
-		problems = append(problems, fmt.Errorf("snapshot_budget: %s is too little for one sandbox; use at least %s, or 0 for the default", FormatSize(c.SnapshotBudget), FormatSize(minBudget)))
+	if c.Snapshots.Budget != 0 && c.Snapshots.Budget < minBudget {
+		problems = append(problems, fmt.Errorf("snapshot_budget: %s is too little for one sandbox; use at least %s, or 0 for the default", FormatSize(c.Snapshots.Budget), FormatSize(minBudget)))
 	}
-	if c.SnapshotRetention != 0 && c.SnapshotRetention < time.Minute {
-		problems = append(problems, fmt.Errorf("snapshot_retention: %s is too short; use a time such as 168h, or 0 to keep them", c.SnapshotRetention))
+	if c.Snapshots.Retention != 0 && c.Snapshots.Retention < time.Minute {
+		problems = append(problems, fmt.Errorf("snapshot_retention: %s is too short; use a time such as 168h, or 0 to keep them", c.Snapshots.Retention))
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"default_timeout", c.DefaultTimeout}, {"max_timeout", c.MaxTimeout}, {"retention", c.Retention}} {
+	}{{"default_timeout", c.Lifetime.Default}, {"max_timeout", c.Lifetime.Max}, {"retention", c.Lifetime.Retention}} {
 		if d.value < time.Second {
 			problems = append(problems, fmt.Errorf("%s: %s is too short; use a time such as 10m", d.name, d.value))
 		}
 	}
-	if c.DefaultTimeout > c.MaxTimeout {
-		problems = append(problems, fmt.Errorf("default_timeout: %s is more than max_timeout, %s", c.DefaultTimeout, c.MaxTimeout))
+	if c.Lifetime.Default > c.Lifetime.Max {
+		problems = append(problems, fmt.Errorf("default_timeout: %s is more than max_timeout, %s", c.Lifetime.Default, c.Lifetime.Max))
 	}
 	return errors.Join(problems...)
 }
@@ -205,9 +218,9 @@ func (c Config) checkConnections() error {
 		name            string
 		value, min, max int64
 	}{
-		{"max_connections", c.MaxConnections, 1, maxConnections},
-		{"max_connections_per_address", c.MaxConnectionsPerAddress, 1, maxConnections},
-		{"reserved_descriptors", c.ReservedDescriptors, minReserve, maxConnections},
+		{"max_connections", c.HTTP.MaxConnections, 1, maxConnections},
+		{"max_connections_per_address", c.HTTP.MaxPerAddress, 1, maxConnections},
+		{"reserved_descriptors", c.HTTP.ReservedDescriptors, minReserve, maxConnections},
 	} {
 		if n.value < n.min || n.value > n.max {
 			problems = append(problems, fmt.Errorf("%s: %d is not %d to %d", n.name, n.value, n.min, n.max))
@@ -216,7 +229,7 @@ func (c Config) checkConnections() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"header_timeout", c.HeaderTimeout}, {"idle_timeout", c.IdleTimeout}} {
+	}{{"header_timeout", c.HTTP.HeaderTimeout}, {"idle_timeout", c.HTTP.IdleTimeout}} {
 		if d.value < time.Second {
 			problems = append(problems, fmt.Errorf("%s: %s is too short; use a time such as 10s", d.name, d.value))
 		}
@@ -224,34 +237,34 @@ func (c Config) checkConnections() error {
 	return errors.Join(problems...)
 }
 
-// minRecord is the size of a few files of the audit log, which are the units that are dropped.
+// minRecord is the size of a few files of the audit log, which is dropped file by file.
 const minRecord = 256 << 20
 
 // minRecordings is the maximum size of a few recordings.
 const minRecordings = 64 << 20
 
-// checkRecord rejects limits that would drop today's entries. It rejects zero, so that it cannot be
-// mistaken for unlimited.
+// checkRecord rejects limits that would drop entries of the same day. It rejects zero, so that it
+// cannot be mistaken for unlimited.
 func (c Config) checkRecord() error {
 	var problems []error
-	if c.RecordAge < time.Hour {
-		problems = append(problems, fmt.Errorf("record_age: %s is too short; use a time such as 2160h", c.RecordAge))
+	if c.Audit.Age < time.Hour {
+		problems = append(problems, fmt.Errorf("record_age: %s is too short; use a time such as 2160h", c.Audit.Age))
 	}
-	if c.RecordBytes < minRecord {
-		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; use at least %s", FormatSize(c.RecordBytes), FormatSize(minRecord)))
+	if c.Audit.Bytes < minRecord {
+		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; use at least %s", FormatSize(c.Audit.Bytes), FormatSize(minRecord)))
 	}
-	if c.RecordingBytes < minRecordings {
-		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; use at least %s", FormatSize(c.RecordingBytes), FormatSize(minRecordings)))
+	if c.Audit.RecordingBytes < minRecordings {
+		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; use at least %s", FormatSize(c.Audit.RecordingBytes), FormatSize(minRecordings)))
 	}
 	return errors.Join(problems...)
 }
 
 func (c Config) checkLimits() error {
 	var problems []error
-	if c.MemoryBytes != 0 && c.MemoryBytes < 128<<20 {
-		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; use at least 128m", FormatSize(c.MemoryBytes)))
+	if c.Sandbox.MemoryBytes != 0 && c.Sandbox.MemoryBytes < 128<<20 {
+		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; use at least 128m", FormatSize(c.Sandbox.MemoryBytes)))
 	}
-	if c.OutputBytes == 0 {
+	if c.Sandbox.OutputBytes == 0 {
 		problems = append(problems, errors.New("max_output: 0 would return nothing; use a size such as 1m"))
 	}
 	return errors.Join(problems...)

@@ -14,42 +14,43 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// Boot is what the guest of a sandbox reads before it is ready. It is never stored: it
-// holds the sandbox's tokens, so it is never put in argv, environment or a file either.
+// Boot is what the guest of a sandbox reads before it is ready. It holds the sandbox's tokens, so
+// it is never stored, and never passed in arguments, in the environment or in a file.
 type Boot struct {
 	// Config is the guest's configuration: one JSON object without a line break.
 	Config []byte
-	// Files, if not nil, is a tar of files that Archiver wrote. An engine reads it from
-	// its beginning, perhaps twice, and leaves it open. It may be an *os.File, which an
-	// engine on this host can hand on.
+	// Files is nil or a tar of files that an Archiver wrote. An engine reads it from its beginning,
+	// perhaps twice, and leaves it open. If it is an *os.File, an engine on this host can pass the
+	// descriptor on.
 	Files io.ReaderAt
 }
 
-// Stream returns what the guest reads, from the beginning: the configuration as one
-// line, and then the files. The guest needs no end of the stream to continue. So any byte
-// stream will do: a pipe, an attached terminal, a serial port, a socket.
+// Stream returns everything that the guest reads: the configuration as one line, followed by the
+// files. The guest does not wait for the end of the stream, so any byte stream will do: a pipe, an
+// attached terminal, a serial port, a socket.
 func (b Boot) Stream() io.Reader {
 	line := bytes.NewReader(append(slices.Clip(b.Config), '\n'))
 	if b.Files == nil {
 		return line
 	}
-	// The file is read at offsets of this reader's own, because the caller's offset must not move.
+	// The reader has its own offset, because the offset of the caller's file must not move.
 	return io.MultiReader(line, io.NewSectionReader(b.Files, 0, math.MaxInt64))
 }
 
 // ErrSilent is returned by AwaitReady when the guest ended without printing anything.
 var ErrSilent = errors.New("the guest ended before it was ready")
 
-// maxWords bounds how much output is read of a guest that does not report readiness.
-const maxWords = 64 << 10
+// maxOutput bounds how much output is read from a guest that does not report readiness.
+const maxOutput = 64 << 10
 
-// AwaitReady reads what the guest prints until the guest reports that it listens. Then it closes
-// output, which the guest has closed by then too. An error holds what the guest printed instead.
+// AwaitReady reads the guest's output until the guest reports that it listens. It then closes
+// output; the guest has closed its end by then. If the guest fails, the error holds what it
+// printed.
 func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	defer context.AfterFunc(ctx, func() { _ = output.Close() })()
 	defer output.Close()
 	var said strings.Builder
-	lines := bufio.NewScanner(io.LimitReader(output, maxWords))
+	lines := bufio.NewScanner(io.LimitReader(output, maxOutput))
 	for lines.Scan() {
 		if lines.Text() == guestboot.Ready {
 			return nil
@@ -60,7 +61,7 @@ func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 		return err
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("the guest is not heard: %w", err)
+		return fmt.Errorf("the output of the guest cannot be read: %w", err)
 	}
 	words := strings.TrimSpace(said.String())
 	if words == "" {

@@ -27,18 +27,18 @@ func TestABootIsOneStream(t *testing.T) {
 		"{}\ntar":    {Config: []byte("{}"), Files: f},
 		"{}\nstring": {Config: []byte("{}"), Files: strings.NewReader("string")},
 	} {
-		for range 2 { // an engine may start over
+		for range 2 { // an engine may start again from the beginning
 			if got, err := io.ReadAll(b.Stream()); string(got) != want || err != nil {
 				t.Errorf("%q, %v, want %q", got, err, want)
 			}
 		}
 	}
 	if at, err := f.Seek(0, io.SeekCurrent); at != 3 || err != nil {
-		t.Errorf("the file of the caller is at %d, %v", at, err)
+		t.Errorf("the offset of the caller's file is %d, %v", at, err)
 	}
 }
 
-// The configuration holds tokens, so it must not be in the specification, which is stored.
+// The configuration contains tokens, so it must not be part of the specification, which is stored.
 func TestABootIsNotStored(t *testing.T) {
 	spec := engine.Spec{ID: "a", Boot: engine.Boot{Config: []byte("secret")}}
 	data, err := json.Marshal(spec)
@@ -68,6 +68,6 @@ func TestAwaitReady(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := engine.AwaitReady(ctx, out); !errors.Is(err, context.Canceled) {
-		t.Errorf("a guest that never speaks: %v", err)
+		t.Errorf("a guest without output: %v", err)
 	}
 }

@@ -1,12 +1,14 @@
 package engine
 
-// strength orders boundaries from the weakest.
+// strength lists the boundaries, the weakest first.
 var strength = map[Boundary]int{NoBoundary: 1, SharedKernel: 2, WasmRuntime: 3, UserspaceKernel: 4, OwnKernel: 5}
 
-// AtLeast reports whether b is as strong as least or stronger. An empty least is
-// no minimum. A boundary that is not in the order is weaker than every minimum,
-// and as a minimum stronger than every boundary: a misspelt policy must not
-// start a sandbox behind a weak boundary.
+// Known reports whether b is one of the boundaries.
+func (b Boundary) Known() bool { return strength[b] > 0 }
+
+// AtLeast reports whether b is as strong as least, or stronger. An empty least means no minimum. An
+// unknown boundary is weaker than every minimum, and an unknown minimum is never met: a misspelt
+// policy must not start a sandbox behind a weak boundary.
 func (b Boundary) AtLeast(least Boundary) bool {
 	if least == "" {
 		return true

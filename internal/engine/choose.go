@@ -10,25 +10,33 @@ import (
 
 // Choice is what a request and its policy require of the engine.
 type Choice struct {
-	Name  string   // the engine that was asked for, or ""
+	Name  string   // the requested engine, or ""
 	Least Boundary // the weakest boundary that the policy accepts
+	Asked Boundary // the weakest boundary that the request accepts
 	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
 	AnyBoundary bool
 	Images      []ImageKind // the sandbox can start from any of these; none is any image
-	Limits      []Limit     // those that a caller asked for, which have to be enforced
+	Limits      []Limit     // limits in the request, which have to be enforced
 	Needs       []Capability
 }
 
-// Enough reports whether the boundary is strong enough for the choice.
+// Enough reports whether a boundary meets the policy's minimum.
 func (c Choice) Enough(b Boundary) bool {
-	return b.AtLeast(c.Least) || b == NoBoundary && c.AnyBoundary
+	return b.AtLeast(c.Least) && b.AtLeast(c.Asked) || b == NoBoundary && c.AnyBoundary
 }
 
-// mismatch is why an engine does not suit a choice, and what would help other than another engine.
+// mismatch is the reason why an engine does not suit a choice. Its help names a remedy other than
+// another engine.
 type mismatch struct{ code, text, help string }
 
-// mismatch returns the first reason why an engine does not suit, or nil.
+// mismatch returns the first reason why an engine does not suit, or nil if it suits.
 func (c Choice) mismatch(e Info) *mismatch {
+	if !c.Enough(e.Boundary) && e.Boundary.AtLeast(c.Least) {
+		return &mismatch{
+			CodeTooWeak, fmt.Sprintf("the request wants a boundary of at least %s, and the engine %s has %s", c.Asked, e.Name, e.Boundary),
+			"ask for less",
+		}
+	}
 	if !c.Enough(e.Boundary) {
 		return &mismatch{
 			CodeTooWeak, fmt.Sprintf("the policy wants a boundary of at least %s, and the engine %s has %s", c.Least, e.Name, e.Boundary),
@@ -61,9 +69,9 @@ func (c Choice) mismatch(e Info) *mismatch {
 	return nil
 }
 
-// Choose returns the engine of a new sandbox: the one that was asked for, the default
-// if it suits, or the engine with the weakest boundary that suits and need not be asked for. An
-// engine that was asked for and does not suit is refused, never exchanged.
+// Choose returns the engine of a new sandbox: the requested one, or else the default if it suits,
+// or else the suitable engine with the weakest boundary that is not marked OnRequest. A requested
+// engine that does not suit is refused and never exchanged for another.
 func (r *Registry) Choose(c Choice) (Engine, error) {
 	if c.Name != "" {
 		e, err := r.Named(c.Name)
@@ -83,21 +91,31 @@ func (r *Registry) Choose(c Choice) (Engine, error) {
 	return nil, r.refuseAll(c)
 }
 
-// Check refuses an engine that does not suit the choice. The hint names one that does.
+// Instead returns why an engine that Choose returned is not the default one, or "" if it is or was
+// asked for.
+func (r *Registry) Instead(c Choice, e Engine) string {
+	m := c.mismatch(r.fallback.Info())
+	if c.Name != "" || m == nil {
+		return ""
+	}
+	return fmt.Sprintf("runs on the engine %s, because %s", e.Info().Name, m.text)
+}
+
+// Check refuses an engine that does not suit the choice. The hint names an engine that does.
 func (r *Registry) Check(c Choice, e Engine) error {
 	m := c.mismatch(e.Info())
 	if m == nil {
 		return nil
 	}
-	hint := "no engine here is enough: " + m.help
+	hint := "no engine here suits: " + m.help
 	if suited := r.suited(c); len(suited) > 0 {
 		hint = "use --engine " + suited[0].Info().Name + ", or " + m.help
 	}
 	return fault.New(fault.Unsupported, m.code, m.text).WithHint(hint)
 }
 
-// refuseAll returns a fault that gives, for each engine, the reason why it does not suit. The code
-// and the hint are those of the default engine.
+// refuseAll returns a fault that gives the reason of each engine. Its code and hint are those of
+// the default engine.
 func (r *Registry) refuseAll(c Choice) error {
 	first := c.mismatch(r.fallback.Info())
 	texts := []string{first.text}
@@ -111,11 +129,11 @@ func (r *Registry) refuseAll(c Choice) error {
 			texts = append(texts, m.text)
 		}
 	}
-	return fault.New(fault.Unsupported, first.code, strings.Join(texts, "; ")).WithHint("no engine here is enough: " + first.help)
+	return fault.New(fault.Unsupported, first.code, strings.Join(texts, "; ")).WithHint("no engine here suits: " + first.help)
 }
 
-// suited returns the engines that suit, the weakest boundary first: a stronger one
-// costs more time and memory than the policy asks for.
+// suited returns the suitable engines, the weakest boundary first: a stronger one costs more time
+// and memory than the policy requires.
 func (r *Registry) suited(c Choice) []Engine {
 	list := slices.DeleteFunc(r.All(), func(e Engine) bool { return c.mismatch(e.Info()) != nil })
 	slices.SortStableFunc(list, func(a, b Engine) int {

@@ -33,7 +33,7 @@ func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
 		"loopback with an end":      {engine.Egress{Kind: engine.EgressNone, End: end}, both, "egress_invalid"},
 		"a kind of another engine":  {engine.Egress{Kind: engine.EgressTap, End: end}, both, "egress_unsupported"},
 		"a proxy of another engine": {engine.Egress{Kind: engine.EgressProxy, End: end}, both, "egress_unsupported"},
-		"a kind that is not there":  {engine.Egress{Kind: "pakets", End: end}, both, "egress_unsupported"},
+		"an unknown kind":           {engine.Egress{Kind: "pakets", End: end}, both, "egress_unsupported"},
 		"a tap that is attached":    {engine.Egress{Kind: engine.EgressTap, Attach: attach}, tap, ""},
 		"a tap with an end":         {engine.Egress{Kind: engine.EgressTap, End: end}, tap, "egress_invalid"},
 		"a tap with both":           {engine.Egress{Kind: engine.EgressTap, End: end, Attach: attach}, tap, "egress_invalid"},
@@ -56,7 +56,7 @@ func TestSpecIsStoredWithoutItsEgress(t *testing.T) {
 	if bare := spec.Bare(); bare.Egress.Connected() || bare.Egress.Kind != "" {
 		t.Errorf("a bare specification has the egress %v", bare.Egress)
 	}
-	// Earlier versions wrote this, with a field named Link.
+	// Earlier versions stored the field under the name Link.
 	var old engine.Spec
 	if err := json.Unmarshal([]byte(`{"ID":"a","Root":{"Dir":"/r"},"Link":null}`), &old); err != nil || old.Image.View().Dir != "/r" || old.Egress.Connected() {
 		t.Errorf("read as %+v, %v", old, err)

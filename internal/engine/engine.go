@@ -1,5 +1,5 @@
-// Package engine owns the contract between a sandbox and what isolates it:
-// the interface, its vocabulary and the limits. It knows no engine by name.
+// Package engine owns the contract between a sandbox and the engine that isolates it: the
+// interfaces, their types and the limits. It depends on no particular engine.
 package engine
 
 import (
@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// Engine isolates sandboxes. All methods are safe for concurrent use and take IDs,
-// so that a sandbox outlives the process that made it.
+// Engine isolates sandboxes. All methods are safe for concurrent use. They take IDs rather than
+// objects, because a sandbox outlives the process that created it.
 type Engine interface {
 	// Info describes the engine on this host. It does no I/O.
 	Info() Info
 
-	// Probe checks what the engine needs of this host and returns a finding for
-	// each check. One with ResultFail means that no sandbox can run here. It starts
-	// no sandbox and leaves nothing behind.
+	// Probe checks what the engine needs of this host and returns a finding for each check. A
+	// finding with ResultFail means that no sandbox can run here. Probe starts no sandbox and
+	// leaves nothing behind.
 	Probe(ctx context.Context) []Finding
 
-	// Create returns when the sandbox is booted and its guest answers on
-	// guestboot.Port. After an error nothing of it is left. A taken ID is a fault
-	// of kind Exists.
+	// Create returns when the sandbox has booted and its guest answers on guestboot.Port. After an
+	// error nothing of the sandbox is left. An ID in use is a fault of kind Exists.
 	Create(ctx context.Context, spec Spec) error
 
 	// Dial opens a stream to a TCP port on the sandbox's loopback. A port without a
@@ -30,26 +29,26 @@ type Engine interface {
 	// or stopped sandbox is NotFound.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 
-	// Wait returns when the sandbox has stopped, for whatever reason. It may
-	// be called at any time and by several callers, also after a restart of
-	// this process. An unknown ID is NotFound.
+	// Wait returns when the sandbox has stopped, for any reason. It may be called at any time and
+	// by several callers, also after a restart of this process. An unknown ID is NotFound.
 	Wait(ctx context.Context, id string) (Exit, error)
 
-	// List returns all that the engine holds on this host under its state directory. That includes
-	// sandboxes of earlier processes, and stopped ones that were not removed.
+	// List returns all sandboxes that the engine has on this host under its state directory. That
+	// includes sandboxes of earlier processes, and stopped ones that were not removed.
 	List(ctx context.Context) ([]Status, error)
 
-	// Remove stops the sandbox and frees everything it held. Removing an
-	// unknown ID succeeds, so a caller may always retry.
+	// Remove stops the sandbox and frees all its resources. Removing an unknown ID succeeds, so a
+	// caller may always retry.
 	Remove(ctx context.Context, id string) error
 }
 
 // Meter is the ability to measure a running sandbox from outside.
 type Meter interface {
-	// Usage returns what the sandbox uses. An unknown ID is NotFound.
+	// Usage returns the resources that the sandbox uses. An unknown ID is NotFound.
 	Usage(ctx context.Context, id string) (Usage, error)
-	// Bounds returns the limits that are in force for the sandbox, read back from what enforces
-	// them. Zero means that a limit cannot be read back. An unknown ID is NotFound.
+	// Bounds returns the limits that are in force for the sandbox, read back from the kernel or
+	// service that enforces them. Zero means that a limit cannot be read back. An unknown ID is
+	// NotFound.
 	Bounds(ctx context.Context, id string) (Limits, error)
 }
 
@@ -65,18 +64,18 @@ const (
 	LimitShm    Limit = "shm"
 )
 
-// Limits of a sandbox. Zero in a field is the default, never unlimited.
+// Limits are the limits of a sandbox. A zero field stands for the default, never for unlimited.
 type Limits struct {
 	MemoryBytes int64
 	MilliCPU    int64
 	PIDs        int64
 	DiskBytes   int64
 	DiskInodes  int64
-	// ShmBytes is the size of /dev/shm, which is in the sandbox's memory.
+	// ShmBytes is the size of /dev/shm, which counts as memory of the sandbox.
 	ShmBytes int64
 }
 
-// DefaultLimits are used for every field that is zero.
+// DefaultLimits replace zero fields.
 var DefaultLimits = Limits{
 	MemoryBytes: 1 << 30,
 	MilliCPU:    2000,
@@ -86,7 +85,7 @@ var DefaultLimits = Limits{
 	ShmBytes:    64 << 20,
 }
 
-// OrDefault fills zero fields with the defaults.
+// OrDefault returns the limits with zero fields replaced by the defaults.
 func (l Limits) OrDefault() Limits {
 	d := DefaultLimits
 	def := d.Fields()
@@ -98,7 +97,7 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Fields returns the fields by the limits' names, so that no rule forgets one.
+// Fields returns the fields by the names of the limits, so that checks can run over all of them.
 func (l *Limits) Fields() map[Limit]*int64 {
 	return map[Limit]*int64{
 		LimitMemory: &l.MemoryBytes, LimitCPU: &l.MilliCPU, LimitPIDs: &l.PIDs,
@@ -106,13 +105,13 @@ func (l *Limits) Fields() map[Limit]*int64 {
 	}
 }
 
-// Link is a symbolic link inside.
+// Link is a symbolic link in the sandbox.
 type Link struct {
-	Path   string // absolute, inside; the image has nothing there
-	Target string // absolute, inside
+	Path   string // absolute path in the sandbox; the image has nothing there
+	Target string // absolute path in the sandbox
 }
 
-// UserID is the number of the sandbox's user and of its group.
+// UserID is the user ID and the group ID of the sandbox's user.
 const UserID = 1000
 
 // Spec describes the sandbox to create.
@@ -120,52 +119,53 @@ type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
 	ID       string
 	Hostname string
-	// Image is what the sandbox starts from. It is stored under the name that the field had when
+	// Image is what the sandbox starts from. The stored form keeps the name that the field had when
 	// there was only one kind of image.
 	Image Image `json:"Root"`
-	// Workspace is a host directory shown copy-on-write at /workspace, or ""
-	// for an empty one. The host's files never change. Inside, all of them belong
-	// to the sandbox's user, regardless of their owner on the host.
+	// Workspace is a host directory shown copy-on-write at /workspace, or "" for an empty one. The
+	// host's files never change. In the sandbox, all of them belong to the sandbox's user,
+	// regardless of their owner on the host.
 	Workspace string
 	// Mounts are host files and directories shown copy-on-write, as the workspace is. Unlike the
 	// targets of a HostView's binds, theirs must not exist in the image and must not be below a
 	// bind of it. No target is below another.
 	Mounts []Bind
-	// StandIns are host files that are shown in place of others, or where there is none, below
-	// binds of a HostView. They are the files that a saved memory refers to, where the host has
-	// changed since. A stand-in without a Source is an empty directory where the host has none.
+	// StandIns are host files shown instead of other files below binds of a HostView. A saved
+	// memory refers to files that have since changed on the host; these are the earlier versions. A
+	// stand-in without a Source is an empty directory where the host no longer has one.
 	StandIns []Bind
-	// Links are made with the root. None of them is below one of the other places.
+	// Links are created together with the root. None of them is below another mount.
 	Links  []Link
 	Limits Limits
-	// SetID lets programs of the image gain the rights of their set-id bits. Only engines with
-	// OwnRoot are asked for it. Without it, no program inside gains a right by exec.
+	// SetID lets programs of the image gain the rights of their set-id bits. It may be set only for
+	// engines with OwnRoot. Without it, no program in the sandbox gains rights by exec.
 	SetID bool `json:",omitempty"`
-	// Boot is what the guest reads before it is ready, and again after a restore.
+	// Boot is read by the guest before it is ready, and again after a restore.
 	Boot Boot `json:"-"`
 	// Egress connects the sandbox to the egress gateway. It is never stored: an open
 	// file means nothing in another process.
 	Egress Egress `json:"-"`
-	// Events is an empty or earlier file of the same sandbox, opened to append,
-	// to which an Observer adds what programs do. The engine hands on a copy:
-	// the caller keeps its own. Nil is a sandbox that is not observed.
+	// Events is a file opened to append, empty or from an earlier run of the same sandbox. An
+	// Observer adds to it what programs do. The engine passes on a copy, and the caller keeps its
+	// own. Nil means that the sandbox is not observed.
 	Events *os.File
-	// EventBytes bounds how large the engine lets the file grow while no reader shortens it. Beyond
-	// that, no program can be executed until a reader shortens it. Zero is 64 MiB.
+	// EventBytes bounds the size of the events file. When it is reached, no program can be executed
+	// until a reader shortens the file. Zero is 64 MiB.
 	EventBytes int64
-	// Hide are paths inside that are covered by an empty file or directory, which cannot be
-	// changed. A path that does not exist need not be hidden.
+	// Hide lists paths in the sandbox that are covered by an empty file or directory, which cannot
+	// be changed. A path that does not exist need not be hidden.
 	Hide []string
-	// Absent are paths inside at which the engine shows an empty file or directory, which the guest
-	// removes before any program runs. The name is then free inside, and programs may put files of
-	// their own there. What the host has there is out of reach.
+	// Absent lists paths in the sandbox at which the engine shows an empty file or directory, which
+	// the guest removes before any program runs. Programs can then create files of their own under
+	// that name. They cannot reach the host's file.
 	Absent []string
-	// ReadOnly are paths inside that stay readable and cannot be written, renamed or removed, nor
-	// can anything below them; so a path must exist and may not be a symbolic link, which could be
-	// replaced. A directory above one can still be renamed, and the protected path moves with it.
+	// ReadOnly lists paths in the sandbox that can be read, but neither they nor anything below
+	// them can be written, renamed or removed. Such a path must exist and must not be a symbolic
+	// link, because a link could be replaced. A directory above it can still be renamed, and the
+	// protected path moves with it.
 	ReadOnly []string
-	// Unhurried is set when no caller waits for the sandbox. Until the sandbox is ready, others
-	// then have priority on the processors, if the engine can arrange that.
+	// Unhurried is set when no caller waits for the sandbox. If the engine can arrange it, other
+	// sandboxes have priority on the processors until this one is ready.
 	Unhurried bool
 }
 
@@ -177,14 +177,14 @@ const (
 	Stopped State = "stopped"
 )
 
-// Status is one sandbox that an engine holds.
+// Status describes one sandbox of an engine.
 type Status struct {
 	ID      string
 	State   State
 	Created time.Time
 }
 
-// Reason says why a sandbox stopped.
+// Reason is why a sandbox stopped.
 type Reason string
 
 const (
@@ -194,14 +194,14 @@ const (
 	ReasonCrashed Reason = "crashed" // the engine's own process failed
 )
 
-// Exit is how a sandbox ended.
+// Exit describes how a sandbox ended.
 type Exit struct {
 	Reason Reason
 	Code   int
 	At     time.Time
 }
 
-// Usage is what a sandbox uses at one time.
+// Usage is what a sandbox uses at a point in time.
 type Usage struct {
 	At          time.Time
 	MemoryBytes int64

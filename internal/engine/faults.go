@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CheckPort refuses a number that is no port, for Dial.
+// CheckPort returns an error for a number that is not a valid TCP port.
 func CheckPort(port int) error {
 	if port < 1 || port > 65535 {
 		return fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
@@ -14,13 +14,13 @@ func CheckPort(port int) error {
 	return nil
 }
 
-// PortClosed is the error of Dial for a port without a listener.
+// PortClosed returns the error of Dial for a port without a listener.
 func PortClosed(port int, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
 }
 
-// HasStopped is the error of methods that need a running sandbox, for one that has ended. The cause
-// may be nil.
+// HasStopped returns the error of methods that need a running sandbox, for one that has ended. The
+// cause may be nil.
 func HasStopped(id string, cause error) error {
 	return fault.Wrap(cause, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
 }

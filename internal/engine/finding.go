@@ -2,7 +2,7 @@ package engine
 
 import "github.com/crannog/crannog/internal/fault"
 
-// Result is how a check of the host went.
+// Result is the outcome of a check of the host.
 type Result string
 
 const (
@@ -13,7 +13,7 @@ const (
 
 // Finding is the result of one check of the host.
 type Finding struct {
-	Check  string // what is checked, in a word or two
+	Check  string // what is checked, in one or two words
 	Result Result
 	Detail string // what was found
 	Fix    string // what to do about it, or ""
@@ -21,15 +21,15 @@ type Finding struct {
 	Code string
 }
 
-// OK returns the finding of a check that holds.
+// OK returns the finding of a check that passed.
 func OK(check, detail string) Finding { return Finding{Check: check, Result: ResultOK, Detail: detail} }
 
-// Warn returns a finding of something that is weaker or missing.
+// Warn returns the finding that something is weaker or missing.
 func Warn(check, detail, fix string) Finding {
 	return Finding{Check: check, Result: ResultWarn, Detail: detail, Fix: fix}
 }
 
-// Fail returns a finding that no sandbox can run here.
+// Fail returns the finding that no sandbox can run here.
 func Fail(check, detail, fix string) Finding {
 	return Finding{Check: check, Result: ResultFail, Detail: detail, Fix: fix}
 }

@@ -19,35 +19,35 @@ const (
 	ImageModule   ImageKind = "module"
 )
 
-// Image is what a sandbox starts from: exactly one of its kinds. No sandbox ever
-// writes it. What a sandbox writes goes to its own overlay.
+// Image is what a sandbox starts from. Exactly one of its kinds is set. Images are read-only: what
+// a sandbox writes goes to its own overlay.
 type Image struct {
 	HostView *HostView
 	Layers   *Layers
 	OCI      *OCI
 	Disk     *Disk
-	// Guest is the path inside of the guest's program.
+	// Guest is the path of the guest's program in the sandbox.
 	Guest string
 }
 
-// HostView is a directory with files and directories of the host shown in it.
+// HostView is a directory of the server in which files and directories of the host are shown.
 type HostView struct {
-	// Dir is a directory of the server's own: mount points, links, /etc.
+	// Dir is a directory that the server made, with mount points, links and /etc.
 	Dir string
 	// Binds are shown read-only below Dir, in order.
 	Binds []Bind
-	// Owners is a file of the host with the owners and set-id bits of the files below Dir, as
-	// internal/filetree/fileowners reads it. "" means that the files have the owners that they have
+	// Owners is a file of the host with the owners and set-id bits of the files below Dir, in the
+	// format of internal/filetree/fileowners. If it is "", the files have the owners that they have
 	// on the host, and no set-id bits.
 	Owners string
 	// Runner, if set, makes this an image of the kind ImageModule: its programs are WebAssembly
-	// modules, and the kernel executes none of them.
+	// modules, which the kernel does not execute.
 	Runner *Runner
 }
 
 // Runner is the program that runs the modules of an image.
 type Runner struct {
-	Path string // absolute, inside
+	Path string // absolute path in the sandbox
 	// Deterministic gives modules a fixed clock and fixed random numbers.
 	Deterministic bool `json:",omitempty"`
 }
@@ -62,33 +62,33 @@ type Layers struct {
 	Files []string
 }
 
-// OCI is an image that the engine has in a store of its own.
+// OCI is an image in the engine's own store.
 type OCI struct {
-	Ref    string // its name for users
-	Digest string // identifies it; the engine starts no other image
+	Ref    string // name for users
+	Digest string // identifies the image; the engine starts no other
 }
 
-// Disk is a file system in a file of the host.
+// Disk is a file system in a file on the host.
 type Disk struct {
 	Path   string
 	Format string // "raw", "qcow2", "erofs", "ext4"
 }
 
-// Bind shows a host file or directory inside.
+// Bind shows a host file or directory in the sandbox.
 type Bind struct {
 	Source string // absolute, on the host
-	Target string // absolute, inside; it exists in HostView.Dir
-	// Owned is set if all of it belongs to the sandbox's user inside, as a workspace does.
-	// Otherwise files have the host's owners.
+	Target string // absolute path in the sandbox; it exists in HostView.Dir
+	// Owned is set if all files belong to the sandbox's user in the sandbox, as in a workspace.
+	// Otherwise they have the host's owners.
 	Owned bool `json:",omitempty"`
 }
 
-// ViewOf returns the image of a directory in which binds are shown.
+// ViewOf returns an image of the kind HostView.
 func ViewOf(dir, guest string, binds ...Bind) Image {
 	return Image{HostView: &HostView{Dir: dir, Binds: binds}, Guest: guest}
 }
 
-// kinds returns which kinds are set.
+// kinds returns the kinds that are set.
 func (i Image) kinds() (list []ImageKind) {
 	for _, k := range []struct {
 		kind ImageKind
@@ -112,7 +112,7 @@ func (i Image) Kind() ImageKind {
 	return ""
 }
 
-// Check refuses an image that an engine with these kinds cannot start from.
+// Check refuses an image from which an engine with these kinds cannot start a sandbox.
 func (i Image) Check(kinds []ImageKind) error {
 	kind := i.Kind()
 	if kind == "" {
@@ -124,8 +124,7 @@ func (i Image) Check(kinds []ImageKind) error {
 	return nil
 }
 
-// View returns what the image shows of the host. An image of another kind shows
-// nothing of it.
+// View returns the image's view of the host. Other kinds of images return an empty view.
 func (i Image) View() HostView {
 	if i.HostView == nil {
 		return HostView{}
@@ -133,8 +132,8 @@ func (i Image) View() HostView {
 	return *i.HostView
 }
 
-// Show returns the image with more of the host shown in it. The images that share
-// its list of binds stay as they are.
+// Show returns a copy of the image with additional binds. Other images that share the list of binds
+// do not change.
 func (i Image) Show(binds ...Bind) (Image, error) {
 	if len(binds) == 0 {
 		return i, nil
@@ -149,8 +148,8 @@ func (i Image) Show(binds ...Bind) (Image, error) {
 	return i, nil
 }
 
-// WithGuestOf returns a host view that shows the other's guest program instead of its own. An image
-// of another kind is returned as it is.
+// WithGuestOf returns a host view with the guest program of another image. Images of other kinds
+// are returned unchanged.
 func (i Image) WithGuestOf(o Image) Image {
 	if i.HostView == nil {
 		return i
@@ -189,8 +188,8 @@ func (i Image) Equal(o Image) bool {
 	return same
 }
 
-// storedImage is how an image is stored. Before there were several kinds, the fields
-// of the host view stood alone, so they have no name of their own.
+// storedImage is the stored form of an image. The fields of the host view are at the top level,
+// because they were the only ones before there were several kinds.
 type storedImage struct {
 	Dir    string `json:",omitempty"`
 	Binds  []Bind `json:",omitempty"`

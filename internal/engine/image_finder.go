@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// FoundImage is an image of an engine's own store, and what it says about the programs that run in
-// it.
+// FoundImage describes an image in an engine's own store.
 type FoundImage struct {
 	OCI OCI
-	// User is the account of its programs, and Dir their working directory. Both may be "".
+	// User is the account that programs run as, and Dir their working directory. Both may be "".
 	User, Dir string
 	Env       map[string]string
-	// Entrypoint and Command are the arguments of the program that runs by default.
+	// Entrypoint and Command are the arguments of the default program.
 	Entrypoint, Command []string
 	Bytes               int64
 	Made                time.Time
 }
 
-// ImageFinder is the ability to find images in a store of the engine's own, which only callers on
-// the host may name: the store holds what its other users put there.
+// ImageFinder is the ability to find images in an engine's own store. Only callers on the host may
+// name such images, because other users of the service can put images into the store.
 type ImageFinder interface {
-	// FindImage returns the image that has a name in the engine's store. The error is NotFound if
-	// there is none.
+	// FindImage returns the image with a name in the engine's store. If there is none, the error is
+	// NotFound.
 	FindImage(ctx context.Context, ref string) (FoundImage, error)
 }

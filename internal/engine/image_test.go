@@ -62,8 +62,8 @@ func TestImageIsStored(t *testing.T) {
 	}
 }
 
-// Versions whose sandboxes started from host directories alone wrote this.
-func TestImagesOfBeforeAreRead(t *testing.T) {
+// Versions that started sandboxes only from host directories wrote this.
+func TestImagesOfEarlierVersionsAreRead(t *testing.T) {
 	const view = `{"Dir":"/r","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/p","Target":"/.crannog/programs/1","Owned":true}],"Guest":"/.crannog/crannog-guest"}`
 	want := engine.ViewOf("/r", "/.crannog/crannog-guest",
 		engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/p", Target: "/.crannog/programs/1", Owned: true})
@@ -71,7 +71,7 @@ func TestImagesOfBeforeAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(view), &image); err != nil || !reflect.DeepEqual(image, want) {
 		t.Errorf("read as %+v, %v", image, err)
 	}
-	// And earlier versions read what is written now.
+	// Those versions must be able to read what is written now.
 	if data, err := json.Marshal(want); err != nil || string(data) != view {
 		t.Errorf("stored as %s, %v", data, err)
 	}
@@ -79,7 +79,7 @@ func TestImagesOfBeforeAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"ID":"a","Hostname":"h","Root":`+view+`,"Workspace":"/w","Mounts":null}`), &spec); err != nil || !spec.Image.Equal(want) || spec.Workspace != "/w" {
 		t.Errorf("a specification is read as %+v, %v", spec, err)
 	}
-	// This is a row of a version that did not store the image.
+	// A version that did not store the image wrote this row.
 	for _, none := range []string{`{"Dir":"","Binds":null,"Guest":""}`, `{}`} {
 		if err := json.Unmarshal([]byte(none), &image); err != nil || image.Kind() != "" || !image.Equal(engine.Image{}) {
 			t.Errorf("%s is read as %+v, %v", none, image, err)
@@ -102,7 +102,7 @@ func TestImageShowsMoreOfTheHost(t *testing.T) {
 	}
 	for kind, image := range oneOfEach {
 		_, err := image.Show(engine.Bind{Source: "/1", Target: "/1"})
-		// A view of modules is a view of the host, too.
+		// A view of modules is a view of the host as well.
 		ofHost := kind == engine.ImageHostView || kind == engine.ImageModule
 		if (err == nil) != ofHost || err != nil && fault.CodeOf(err) != "image_hides_host" {
 			t.Errorf("%s: %v", kind, err)
@@ -113,12 +113,12 @@ func TestImageShowsMoreOfTheHost(t *testing.T) {
 	}
 }
 
-func TestGuestIsExchangedInAViewOfItsOwn(t *testing.T) {
+func TestWithGuestOfLeavesTheOriginalUnchanged(t *testing.T) {
 	old := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-1", Target: "/g"})
 	now := old.WithGuestOf(engine.ViewOf("/r", "/g2", engine.Bind{Source: "/other", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g2"}))
 	want := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g"})
 	if !now.Equal(want) || old.View().Binds[1].Source != "/guest-1" {
-		t.Errorf("%v, and of before %v", now.View(), old.View())
+		t.Errorf("%v, and the original %v", now.View(), old.View())
 	}
 	if oci := oneOfEach[engine.ImageOCI]; !oci.WithGuestOf(old).Equal(oci) {
 		t.Error("an image of layers has changed")

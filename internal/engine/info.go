@@ -1,18 +1,17 @@
 package engine
 
-// Boundary is the kind of isolation that an engine provides, so that a jail is not
-// mistaken for a virtual machine.
+// Boundary is the kind of isolation that an engine provides.
 type Boundary string
 
 const (
 	SharedKernel Boundary = "shared-kernel"
-	// WasmRuntime is a WebAssembly runtime in a process that is itself in a jail. Programs make no
+	// WasmRuntime is a WebAssembly runtime in a process that runs in a jail. Programs make no
 	// system calls. It is weaker than UserspaceKernel, because the program and the runtime share an
-	// address space: one mistake of the runtime's compiler gives a program the process.
+	// address space: a single bug in the runtime's compiler gives a program control of the process.
 	WasmRuntime     Boundary = "wasm-runtime"
 	UserspaceKernel Boundary = "userspace-kernel"
 	OwnKernel       Boundary = "own-kernel"
-	NoBoundary      Boundary = "none" // the fake: for tests only
+	NoBoundary      Boundary = "none" // only the fake engine of the tests has none
 )
 
 // Info describes an engine on this host.
@@ -21,45 +20,43 @@ type Info struct {
 	Version   string
 	Boundary  Boundary
 	NeedsRoot bool
-	// Capabilities lists what the engine can do beyond Engine. For each one it
-	// implements the interface.
+	// Capabilities lists the capabilities of the engine. It implements the interface of each.
 	Capabilities []Capability
-	// Enforces lists the limits that hold on this host. Those that are not in Shows are
-	// compared with what Meter reads back before a sandbox is handed to its caller.
+	// Enforces lists the limits that hold on this host. A limit that is not in Shows is compared
+	// with what Meter reads back before the sandbox is returned to its caller.
 	Enforces []Limit
-	// Shows lists the limits that a program inside reads as the size of its machine:
-	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's
-	// kernel these are the host's figures, although the limit holds.
+	// Shows lists the limits that a program in the sandbox sees as the size of its machine:
+	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's kernel,
+	// programs see the host's figures, although the limit holds.
 	Shows []Limit
-	// OwnNetwork is set when a sandbox has loopback addresses of its own, and OwnFiles when all
-	// files that its guest can change are its own. Where one is not set, the guest leaves the
-	// host's addresses or files alone.
+	// OwnNetwork is set when a sandbox has its own loopback addresses, and OwnFiles when the guest
+	// can change only files of the sandbox. If one is not set, the guest does not touch the host's
+	// addresses or files.
 	OwnNetwork, OwnFiles bool
-	// NoRoot is set when no program inside can be root: the guest has no rights that it
-	// could give. A request to act as root is refused.
+	// NoRoot is set when no program in the sandbox can be root, because the guest lacks the rights.
+	// Requests to run as root are refused.
 	NoRoot bool
-	// OwnRoot is set when root inside is no user of the host, whatever it does: a set-id
-	// program of an image may then give its rights, because they reach no further than the
-	// sandbox.
+	// OwnRoot is set when root in the sandbox has no rights on the host. A set-id program of an
+	// image may then raise its rights, because they end at the sandbox.
 	OwnRoot bool
-	// OnRequest is set when the engine uses a service of the host that has other users. It then runs
-	// a sandbox only if a request names it or if it is the default.
+	// OnRequest is set when the engine uses a service of the host that has other users. The engine
+	// then runs a sandbox only if a request names it or if it is the default.
 	OnRequest bool
-	// DiskInMemory is set when what a sandbox writes is in its memory, so that its disk is
-	// bounded by that as well (Hold).
+	// DiskInMemory is set when files that a sandbox writes use its memory. The memory limit then
+	// also bounds the disk, see Hold.
 	DiskInMemory bool
-	// Images lists what a sandbox can start from.
+	// Images lists the kinds of images from which a sandbox can start.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.
 	Egress []EgressKind
-	// Notes describe in sentences what is weaker on this host than it could be,
-	// for instance that there is no writable cgroup.
+	// Notes lists, in sentences, what is weaker on this host than it could be, for example a
+	// missing writable cgroup.
 	Notes []string
 }
 
-// Hold returns the limits that hold for a sandbox of the engine. Where files are in memory, disk and
-// shared memory have at most three quarters of it: a sandbox must be told that its disk is full
-// before the kernel ends it for lack of memory.
+// Hold returns the effective limits of a sandbox of the engine. If files are in memory, disk and
+// shared memory get at most three quarters of it: a write must fail with "disk full" before the
+// kernel kills the sandbox for lack of memory.
 func (i Info) Hold(l Limits) Limits {
 	if i.DiskInMemory {
 		l.DiskBytes = min(l.DiskBytes, l.MemoryBytes/4*3)
@@ -68,7 +65,7 @@ func (i Info) Hold(l Limits) Limits {
 	return l
 }
 
-// Capability names what only some engines can do.
+// Capability names an ability that not all engines have.
 type Capability string
 
 const (
@@ -81,7 +78,7 @@ const (
 	CanWarm       Capability = "warmer"
 )
 
-// Implemented returns the capabilities whose interface an engine implements.
+// Implemented returns the capabilities whose interfaces an engine implements.
 func Implemented(e any) []Capability {
 	var list []Capability
 	add := func(c Capability, ok bool) {

@@ -11,7 +11,7 @@ import (
 
 func TestRefusalIsTheFirstFailure(t *testing.T) {
 	if err := engine.Refusal([]engine.Finding{engine.OK("kernel", "new"), engine.Warn("cgroups", "none", "be root")}); err != nil {
-		t.Errorf("a warning refuses: %v", err)
+		t.Errorf("a warning is returned as an error: %v", err)
 	}
 	first := engine.Fail("namespaces", "switched off", "switch them on")
 	first.Code = "user_namespaces_unavailable"
@@ -32,7 +32,7 @@ func (measuring) Bounds(context.Context, string) (engine.Limits, error) { return
 
 func TestImplementedFollowsTheInterfaces(t *testing.T) {
 	if got := engine.Implemented(struct{ engine.Engine }{}); len(got) != 0 {
-		t.Errorf("an engine with nothing more can %v", got)
+		t.Errorf("an engine without further interfaces has %v", got)
 	}
 	if got := engine.Implemented(measuring{}); !slices.Equal(got, []engine.Capability{engine.CanMeasure}) {
 		t.Errorf("got %v", got)

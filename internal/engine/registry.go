@@ -13,8 +13,8 @@ import (
 const (
 	// CodeUnknown is the code of a request for an engine that is not registered.
 	CodeUnknown = "engine_unknown"
-	// CodeUnavailable is the code of an operation on what an engine made that is
-	// not registered in this process.
+	// CodeUnavailable is the code of an operation on a sandbox or snapshot whose engine is not
+	// registered in this process.
 	CodeUnavailable = "engine_unavailable"
 	// CodeTooWeak is the code of a request whose policy requires a stronger boundary.
 	CodeTooWeak = "boundary_too_weak"
@@ -26,8 +26,10 @@ const (
 	CodeCapability = "capability_missing"
 )
 
-// Registry is the set of engines of a process. It is closed: no engine is added
-// or removed after NewRegistry.
+// Auto is the name by which a request leaves the choice of the engine to the registry.
+const Auto = "auto"
+
+// Registry is the set of engines of a process. It does not change after NewRegistry.
 type Registry struct {
 	engines  []Engine
 	fallback Engine
@@ -41,7 +43,7 @@ func NewRegistry(byDefault string, engines ...Engine) (*Registry, error) {
 		return nil, errors.New("engine registry: no engine")
 	}
 	for i, name := range r.Names() {
-		if name == "" || slices.Contains(r.Names()[:i], name) {
+		if name == "" || name == Auto || slices.Contains(r.Names()[:i], name) {
 			return nil, fmt.Errorf("engine registry: the name %q is empty or taken", name)
 		}
 	}
@@ -53,7 +55,7 @@ func NewRegistry(byDefault string, engines ...Engine) (*Registry, error) {
 	return r, err
 }
 
-// Default returns the engine of requests that name none.
+// Default returns the engine for requests that name none.
 func (r *Registry) Default() Engine { return r.fallback }
 
 // All returns the engines in the order of their registration.
@@ -68,30 +70,30 @@ func (r *Registry) Names() []string {
 	return names
 }
 
-// Named returns the engine that a request names.
+// Named returns the engine with this name.
 func (r *Registry) Named(name string) (Engine, error) {
 	if e := r.find(name); e != nil {
 		return e, nil
 	}
-	return nil, fault.Newf(fault.Invalid, CodeUnknown, "there is no engine %q", name).
-		WithHint("engines are " + strings.Join(r.Names(), ", "))
+	return nil, fault.Newf(fault.Invalid, CodeUnknown, "unknown engine %q", name).
+		WithHint("use one of " + strings.Join(r.Names(), ", "))
 }
 
-// Of returns the engine that made a sandbox or a snapshot, by the name in its
-// row. No other engine may touch it: its instance and its saved memory are of no
-// use to another, and a stronger boundary must not become a weaker one.
+// Of returns the engine that made a sandbox or a snapshot, by the name in its database row. No
+// other engine may use them: it cannot read the instance or the saved memory, and a strong boundary
+// must not be replaced by a weaker one.
 func (r *Registry) Of(name string) (Engine, error) {
 	if e := r.find(name); e != nil {
 		return e, nil
 	}
-	return nil, fault.Newf(fault.Unsupported, CodeUnavailable, "its engine %q is not available in this process", name).
-		WithHint("it is kept as it is; run a crannog that has this engine (here are " + strings.Join(r.Names(), ", ") + ")")
+	return nil, fault.Newf(fault.Unsupported, CodeUnavailable, "the engine %q that made it is not available in this process", name).
+		WithHint("nothing was changed; run a crannog that has this engine (this one has " + strings.Join(r.Names(), ", ") + ")")
 }
 
-// Has reports whether an engine of this name is registered.
+// Has reports whether an engine with this name is registered.
 func (r *Registry) Has(name string) bool { return r.find(name) != nil }
 
-// Ability returns the engine of a name as T, such as a Meter, and reports whether it is
+// Ability returns the named engine as T, such as a Meter. It reports whether the engine is
 // registered and has the ability.
 func Ability[T any](r *Registry, name string) (T, bool) {
 	able, ok := r.find(name).(T)

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// registry makes engines of these names and boundaries, name:boundary each.
+// registry returns a registry of engines, each given as name:boundary.
 func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
 	t.Helper()
 	var engines []engine.Engine
@@ -63,21 +63,24 @@ func TestChoose(t *testing.T) {
 		code      string
 		hint      string
 	}{
-		"the default without a minimum":           {all, "", engine.Choice{}, "a", "", ""},
-		"the default is enough":                   {all, "u", engine.Choice{Least: shared}, "u", "", ""},
-		"the default is just enough":              {all, "u", engine.Choice{Least: user}, "u", "", ""},
-		"the cheapest in place of the default":    {all, "", engine.Choice{Least: shared}, "j", "", ""},
-		"only one is enough":                      {all, "u", engine.Choice{Least: own}, "v", "", ""},
-		"none is enough":                          {all[2:], "u", engine.Choice{Least: own}, "", engine.CodeTooWeak, "no engine here is enough"},
-		"named and enough":                        {all, "a", engine.Choice{Name: "v", Least: user}, "v", "", ""},
-		"named and not the cheapest":              {all, "a", engine.Choice{Name: "k", Least: shared}, "k", "", ""},
-		"named and too weak":                      {all, "u", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "--engine u"},
-		"named and too weak, and none is enough":  {all[3:], "j", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "no engine here is enough"},
-		"named and not there":                     {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
-		"no boundary, as tests have it":           {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
-		"a weak boundary, as tests have it":       {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
-		"a minimum that does not exist":           {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
-		"named under a minimum that is not there": {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+		"the default without a minimum":          {all, "", engine.Choice{}, "a", "", ""},
+		"the default is enough":                  {all, "u", engine.Choice{Least: shared}, "u", "", ""},
+		"the default is just enough":             {all, "u", engine.Choice{Least: user}, "u", "", ""},
+		"the cheapest in place of the default":   {all, "", engine.Choice{Least: shared}, "j", "", ""},
+		"only one is enough":                     {all, "u", engine.Choice{Least: own}, "v", "", ""},
+		"none is enough":                         {all[2:], "u", engine.Choice{Least: own}, "", engine.CodeTooWeak, "no engine here suits"},
+		"named and enough":                       {all, "a", engine.Choice{Name: "v", Least: user}, "v", "", ""},
+		"named and not the cheapest":             {all, "a", engine.Choice{Name: "k", Least: shared}, "k", "", ""},
+		"named and too weak":                     {all, "u", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "--engine u"},
+		"named and too weak, and none is enough": {all[3:], "j", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "no engine here suits"},
+		"named and unknown":                      {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
+		"no boundary, as tests have it":          {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
+		"a weak boundary, as tests have it":      {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
+		"the request wants more than the policy": {all, "j", engine.Choice{Least: shared, Asked: user}, "u", "", ""},
+		"the policy wants more than the request": {all, "j", engine.Choice{Least: own, Asked: user}, "v", "", ""},
+		"named and too weak for the request":     {all, "u", engine.Choice{Name: "j", Least: shared, Asked: user}, "", engine.CodeTooWeak, "--engine u"},
+		"an unknown minimum":                     {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+		"named with an unknown minimum":          {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
 	} {
 		e, err := registry(t, c.byDefault, c.engines...).Choose(c.choice)
 		got, code := "", ""
@@ -90,7 +93,27 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
 		}
 		if c.code == engine.CodeTooWeak && c.choice.Name != "" && !strings.Contains(err.Error(), "the engine "+c.choice.Name) {
-			t.Errorf("%s: the refusal does not name the engine: %v", name, err)
+			t.Errorf("%s: the error does not name the engine: %v", name, err)
+		}
+	}
+}
+
+func TestInsteadNamesTheReason(t *testing.T) {
+	r := registry(t, "j", "u:userspace-kernel", "j:shared-kernel")
+	for name, c := range map[string]struct {
+		choice engine.Choice
+		want   string
+	}{
+		"the default suits":     {engine.Choice{}, ""},
+		"named":                 {engine.Choice{Name: "u", Least: user}, ""},
+		"the policy wants more": {engine.Choice{Least: user}, "runs on the engine u, because the policy wants a boundary of at least userspace-kernel, and the engine j has shared-kernel"},
+	} {
+		e, err := r.Choose(c.choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Instead(c.choice, e); got != c.want {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
@@ -102,14 +125,14 @@ func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
 		t.Errorf("the registry has %s and the default %s", got, r.Default().Info().Name)
 	}
 	if _, err := r.Of("gone"); fault.CodeOf(err) != engine.CodeUnavailable || fault.KindOf(err) != fault.Unsupported || !strings.Contains(fault.HintOf(err), "a, b") {
-		t.Errorf("the engine of a row that is not there: %v", err)
+		t.Errorf("an unknown engine in a row: %v", err)
 	}
 	a, err := r.Of("a")
 	if err != nil || a.Info().Name != "a" {
 		t.Errorf("the engine of a row: %v", err)
 	}
 	if _, err := engine.NewRegistry("x", a); fault.CodeOf(err) != engine.CodeUnknown {
-		t.Errorf("a default that is not there: %v", err)
+		t.Errorf("an unknown default: %v", err)
 	}
 	if _, err := engine.NewRegistry("", a, a); err == nil {
 		t.Error("two engines have one name")
@@ -119,8 +142,8 @@ func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
 	}
 }
 
-// An engine is chosen by all that a request needs, and a refusal names each engine with
-// its reason.
+// The choice respects everything that a request needs, and an error gives the reason of each
+// engine.
 func TestChooseByAbility(t *testing.T) {
 	hosts, save := []engine.ImageKind{engine.ImageHostView}, []engine.Capability{engine.CanCheckpoint}
 	disk := []engine.Limit{engine.LimitMemory, engine.LimitDisk}
@@ -136,7 +159,7 @@ func TestChooseByAbility(t *testing.T) {
 		want, code, hint string
 		says             []string
 	}{
-		"nothing is asked":         {engine.Choice{}, "weak", "", "", nil},
+		"no requirement":           {engine.Choice{}, "weak", "", "", nil},
 		"an image of the default":  {engine.Choice{Images: []engine.ImageKind{engine.ImageOCI}}, "weak", "", "", nil},
 		"an image of others":       {engine.Choice{Images: hosts}, "middle", "", "", nil},
 		"an image of none":         {engine.Choice{Images: []engine.ImageKind{engine.ImageDisk}}, "", engine.CodeImage, "another template", []string{"engine weak cannot", "engine middle cannot", "engine strong cannot"}},
@@ -167,8 +190,8 @@ func TestChooseByAbility(t *testing.T) {
 	}
 }
 
-// An engine that uses a service with other users is named in hints, and never chosen unasked.
-func TestAnEngineOnRequestIsNotChosenUnasked(t *testing.T) {
+// An engine that uses a service with other users is named in hints, but chosen only on request.
+func TestEngineOnRequestIsNotChosenByItself(t *testing.T) {
 	hosts, both := []engine.ImageKind{engine.ImageHostView}, []engine.ImageKind{engine.ImageHostView, engine.ImageOCI}
 	kernel := described{info: engine.Info{Name: "kernel", Boundary: user, Images: hosts}}
 	service := described{info: engine.Info{Name: "service", Boundary: shared, Images: both[1:], Enforces: []engine.Limit{engine.LimitShm}, OnRequest: true}}

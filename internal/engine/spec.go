@@ -7,8 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Check refuses a specification that no engine with these properties can create: one with an invalid
-// ID, with another kind of image or egress, or with events where the engine observes no programs.
+// Check refuses a specification that the engine with this description cannot create: one with an
+// invalid ID, one with a kind of image or egress that the engine lacks, or one with events if the
+// engine is not an Observer.
 func (s *Spec) Check(info Info) error {
 	if err := ids.CheckSandbox(s.ID); err != nil {
 		return err
@@ -21,7 +22,7 @@ func (s *Spec) Check(info Info) error {
 	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).
-			WithHint("use an engine with the capability observer, as crannog engines lists them")
+			WithHint("use an engine with the capability observer; crannog engines lists them")
 	}
 	return nil
 }

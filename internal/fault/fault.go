@@ -12,7 +12,7 @@ import (
 type Kind string
 
 const (
-	Internal        Kind = "internal"        // a defect of Crannog; the caller can only report it
+	Internal        Kind = "internal"        // a bug of Crannog, which the caller can only report
 	Invalid         Kind = "invalid"         // the request is invalid and never succeeds as it is
 	Unauthenticated Kind = "unauthenticated" // no key, or a wrong one
 	Denied          Kind = "denied"          // the caller is known and lacks permission
@@ -23,10 +23,10 @@ const (
 	Unsupported     Kind = "unsupported"     // this server or engine cannot do this
 	Unavailable     Kind = "unavailable"     // trying again may work
 	Timeout         Kind = "timeout"         // a deadline passed
-	Canceled        Kind = "canceled"        // the caller went away
+	Canceled        Kind = "canceled"        // the caller canceled the request
 )
 
-// Kinds lists every kind, for tables that must be complete.
+// Kinds lists all kinds, for tables that must be complete.
 var Kinds = []Kind{
 	Internal, Invalid, Unauthenticated, Denied, NotFound, Exists,
 	Conflict, Exhausted, Unsupported, Unavailable, Timeout, Canceled,
@@ -56,7 +56,7 @@ func Newf(kind Kind, code, format string, args ...any) *Error {
 	return New(kind, code, fmt.Sprintf(format, args...))
 }
 
-// Wrap returns an error with a cause, which is shown in the log only.
+// Wrap returns an error with a cause, which only the log shows.
 func Wrap(cause error, kind Kind, code, text string) *Error {
 	return &Error{Kind: kind, Code: code, Text: text, cause: cause}
 }
@@ -87,7 +87,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.cause }
 
 // KindOf returns the kind of the first classified error in the chain, and Internal for all others.
-// So an error that was not classified hides its text instead of leaking it.
+// The text of an unclassified error is therefore hidden instead of leaked.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

@@ -17,25 +17,26 @@ func (g *Guest) census(w http.ResponseWriter) {
 		fail(w, http.StatusConflict, "the list of processes cannot be read")
 		return
 	}
-	asked := g.process.Asked()
+	asked := g.process.Requested()
 	for i := range c.Processes {
 		p := &c.Processes[i]
 		p.User = g.opts.Users.UserName(p.UID)
 		if a, ok := asked[p.PID]; ok {
-			p.Asked, p.Terminal, p.Cols, p.Rows, p.Tag = true, a.Terminal, a.Cols, a.Rows, a.Tag
+			p.Requested, p.Terminal, p.Cols, p.Rows, p.Tag = true, a.Terminal, a.Cols, a.Rows, a.Tag
 		}
 	}
 	g.process.NameOrigins(&c)
 	writeJSON(w, http.StatusOK, c)
 }
 
-// signal signals a process: a command that a caller started with its whole group, any other alone.
+// signal signals a process. If the process is a command that a caller started, its whole process
+// group gets the signal.
 func (g *Guest) signal(w http.ResponseWriter, r *http.Request) {
 	var s census.Signal
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate))
 	body.DisallowUnknownFields()
-	// The first process is the guest: its end is the sandbox's, and must not be requested this way.
-	// Numbers below one name groups, or all processes.
+	// Process 1 is the guest. Killing it would end the sandbox, which is not what this request is
+	// for. Zero and negative numbers would address process groups, or all processes.
 	if err := body.Decode(&s); err != nil || s.PID <= 1 || s.Signal < 1 || s.Signal > 31 {
 		fail(w, http.StatusBadRequest, "malformed signal")
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// The server is told what runs, and may signal any process but the first.
+// The server can list the processes, and may signal any process except the first.
 func TestCensusAndSignal(t *testing.T) {
 	b := newTestGuest(t, nil)
 	child := exec.CommandContext(t.Context(), "sleep", "60")
@@ -26,7 +26,7 @@ func TestCensusAndSignal(t *testing.T) {
 		t.Fatalf("%d %s, %v", w.Code, w.Body, err)
 	}
 	i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == child.Process.Pid })
-	if i < 0 || c.Processes[i].Parent != os.Getpid() || c.Processes[i].Asked || c.Processes[i].User == "" {
+	if i < 0 || c.Processes[i].Parent != os.Getpid() || c.Processes[i].Requested || c.Processes[i].User == "" {
 		t.Errorf("the child is not as it is, or not there: %d", i)
 	}
 	signal := func(body string) int {

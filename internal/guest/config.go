@@ -1,6 +1,5 @@
-// Package guest owns what runs inside a sandbox as PID 1: its boot
-// configuration, its listeners and the private control service. The services
-// themselves are in the packages below it.
+// Package guest owns the program that runs as PID 1 inside a sandbox: its boot configuration, its
+// listeners and the private control service. The packages below it own the public services.
 package guest
 
 import (
@@ -10,93 +9,93 @@ import (
 )
 
 // Config is the configuration that the server sends to the guest on standard input, as one JSON
-// object, when the sandbox boots. It holds tokens, so it is never passed in argv, the environment
-// or a file.
+// object, when the sandbox boots. It contains tokens, so it is never passed in argv, in the
+// environment or in a file.
 type Config struct {
 	SandboxID  string `json:"sandbox_id"`
 	TemplateID string `json:"template_id"`
 	Hostname   string `json:"hostname"`
 
 	// AccessToken gives access to the data plane (header X-Access-Token, file signatures).
-	// ControlToken gives access to the control service (header X-Crannog-Control), which the proxy
-	// never forwards.
+	// ControlToken gives access to the control service (header X-Crannog-Control). The proxy never
+	// forwards that header.
 	AccessToken  string `json:"access_token"`
 	ControlToken string `json:"control_token"`
 
 	// Env is set for every process, after PATH, HOME, USER and LOGNAME.
 	Env         map[string]string `json:"env,omitempty"`
 	DefaultUser string            `json:"default_user"`
-	// DefaultDir is the working directory if a request names none, or "" for the user's home.
+	// DefaultDir is the working directory of requests that name none. Empty means the user's home.
 	DefaultDir string `json:"default_dir,omitempty"`
 
-	// NoRoot means that nothing is done as root: the policy lists what may be written, and root may
-	// write everything.
+	// NoRoot means that no request may run as root: the policy restricts which paths are writable,
+	// and root could write everywhere.
 	NoRoot bool `json:"no_root,omitempty"`
-	// OneUser means that everything is done as the default user, because the engine gives the guest no
-	// right to become another one.
+	// OneUser means that every request runs as the default user, because the engine does not let
+	// the guest change its user.
 	OneUser bool `json:"one_user,omitempty"`
 
-	// CommandTimeout is the time limit of a command that requests none. Zero means that only the
-	// sandbox's end stops it.
+	// CommandTimeout is the time limit of a command whose request has none. Zero means no limit.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
-	// EndAt is when the guest ends the sandbox by itself, in case no server does. Zero means never.
+	// EndAt is when the guest ends the sandbox by itself if the server does not. Zero means never.
 	EndAt time.Time `json:"end_at,omitzero"`
 
-	// Renew states that this configuration replaces an earlier one, and what happened to the
-	// sandbox. "" is a first boot.
+	// Renew is set if this configuration replaces an earlier one. It is what happened to the
+	// sandbox. "" means a first boot.
 	Renew Renewal `json:"renew,omitempty"`
-	// Preload names languages of the code interpreter. Before the guest is ready, or ready again,
-	// it starts a worker of each and loads the usual libraries.
+	// Preload lists languages of the code interpreter. The guest starts a worker of each and loads
+	// the usual libraries before it reports that it is ready.
 	Preload []string `json:"preload,omitempty"`
-	// Archive states that a tar of changed files follows the configuration on standard input, to be
-	// unpacked over the root before anything else runs.
+	// Archive means that a tar of changed files follows the configuration on standard input. The
+	// guest unpacks it over the root before it runs anything else.
 	Archive bool `json:"archive,omitempty"`
 
-	// Absent are paths at which an empty file or directory replaces what the policy hides. They are
-	// removed at a first boot, before an archive is unpacked. If one is not empty, the boot fails.
+	// Absent lists the paths at which an empty file or directory replaces what the policy hides.
+	// The guest removes these at a first boot, before it unpacks an archive. If one is not empty,
+	// the boot fails.
 	Absent []string `json:"absent,omitempty"`
-	// Skip are paths that git must not look for, in the sandbox's copy of an index: the policy
-	// hides them, and git must not take that for their removal. It is processed together with
+	// Skip lists the paths that git must ignore in the sandbox's copy of an index. The policy hides
+	// these paths, and git would otherwise report them as deleted. Skip is processed together with
 	// Absent.
 	Skip []Skip `json:"skip,omitempty"`
 
-	// Tools are programs of the host's version managers.
+	// Tools are programs of the host's version managers (such as nvm or pyenv).
 	Tools Tools `json:"tools,omitzero"`
-	// Files are written before anything else, over what the template has: the name server's
+	// Files are written before anything else and replace files of the template: the resolver's
 	// configuration and the trusted certificates.
 	Files []File `json:"files,omitempty"`
-	// Offline starts the name server of a sandbox without a network.
+	// Offline starts the DNS server of a sandbox without a network.
 	Offline bool `json:"offline,omitempty"`
-	// Checks must hold before the sandbox is ready.
+	// Checks must pass before the sandbox is ready.
 	Checks probe.Checks `json:"checks,omitzero"`
 
-	// Limits as the kernel outside enforces them, for /metrics.
+	// Limits as the kernel outside the sandbox enforces them, for /metrics.
 	MemoryBytes int64 `json:"memory_bytes"`
 	MilliCPU    int64 `json:"milli_cpu"`
 	DiskBytes   int64 `json:"disk_bytes"`
 	PIDs        int64 `json:"pids"`
 	// HostMemory is set if the kernel inside shows the host's memory.
 	HostMemory bool `json:"host_memory,omitempty"`
-	// HostFiles is set if the guest sees the host's files and not the sandbox's own: it creates
-	// none, and does not change their owners.
+	// HostFiles is set if the guest sees the host's files instead of its own copy. The guest then
+	// creates no files and changes no owners.
 	HostFiles bool `json:"host_files,omitempty"`
 }
 
-// Renewal is what happened to a sandbox before its guest got a new configuration. After each,
-// streams from outside are cut; tokens, environment, files, end and limits are those of the new
-// configuration; and the checks run again.
+// Renewal is what happened to a sandbox before its guest got a new configuration. After each of
+// them, connections from outside are closed, the checks run again, and the tokens, environment,
+// files, end and limits are those of the new configuration.
 type Renewal string
 
 const (
-	// Resumed: the same sandbox continues after a pause. Nothing else changes.
+	// Resumed means that the same sandbox continues after a pause. Nothing else changes.
 	Resumed Renewal = "resumed"
-	// RolledBack: the same sandbox continues from an earlier state of its own. Random streams are
-	// new, so that it does not draw the same numbers again.
+	// RolledBack means that the sandbox continues from an earlier checkpoint of its own. The random
+	// generators are reseeded, so that it does not produce the same numbers again.
 	RolledBack Renewal = "rolled-back"
-	// Copied: this is another sandbox now. Random streams, machine ID and boot
-	// ID are new.
+	// Copied means that this is now another sandbox. Random seeds, machine ID and boot ID are
+	// replaced.
 	Copied Renewal = "copied"
-	// Claimed: the warm sandbox got its first user.
+	// Claimed means that a warm sandbox got its first user.
 	Claimed Renewal = "claimed"
 )
 
@@ -109,7 +108,7 @@ type File struct {
 	Link string `json:"link,omitempty"`
 	// Append appends Data to the template's file.
 	Append bool `json:"append,omitempty"`
-	// Around appends Data to a part of the template's file, if it exists.
+	// Around appends Data to a part of the template's file, if the file exists.
 	Around *Around `json:"around,omitempty"`
 }
 
@@ -117,10 +116,10 @@ type File struct {
 type Tools struct {
 	// Links are created at a first boot, before any program runs.
 	Links []Link `json:"links,omitempty"`
-	// Files belong into the default user's home, by their names there. They are written at a first
-	// boot too, unless the home has one of the name.
+	// Files are written into the default user's home at a first boot, unless a file of the same
+	// name exists.
 	Files []File `json:"files,omitempty"`
-	// Path are directories that precede the system's in the PATH of every process.
+	// Path lists directories that precede the system's in the PATH of every process.
 	Path []string `json:"path,omitempty"`
 }
 
@@ -130,39 +129,39 @@ type Link struct {
 	To string `json:"to"`
 }
 
-// Skip lists the paths that git must not look for in one index.
+// Skip lists the paths that git must ignore in one index.
 type Skip struct {
 	Index string   `json:"index"` // the index's path, absolute and clean
 	Paths [][]byte `json:"paths"` // as in the index
 }
 
-// Around is a part of a file that stays, with a new beginning.
+// Around selects the part of a file that is preserved after a new beginning.
 type Around struct {
 	Head []byte `json:"head,omitempty"`
-	// The bytes From to To of the file stay. It must have Length of them.
+	// The bytes from From to To are preserved. The file must have Length bytes.
 	From   int `json:"from"`
 	To     int `json:"to"`
 	Length int `json:"length"`
 }
 
-// Control paths, on guestboot.Port. Each needs the header X-Crannog-Control; any other caller gets
-// 404.
+// Control paths, on guestboot.Port. Each request needs the header X-Crannog-Control, otherwise the
+// answer is 404.
 const (
 	ControlHeader = "X-Crannog-Control"
 	// PathReady answers 204 as soon as the services listen.
 	PathReady = "/_crannog/ready"
-	// PathAsked answers with Asked.
-	PathAsked = "/_crannog/asked"
+	// PathLookups answers with Lookups.
+	PathLookups = "/_crannog/asked"
 	// PathUpdate accepts a POST of Update and answers 204.
 	PathUpdate = "/_crannog/update"
-	// PathClaim accepts a POST of a Config with Renew Claimed and answers 204 when its checks hold,
-	// else 409 with their message.
+	// PathClaim accepts a POST of a Config with Renew set to Claimed. It answers 204 if the checks
+	// pass, otherwise 409 with the message of the failed check.
 	PathClaim = "/_crannog/claim"
-	// PathTree accepts a POST of changeset.TreeRequest and answers 200 with what changeset.ReadTree
-	// reads.
+	// PathTree accepts a POST of changeset.TreeRequest and answers 200 with data for
+	// changeset.ReadTree.
 	PathTree = "/_crannog/tree"
-	// PathPack accepts a POST of changeset.PackRequest and answers 200 with what changeset.Extract
-	// reads.
+	// PathPack accepts a POST of changeset.PackRequest and answers 200 with data for
+	// changeset.Extract.
 	PathPack = "/_crannog/pack"
 	// PathCensus answers 200 with a census.Census.
 	PathCensus = "/_crannog/census"
@@ -171,15 +170,15 @@ const (
 	PathSignal = "/_crannog/signal"
 )
 
-// Asked lists the names that programs in a sandbox without a network looked up.
-type Asked struct {
+// Lookups lists the names that programs in a sandbox without a network tried to resolve.
+type Lookups struct {
 	Names []string `json:"names"`
-	// AgoUS has for each name how many microseconds ago it was last looked up. A guest of an
-	// earlier version does not send it.
+	// AgoUS contains, for each name, the time since its last lookup in microseconds. Guests of
+	// earlier versions do not send it.
 	AgoUS []int64 `json:"ago_us,omitempty"`
 }
 
-// Update changes a running guest. Nil and zero fields change nothing.
+// Update changes the configuration of a running guest. Nil and zero fields change nothing.
 type Update struct {
 	EndAt       *time.Time        `json:"end_at,omitempty"`
 	AccessToken string            `json:"access_token,omitempty"`

@@ -11,22 +11,23 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// maxUpdate limits a control request's body.
+// maxUpdate limits the body of a control request.
 const maxUpdate = 1 << 20
 
-// maxPaths limits a request about many files.
+// maxPaths limits the body of a request that lists files.
 const maxPaths = 64 << 20
 
-// maxTick is the longest time between checks of the end. Timers count time that the machine was
-// running, while EndAt is a time of day: the two differ after the machine was suspended or its
+// maxTick is the maximum time between checks of the end time. Timers count only the time while the
+// machine runs, but EndAt is a time of day. The two differ after the machine was suspended or its
 // clock was set.
 const maxTick = time.Minute
 
-// grace is how long to wait, once the end has passed, for a new end or for Hold. A restored sandbox
-// notices that its end has passed before it learns that it was restored.
+// grace is how long to wait, after the end time, for a new end time or for Hold. A restored sandbox
+// notices that its end time has passed before it learns that it was restored.
 const grace = 2 * time.Second
 
-// control serves the server's requests. For everybody else these paths do not exist.
+// control serves requests of the server. Without the control token the answer is 404, as if these
+// paths did not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	if !sameToken(r.Header.Get(ControlHeader), g.controlToken()) {
 		files.Hurry(w)
@@ -36,9 +37,9 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == PathReady && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.WriteHeader(http.StatusNoContent)
-	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.opts.Asked != nil:
-		// The header is sent by then, so a caller that left is not an error.
-		_ = json.NewEncoder(w).Encode(g.opts.Asked())
+	case r.URL.Path == PathLookups && r.Method == http.MethodGet && g.opts.Lookups != nil:
+		// The header is already sent, so an error here only means that the caller has disconnected.
+		_ = json.NewEncoder(w).Encode(g.opts.Lookups())
 	case r.URL.Path == PathUpdate && r.Method == http.MethodPost:
 		g.update(w, r)
 	case r.URL.Path == PathClaim && r.Method == http.MethodPost && g.opts.Claim != nil:
@@ -66,7 +67,7 @@ func (g *Guest) update(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// claim gives a warm sandbox to its first user.
+// claim configures a warm sandbox for its first user.
 func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
 	cfg, _, err := Decode(http.MaxBytesReader(w, r.Body, maxConfig))
 	if err != nil || cfg.Renew != Claimed || cfg.Archive {
@@ -80,7 +81,7 @@ func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// stream answers with the files of the sandbox.
+// stream answers with files of the sandbox.
 func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(context.Context, io.Writer, R) error) {
 	var req R
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPaths))
@@ -89,27 +90,27 @@ func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(
 		fail(w, http.StatusBadRequest, "malformed request")
 		return
 	}
-	out := &begun{w: w}
+	out := &startedWriter{w: w}
 	if err := write(r.Context(), out, req); err != nil {
 		g.log.Warn("files were not sent", "err", err)
 		if !out.yes {
 			fail(w, http.StatusConflict, err.Error())
 			return
 		}
-		// The status is sent already, so the stream is cut: without its end the server does not
-		// take it for complete.
+		// The status is already sent. Cutting the connection tells the server that the stream is
+		// incomplete.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// begun records whether anything was written.
-type begun struct {
+// startedWriter records whether anything has been written.
+type startedWriter struct {
 	w   io.Writer
 	yes bool
 }
 
 // Write implements io.Writer.
-func (b *begun) Write(p []byte) (int, error) {
+func (b *startedWriter) Write(p []byte) (int, error) {
 	b.yes = true
 	return b.w.Write(p)
 }
@@ -129,11 +130,11 @@ func (g *Guest) Apply(u Update) {
 	}
 }
 
-// Hold keeps the sandbox from ending by itself until Renew sets a new end. A sandbox that has just
-// been restored has an old end, and may need long until everything that precedes Renew is done.
+// Hold disables the end time until Renew sets a new one. A sandbox that was just restored still has
+// its old end time, and the steps before Renew may take long.
 func (g *Guest) Hold() { g.setEnd(time.Time{}) }
 
-// setEnd replaces the time of the end; zero is never.
+// setEnd replaces the end time. Zero means never.
 func (g *Guest) setEnd(at time.Time) {
 	if g.opts.End == nil {
 		return
@@ -145,18 +146,18 @@ func (g *Guest) setEnd(at time.Time) {
 	}
 	g.endAt, g.overdue = at, false
 	if !at.IsZero() && !g.closed {
-		g.timer = time.AfterFunc(tick(at), g.tick)
+		g.timer = time.AfterFunc(nextTick(at), g.tick)
 	}
 }
 
-// tick ends the sandbox, or waits on.
+// tick ends the sandbox if its end time has passed, otherwise it waits again.
 func (g *Guest) tick() {
 	g.mu.Lock()
 	if g.endAt.IsZero() || g.closed || g.ended {
 		g.mu.Unlock()
 		return
 	}
-	if left := tick(g.endAt); left > 0 {
+	if left := nextTick(g.endAt); left > 0 {
 		g.overdue = false
 		g.timer = time.AfterFunc(left, g.tick)
 		g.mu.Unlock()
@@ -173,7 +174,7 @@ func (g *Guest) tick() {
 	g.opts.End()
 }
 
-// tick returns how long to wait before checking the clock again.
-func tick(at time.Time) time.Duration {
+// nextTick returns how long to wait before checking the clock again.
+func nextTick(at time.Time) time.Duration {
 	return min(time.Until(at.Round(0)), maxTick)
 }

@@ -8,15 +8,15 @@ import (
 	"io"
 )
 
-// maxConfig limits the size of a configuration, not counting what follows it.
+// maxConfig limits the size of a configuration, without a following archive.
 const maxConfig = 4 << 20
 
-// Unknown is the beginning of the error for a configuration with an unknown field.
+// Unknown is the prefix of the error for a configuration with an unknown field.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode decodes a configuration, which ends with its line or with in. With Archive set, rest is
-// what follows the line. Without, it does not read beyond the line: in may be a stream without an
-// end, such as a serial port.
+// Decode decodes a configuration, which ends at the end of its line or of in. With Archive set,
+// rest is the data after the line. Without it, Decode does not read beyond the line, because in may
+// never end (a serial port).
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()

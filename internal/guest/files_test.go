@@ -55,7 +55,7 @@ func TestUploadAndDownload(t *testing.T) {
 	if w.Code != 200 || w.Body.String() != "hello" || w.Header().Get("Content-Disposition") != "inline; filename=hello.txt" || w.Header().Get("Vary") != "Accept-Encoding" {
 		t.Errorf("download: %d %q %v", w.Code, w.Body, w.Header())
 	}
-	// A shorter content leaves nothing of the longer one.
+	// After writing a shorter content, nothing of the longer one is left.
 	b.upload(t, "path=a/b/hello.txt", "hi")
 	if got := b.read(t, "a/b/hello.txt"); got != "hi" {
 		t.Errorf("after a second upload: %q", got)

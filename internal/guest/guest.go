@@ -22,44 +22,45 @@ import (
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
-// OwnPrograms is our own directory inside, for programs that callers expect and the template does
-// not have. It comes last in PATH, so that it never hides one of the template's.
+// OwnPrograms is Crannog's directory in the sandbox, for programs that callers expect and the
+// template lacks. It comes last in PATH, so that the template's programs take precedence.
 const OwnPrograms = "/.crannog/bin"
 
-// DefaultPath is the PATH of processes if Options has none.
+// DefaultPath is the default of Options.Path.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + OwnPrograms
 
-// NpmConfig is the sandbox's own configuration of npm for all users. npm looks for such a file
-// beside its own installation directory, which differs between systems, unless a variable names it.
+// NpmConfig is npm's configuration for all users of the sandbox. npm looks for this file beside its
+// installation directory, which differs between systems, unless an environment variable names it.
 const NpmConfig = "/etc/npmrc"
 
-// PathOf returns the PATH of a user with this home.
+// PathOf returns the PATH of a user with the given home.
 func PathOf(home string) string { return identity.SearchPath(home, DefaultPath) }
 
-// Options configure where the guest runs.
+// Options configure the guest's environment.
 type Options struct {
-	// Users finds accounts. It is required.
+	// Users finds accounts. Required.
 	Users identity.Users
-	// Switch is set if the guest is root and does each request's work as the request's user.
-	// Otherwise everything happens as the current user.
+	// Switch is set if the guest is root and runs each request as the request's user. Otherwise
+	// everything runs as the current user.
 	Switch bool
-	// Reaper waits for children; nil waits for each by itself.
+	// Reaper waits for child processes. With nil, each process is waited for directly.
 	Reaper reap.Reaper
-	// End is called once, on its own goroutine, when Config.EndAt has passed. Without it EndAt has
-	// no effect.
+	// End is called once, on its own goroutine, when Config.EndAt has passed. If nil, EndAt has no
+	// effect.
 	End func()
-	// Path is the PATH of processes after the programs of their home; "" is DefaultPath.
+	// Path is the PATH of processes, after the program directories of their home. "" means
+	// DefaultPath.
 	Path string
-	// NpmConfig is npm's configuration for all users; "" leaves it to npm.
+	// NpmConfig is npm's configuration for all users. "" means npm's own default.
 	NpmConfig string
-	// Asked returns the names that were looked up in vain; nil if there is a network.
-	Asked func() Asked
-	// Claim gives a warm sandbox to its new owner, or returns why that is not possible;
-	// it calls Renew. Nil where warm sandboxes are not supported.
+	// Lookups returns the names that programs tried to resolve. It is nil if there is a network.
+	Lookups func() Lookups
+	// Claim configures a warm sandbox for its first user, and calls Renew. It is nil where warm
+	// sandboxes are not supported.
 	Claim func(context.Context, Config) error
-	// Modules starts the sandbox's programs where they are WebAssembly modules, or is nil.
+	// Modules starts programs that are WebAssembly modules. It is nil on other engines.
 	Modules *modules.Runner
-	// Log gets errors that no answer reports; nil drops them.
+	// Log receives errors that no answer reports. With nil, they are discarded.
 	Log *slog.Logger
 }
 
@@ -79,12 +80,12 @@ type Guest struct {
 	endAt time.Time
 	timer *time.Timer
 	ended bool
-	// overdue is set if the end was found to have passed once.
+	// overdue is set once the end time was found to have passed.
 	overdue bool
 	closed  bool
 }
 
-// New returns a guest that serves nothing until its Handler is used.
+// New returns a guest. It serves once its Handler is used.
 func New(cfg Config, opts Options) (*Guest, error) {
 	if opts.Users == nil {
 		return nil, errors.New("guest: a user database is required")
@@ -113,7 +114,7 @@ func New(cfg Config, opts Options) (*Guest, error) {
 // check rejects an incomplete configuration.
 func (c Config) check(users identity.Users) error {
 	if c.AccessToken == "" || c.ControlToken == "" {
-		// An empty token would match a request without one.
+		// An empty token would match a request without a token.
 		return errors.New("guest: access token and control token are required")
 	}
 	if _, err := users.Lookup(c.DefaultUser); err != nil {
@@ -122,7 +123,7 @@ func (c Config) check(users identity.Users) error {
 	return nil
 }
 
-// composition is what the services are made from.
+// composition has the configurations of the services.
 type composition struct {
 	process   process.Config
 	directory filesystem.Config
@@ -147,7 +148,7 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 	}
 }
 
-// take sets the tokens, variables and names of cfg.
+// take applies the tokens, variables and names of cfg.
 func (g *Guest) take(cfg Config) {
 	cfg.Files = nil // they are large, and were written already
 	g.mu.Lock()
@@ -155,7 +156,7 @@ func (g *Guest) take(cfg Config) {
 	g.cfg, g.env = cfg, environment(cfg, cfg.Env)
 }
 
-// Renew gives g another configuration, as if it had been made from it. Processes, watchers and
+// Renew replaces the configuration, as if g had been created with cfg. Processes, watchers and
 // requests in progress continue.
 func (g *Guest) Renew(cfg Config) error {
 	if err := cfg.check(g.opts.Users); err != nil {
@@ -171,14 +172,14 @@ func (g *Guest) Renew(cfg Config) error {
 	return nil
 }
 
-// environment returns what the sandbox sets for every process.
+// environment returns the variables that the sandbox sets for every process.
 func environment(cfg Config, env map[string]string) map[string]string {
 	all := map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": cfg.SandboxID, "E2B_TEMPLATE_ID": cfg.TemplateID}
 	maps.Copy(all, env)
 	return all
 }
 
-// Handler serves everything on the guest's port.
+// Handler serves all paths of the guest's port.
 func (g *Guest) Handler() http.Handler { return g.handler }
 
 // Env returns the sandbox's variables. The map must not be changed.
@@ -188,7 +189,7 @@ func (g *Guest) Env() map[string]string {
 	return g.env
 }
 
-// AccessToken returns the present token of the data plane.
+// AccessToken returns the current token of the data plane.
 func (g *Guest) AccessToken() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,7 +202,7 @@ func (g *Guest) controlToken() string {
 	return g.cfg.ControlToken
 }
 
-// Command starts a process of the guest's own as the default user, with the variables in cmd.
+// Command starts a process for the guest itself, as the default user and with the variables in cmd.
 func (g *Guest) Command(cmd *exec.Cmd) (*process.Command, error) {
 	user, err := g.defaultUser()
 	if err != nil {
@@ -210,7 +211,7 @@ func (g *Guest) Command(cmd *exec.Cmd) (*process.Command, error) {
 	return g.process.Command(user, cmd)
 }
 
-// Environ returns the variables of the default user's processes.
+// Environ returns the environment of the default user's processes.
 func (g *Guest) Environ() map[string]string {
 	user, err := g.defaultUser()
 	if err != nil {
@@ -220,7 +221,7 @@ func (g *Guest) Environ() map[string]string {
 	return g.process.Environ(user)
 }
 
-// defaultUser has the name of the default user also after an error.
+// defaultUser sets the name of the default user even if it returns an error.
 func (g *Guest) defaultUser() (identity.User, error) {
 	g.mu.Lock()
 	accounts := identity.Accounts{Users: g.opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot, OneUser: g.cfg.OneUser}
@@ -232,7 +233,7 @@ func (g *Guest) defaultUser() (identity.User, error) {
 	return user, err
 }
 
-// Close cuts all streams and kills every process. It may be called twice.
+// Close closes all streams and kills every process. It may be called more than once.
 func (g *Guest) Close() error {
 	g.mu.Lock()
 	g.closed = true

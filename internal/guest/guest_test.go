@@ -116,7 +116,7 @@ func TestTokensAreRequired(t *testing.T) {
 func TestControlIsHidden(t *testing.T) {
 	b := newTestGuest(t, nil)
 	for _, headers := range [][]string{nil, {guest.ControlHeader, ""}, {guest.ControlHeader, "wrong"}, {"X-Access-Token", access}, {guest.ControlHeader, access}} {
-		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathAsked, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
+		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathLookups, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
 			if w := b.call(t, "POST", path, strings.NewReader("{}"), headers...); w.Code != 404 {
 				t.Errorf("%s with %v: %d", path, headers, w.Code)
 			}

@@ -1,7 +1,7 @@
 package guest
 
-// Copyable reports whether a loaded worker of a language may be part of a state from which
-// sandboxes of several users start. Each copy must then draw different random values. Node's
-// cannot: OpenSSL's generator is seeded at the start, and nothing in Node changes the seed. Its
-// keys, and those of its TLS connections, would be the same in each copy.
+// Copyable reports whether a state from which sandboxes of several users start may contain a
+// preloaded worker of a language. Each copy must produce different random values. Node's cannot:
+// OpenSSL seeds its generator at the start, and Node has no way to reseed it. Its keys, including
+// those of TLS connections, would be the same in each copy.
 func Copyable(language string) bool { return language == "python" }

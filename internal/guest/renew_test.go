@@ -150,7 +150,7 @@ func TestClaim(t *testing.T) {
 
 // A sandbox that was saved for long notices on its return that its end has passed, a moment before
 // it gets its new one.
-func TestTheEndWaitsForAnother(t *testing.T) {
+func TestEndWaitsForANewEndTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
 		cfg := another()
@@ -196,7 +196,7 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%.40q was accepted", bad)
 		}
 	}
-	// A later version recognizes that by its text.
+	// A guest of a later version is recognised by this text.
 	if _, _, err := guest.Decode(strings.NewReader(`{"unknown":1}`)); !strings.HasPrefix(err.Error(), guest.Unknown) {
 		t.Error(err)
 	}

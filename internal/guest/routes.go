@@ -13,13 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// maxMessage limits one message of a service, which is held in memory.
+// maxMessage limits one message of a service, which is decoded in memory.
 const maxMessage = 64 << 20
 
-// unauthorized is the text that clients know.
+// unauthorized is the text that clients compare.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
-// routes puts everything that the guest serves behind its checks.
+// routes returns the handler of all services, behind their authentication.
 func (g *Guest) routes() http.Handler {
 	options := codec.Options(maxMessage)
 	closed := http.NewServeMux() // needs the access token
@@ -39,7 +39,7 @@ func (g *Guest) routes() http.Handler {
 	open.HandleFunc("POST /files", g.files.Upload)
 	open.HandleFunc(PathReady, g.control)
 	open.HandleFunc(PathUpdate, g.control)
-	open.HandleFunc(PathAsked, g.control)
+	open.HandleFunc(PathLookups, g.control)
 	open.HandleFunc(PathClaim, g.control)
 	open.HandleFunc(PathTree, g.control)
 	open.HandleFunc(PathPack, g.control)
@@ -61,8 +61,8 @@ func (g *Guest) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// crossOrigin lets pages of any origin send requests. The access token is what protects the
-// sandbox: browsers do not add it by themselves.
+// crossOrigin allows requests from pages of any origin. The access token protects the sandbox, and
+// browsers do not add it by themselves.
 func crossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, controlPrefix) {
@@ -77,7 +77,7 @@ func crossOrigin(next http.Handler) http.Handler {
 			return
 		}
 		h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
-		// A star does not cover Authorization, so the requested headers are listed.
+		// The wildcard does not include Authorization, so the requested headers are listed.
 		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 			h.Set("Access-Control-Allow-Headers", asked)
 		}
@@ -109,11 +109,11 @@ func fail(w http.ResponseWriter, status int, text string) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The only error is a client that is gone.
+	// Encoding fails only if the client has disconnected.
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// sameToken compares in constant time, which does not reveal how much of a guess is right. An empty
+// sameToken compares in constant time, so that timing does not reveal a correct prefix. An empty
 // token matches nothing.
 func sameToken(given, want string) bool {
 	x, y := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))

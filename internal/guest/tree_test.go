@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestFilesAreTold(t *testing.T) {
+func TestFileEventsAreIngested(t *testing.T) {
 	b, dir := newTestGuest(t, nil), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("AAAA"), 0o640); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestFilesAreTold(t *testing.T) {
 
 // A directory that cannot be listed is an error, or the list is cut off so that no client takes it
 // for complete.
-func TestWhatCannotBeToldIsNotToldInPart(t *testing.T) {
+func TestIncompleteListIsAnError(t *testing.T) {
 	b, dir := newTestGuest(t, nil), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package ids owns identifiers and tokens: how they are made, and the format of a sandbox's ID.
+// Package ids owns the creation of identifiers and tokens, and the format of a sandbox's ID.
 package ids
 
 import (
@@ -46,8 +46,9 @@ func random(n int) string {
 // longestSandbox is the maximum length of a sandbox's ID.
 const longestSandbox = 40
 
-// ValidSandbox reports whether id has the format of a sandbox's ID: 1 to 40 of a-z and 0-9. Such
-// IDs are parts of paths and names in many places, and "../" would lead out of a directory.
+// ValidSandbox reports whether id has the format of a sandbox's ID: 1 to 40 characters of a-z and
+// 0-9. Such IDs are parts of paths and names in many places, and "../" would lead out of a
+// directory.
 func ValidSandbox(id string) bool {
 	if len(id) == 0 || len(id) > longestSandbox {
 		return false
@@ -65,5 +66,5 @@ func CheckSandbox(id string) error {
 	if ValidSandbox(id) {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", id)
+	return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 characters of a-z and 0-9", id)
 }

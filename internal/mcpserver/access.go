@@ -15,31 +15,31 @@ import (
 
 type accessIn struct {
 	target
-	Kind   string  `json:"kind,omitempty" jsonschema:"What is asked for: host, a host that may be reached from now on."`
+	Kind   string  `json:"kind,omitempty" jsonschema:"What is requested: host, access to a host from now on."`
 	Host   string  `json:"target" jsonschema:"The host, such as api.example.com or api.example.com:8443. One exact name; port 443 if absent."`
 	Reason string  `json:"reason" jsonschema:"Why it is needed, in a sentence, for the person who decides."`
-	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer."`
+	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the decision."`
 }
 
 type accessOut struct {
 	State    string `json:"state" jsonschema:"approved, pending, denied or expired."`
 	Approval string `json:"approval_id,omitempty"`
 	Expires  string `json:"expires_at,omitempty"`
-	Reason   string `json:"reason,omitempty" jsonschema:"What the person said who decided."`
+	Reason   string `json:"reason,omitempty" jsonschema:"The reason given by the person who decided."`
 	Sandbox  string `json:"sandbox"`
 }
 
 const (
 	usualAsk = 20.0
-	// mostAsk is how long one call waits for a person: less than the minute after which clients
-	// commonly give up.
+	// mostAsk is how long one call waits for a decision. It is less than the minute after which
+	// clients commonly give up.
 	mostAsk = 50.0
 )
 
 func (w *view) addAccess() {
 	add(w, tool{
 		name: "request_access", title: "Ask for access", changes: true, repeats: true, reaches: true,
-		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The answer may take minutes: call again with the same target to wait on. " +
+		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The decision may take minutes: call again with the same target to continue waiting. " +
 			"A denial is final; do not work around it.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["kind"], "host")
@@ -69,7 +69,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	if c.answered() {
 		out, err := c.afterDecision(ctx, b, ask)
 		if w.tenant.o.Refused != nil && fault.CodeOf(err) == codeState {
-			// The client answered another prompt than the one that it was sent.
+			// The client sent the answer to another prompt than the one that it was sent.
 			w.tenant.o.Refused("answer a prompt about "+ask.Host, codeState)
 		}
 		return out, err

@@ -17,7 +17,7 @@ import (
 type agentSandbox struct {
 	tenant *Tenant
 	sb     *crannog.Sandbox
-	// editing is held while a file is read, changed and written, so that two concurrent edits
+	// editing is locked while a file is read, changed and written, so that two concurrent edits
 	// cannot undo each other.
 	editing sync.Mutex
 
@@ -34,7 +34,7 @@ type agentSandbox struct {
 // labelDefault marks a key's default sandbox, so that another process finds it.
 var labelDefault = map[string]string{"crannog.mcp": "default"}
 
-// open returns the sandbox for a call: the one that ref names, else the default one, which is
+// open returns the sandbox for a call: the one that ref names, or else the default one, which is
 // created if there is none.
 func (d *Tenant) open(ctx context.Context, ref string) (*agentSandbox, error) {
 	if ref == "" {
@@ -45,15 +45,15 @@ func (d *Tenant) open(ctx context.Context, ref string) (*agentSandbox, error) {
 		return nil, err
 	}
 	if !d.o.All && !d.ours(sb.Info()) {
-		// The same error as for a sandbox that does not exist: no caller learns of another caller's
-		// sandbox.
+		// This is the same error as for a sandbox that does not exist, so that callers cannot
+		// detect another caller's sandbox.
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or was not created by these tools", ref).
 			WithHint("omit sandbox for the default one; the tool sandbox with action list shows all")
 	}
 	return d.use(ctx, sb)
 }
 
-// ours reports whether this Tenant created a sandbox, or Name names it.
+// ours reports whether this Tenant created a sandbox, or Name is its name.
 func (d *Tenant) ours(info api.Sandbox) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,8 +61,8 @@ func (d *Tenant) ours(info api.Sandbox) bool {
 	return made || info.ID == d.first || d.o.Name != "" && info.Name == d.o.Name
 }
 
-// lasts reports whether use extends a sandbox's life: it does so for a default sandbox that is
-// kept, and for one that was created here and that no other process keeps alive.
+// lasts reports whether use extends a sandbox's life. It does so for a default sandbox that
+// outlives this process, and for one that was created here and that no other process keeps alive.
 func (d *Tenant) lasts(info api.Sandbox) bool {
 	if d.o.Fixed {
 		return false
@@ -127,7 +127,7 @@ func (d *Tenant) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	// If two were created at once, all use the oldest.
+	// If two were created at once, all processes use the oldest.
 	for _, info := range slices.Backward(list) {
 		if sb, err := d.live(ctx, info.ID); err == nil {
 			return sb, nil
@@ -148,7 +148,7 @@ func (d *Tenant) live(ctx context.Context, ref string) (*crannog.Sandbox, error)
 	return sb, nil
 }
 
-// makeDefault creates the default sandbox. If it is kept, Close does not end it.
+// makeDefault creates the default sandbox. If it outlives this process, Close does not end it.
 func (d *Tenant) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Name == "" && !d.o.Labelled {
 		return d.make(ctx, "", "")
@@ -157,7 +157,7 @@ func (d *Tenant) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Labelled {
 		opts = append(opts, crannog.Metadata(labelDefault))
 	}
-	// After a cancelled call, no caller would know of the created sandbox.
+	// After a canceled call, no caller would know of the created sandbox.
 	return d.o.Client.Create(context.WithoutCancel(ctx), append(opts, crannog.Name(d.o.Name))...)
 }
 
@@ -170,7 +170,7 @@ func (d *Tenant) make(ctx context.Context, name, from string) (*crannog.Sandbox,
 	if from != "" {
 		opts = append(opts, crannog.Template(from))
 	}
-	// After a cancelled call, no caller would know of the created sandbox.
+	// After a canceled call, no caller would know of the created sandbox.
 	sb, err := d.o.Client.Create(context.WithoutCancel(ctx), opts...)
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (d *Tenant) make(ctx context.Context, name, from string) (*crannog.Sandbox,
 	return sb, nil
 }
 
-// adopt notes that a sandbox was created here.
+// adopt records that a sandbox was created here.
 func (d *Tenant) adopt(sb *crannog.Sandbox) {
 	rest := func() {}
 	if d.o.Hold != nil {
@@ -215,7 +215,7 @@ func notRunning(info api.Sandbox) error {
 		WithHint("the tool sandbox with action list shows what runs; without the argument sandbox the default one is used")
 }
 
-// sandboxOf returns the state that is kept of a sandbox.
+// sandboxOf returns the Tenant's state of a sandbox.
 func (d *Tenant) sandboxOf(sb *crannog.Sandbox) *agentSandbox {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -245,8 +245,8 @@ func (d *Tenant) forget(id string) {
 	}
 }
 
-// sweep drops the state of sandboxes that have ended by themselves or by others. It keeps the state
-// if it cannot determine that.
+// sweep drops the state of sandboxes that have ended by themselves or were ended by others. It
+// keeps the state if it cannot find out whether they have ended.
 func (d *Tenant) sweep(ctx context.Context) {
 	d.mu.Lock()
 	known := map[string]bool{}

@@ -39,9 +39,8 @@ func (p *place) at(key, method, path, body string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// P39, A3: a key for agents works their tools, and neither answers a question,
-// nor widens a policy, nor makes a sandbox with one of its own choice, by
-// whatever way it is shown.
+// P39, A3: a key for agents gives access to their tools only. Used in any other way, it neither
+// decides a request, nor widens a policy, nor creates a sandbox with a policy of its choice.
 func TestKeysForAgents(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	secret, made, err := p.d.Keys.CreateFor(t.Context(), "agent", key.MCP)
@@ -72,7 +71,7 @@ func TestKeysForAgents(t *testing.T) {
 		{http.MethodGet, "/sandboxes", ""},
 		{http.MethodPost, "/sandboxes", `{"templateID":"base"}`},
 	} {
-		if got, text := p.at(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "/mcp alone") {
+		if got, text := p.at(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "only for the tools of agents at /mcp") {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}
@@ -186,7 +185,7 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 		}
 	}
 	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.refusedRequests("key:", "invalid_state")) == 3 })
-	// Control: it applies to what was shown.
+	// Control: the decision applies to the request that was shown.
 	if code, state, _ := p.raw(key, "shown.example.com", first, back); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)
 	}

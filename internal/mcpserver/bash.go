@@ -39,7 +39,7 @@ type ran struct {
 const (
 	usualWait = 120 * time.Second
 	mostWait  = time.Hour
-	// silentWait bounds a call whose client gets no progress notifications: clients commonly give
+	// silentWait bounds a call whose client gets no progress notifications. Clients commonly give
 	// up after 60 s, and would cancel the command with the call.
 	silentWait = 50 * time.Second
 )
@@ -95,7 +95,7 @@ func (b *agentSandbox) shell(in bashIn) (*job, error) {
 	return nil, err
 }
 
-// patience returns how long a call waits.
+// patience returns how long a call waits for the command.
 func (c *call) patience(seconds float64) time.Duration {
 	wait := usualWait
 	if seconds > 0 {

@@ -21,7 +21,7 @@ type call struct {
 	req  *mcp.CallToolRequest
 	text strings.Builder
 	more []mcp.Content // follow the text
-	// ask, if set, is the result: the client is to ask its user first.
+	// ask, if set, is the result: it makes the client ask its user first.
 	ask *mcp.CallToolResult
 }
 
@@ -72,7 +72,7 @@ func failed(err error) *mcp.CallToolResult {
 	}
 }
 
-// maxFailure is the maximum of characters of an error: clients cut longer ones.
+// maxFailure is the maximum length of an error in characters. Clients cut longer ones.
 const maxFailure = 8_000
 
 // explain returns the text and code of an error for the caller.
@@ -96,7 +96,7 @@ func explain(err error) (kind, code, text, hint string) {
 	case errors.Is(err, fs.ErrInvalid):
 		return string(fault.Invalid), "invalid_path", err.Error(), ""
 	}
-	// An error without a kind may contain anything, such as a path of the host.
+	// An error without a kind may contain private data, such as a path of the host.
 	return string(fault.Internal), "internal", "an internal error of the server; its log has the cause", ""
 }
 

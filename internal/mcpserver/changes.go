@@ -13,7 +13,7 @@ import (
 type changesIn struct {
 	target
 	Since string `json:"since,omitempty" jsonschema:"start, or the ID or name of a snapshot of this sandbox."`
-	Diff  bool   `json:"diff,omitempty" jsonschema:"Also what changed in text files, as a unified diff."`
+	Diff  bool   `json:"diff,omitempty" jsonschema:"Include the changes in text files, as a unified diff."`
 }
 
 type changesOut struct {
@@ -23,7 +23,7 @@ type changesOut struct {
 	Added     int           `json:"added_lines"`
 	Removed   int           `json:"removed_lines"`
 	Changes   []changedFile `json:"changes"`
-	Truncated bool          `json:"truncated" jsonschema:"There are more, or text was left out."`
+	Truncated bool          `json:"truncated" jsonschema:"There are more changes, or text was omitted."`
 	Sandbox   string        `json:"sandbox"`
 }
 
@@ -32,7 +32,7 @@ type changedFile struct {
 	Op      string   `json:"op" jsonschema:"created, changed or removed."`
 	Added   int      `json:"added_lines"`
 	Removed int      `json:"removed_lines"`
-	Flags   []string `json:"flags,omitempty" jsonschema:"Why a person should look at it before it comes out."`
+	Flags   []string `json:"flags,omitempty" jsonschema:"Why a person should review it before the export."`
 }
 
 func (w *view) addChanges() {

@@ -47,7 +47,8 @@ func TestLongCommandsGoOn(t *testing.T) {
 				t.Errorf("a command that was overtaken took the shell with it: %s", pwd.text)
 			}
 
-			// A background process does not keep the call waiting: it runs on when the call ends.
+			// A background process does not keep the call waiting, and continues when the call
+			// ends.
 			got = a.do("bash", args{"command": "sleep 3000 & echo started"})
 			if got.out["exit_code"] != 0.0 || got.out["running"] != true {
 				t.Errorf("%+v", got)
@@ -56,7 +57,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 			got = a.do("bash", args{"command": "cat; echo end", "background": true})
 			id = got.out["process_id"]
 			a.do("process", args{"action": "input", "id": id, "input": "fed\n", "eof": true})
-			// Earlier output is not the output that marks its end.
+			// Earlier output is not mistaken for the output that marks the end.
 			got = a.do("process", args{"action": "output", "id": id, "wait_seconds": 5})
 			for i := 0; got.out["exit_code"] == nil && i < 100; i++ {
 				got = a.do("process", args{"action": "output", "id": id, "offset": got.out["next_offset"], "wait_seconds": 5})

@@ -117,8 +117,8 @@ func (f *finder) trim() {
 	}
 }
 
-// window compares the next lines of both. A difference that reaches the end of the window may be
-// only apparent, and is compared again, unless the texts end there.
+// window compares the next lines of both. A difference that reaches the end of the window may not
+// be real, and is compared again, unless the texts end there.
 func (f *finder) window() {
 	x, y := firstLines(f.x[f.atX.at:f.endX]), firstLines(f.y[f.atY.at:f.endY])
 	beginX, beginY := f.atX, f.atY

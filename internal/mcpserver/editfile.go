@@ -37,7 +37,7 @@ type editFileOut struct {
 }
 
 const (
-	// maxEdited bounds the size of an edited file: several copies are in memory.
+	// maxEdited bounds the size of an edited file, of which several copies are in memory.
 	maxEdited = 8 << 20
 	maxEdits  = 200
 )
@@ -73,7 +73,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err != nil {
 		return editFileOut{}, err
 	}
-	// A symbolic link is kept: its target is replaced.
+	// A symbolic link is preserved: its target is replaced.
 	if entry, ok := info.Sys().(*crannog.Entry); ok && entry.Link != "" {
 		name = cleanName(entry.Link)
 	}

@@ -17,7 +17,7 @@ import (
 // answerTime is how long a prompt for the agent's user is valid.
 const answerTime = 10 * time.Minute
 
-// inputName names the input that a client is to request from its user.
+// inputName names the input that a client requests from its user.
 const inputName = "approval"
 
 // mayAskHere reports whether the agent's own user may decide: the operator allows it, and the
@@ -30,8 +30,8 @@ func (c *call) mayAskHere() bool {
 	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
 }
 
-// question returns the prompt for the agent's user. Text that the agent chose is made visible and
-// inert, so that it cannot pass for ours.
+// question returns the prompt for the agent's user. Control characters in text that the agent chose
+// are made visible, so that the text cannot imitate Crannog's own.
 func question(sandbox, where, reason string) string {
 	return fmt.Sprintf("An agent requests that sandbox %s may reach %s from now on. Its reason (not checked): %s",
 		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
@@ -59,7 +59,7 @@ func (c *call) decideHere(b *agentSandbox, ask api.AskAccess, id string) {
 	}
 }
 
-// answered reports whether the call brings the user's answer.
+// answered reports whether the call contains the user's answer.
 func (c *call) answered() bool {
 	return c.req.Params.RequestState != "" || len(c.req.Params.InputResponses) > 0
 }
@@ -92,8 +92,8 @@ func (c *call) afterDecision(ctx context.Context, b *agentSandbox, ask api.AskAc
 	return c.reportAccess(ctx, b, ask, out), nil
 }
 
-// allowed reads the answer: an approval only if the prompt was accepted with allow ticked. decided
-// is false if the user closed the prompt.
+// allowed reads the answer. It is an approval only if the prompt was accepted with allow ticked.
+// decided is false if the user closed the prompt.
 func allowed(answers mcp.InputResponseMap) (yes, said bool) {
 	r, ok := answers[inputName].(*mcp.ElicitResult)
 	if !ok || r == nil {

@@ -45,8 +45,7 @@ func (s states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Sandboxes that end by their timeout leave nothing at a tenant, with no tool
-// having ended them.
+// A Tenant stores nothing about sandboxes that ended by their timeout, although no tool ended them.
 func TestEndedBoxesAreForgotten(t *testing.T) {
 	known := states{"runs": "running", "sleeps": "paused", "ended": "stopped", "late": "running", "ending": "stopping"}
 	srv := httptest.NewServer(known)
@@ -86,8 +85,8 @@ func TestEndedBoxesAreForgotten(t *testing.T) {
 	}
 }
 
-// The most sandboxes of an agent are those that there are, with those that are
-// being made and the default one; those that have ended do not count.
+// The limit of an agent's sandboxes counts existing ones, those that are being created, and the
+// default one, but not those that have ended.
 func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
 	known := states{"default": "running"}
 	srv := httptest.NewServer(known)

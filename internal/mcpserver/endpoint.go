@@ -24,8 +24,8 @@ type keyTenant struct {
 	arriving  int                  // sessions that are about to begin
 }
 
-// endpoint serves one view of one key. Its sessions are its own: a stolen session ID is useless
-// with another key or at another address.
+// endpoint serves one view of one key. Its sessions are separate from those of other endpoints: a
+// stolen session ID is useless with another key or at another address.
 type endpoint struct {
 	*mcp.StreamableHTTPHandler
 	srv *mcp.Server
@@ -47,11 +47,12 @@ func (d *keyTenant) endpoint(v View) (*endpoint, error) {
 	}
 	srv.AddReceivingMiddleware(d.counted)
 	o := &mcp.StreamableHTTPOptions{
-		// The library's time limit for sessions counts neither calls whose connection broke nor
-		// clients that listen. endIdle counts them.
+		// The library's time limit for sessions ignores calls whose connection broke and clients
+		// that listen. endIdle takes them into account.
 		Stateless: v.Stateless, MaxRequestBodyBytes: maxBody,
 		PropagateRequestCancellation: true,
-		// Our own check (guard.go) covers every address, and knows the configured names.
+		// The check in guard.go replaces the library's: it covers every address, and knows the
+		// configured names.
 		DisableLocalhostProtection: true,
 	}
 	if !v.Stateless {
@@ -77,7 +78,7 @@ next:
 	return false
 }
 
-// idle returns how long no request has come, or zero while there are sessions.
+// idle returns the time since the last request, or zero while there are sessions.
 func (d *keyTenant) idle() time.Duration {
 	d.mu.Lock()
 	n := d.sessions()
@@ -95,12 +96,13 @@ func (d *keyTenant) close() {
 	var open []*mcp.ServerSession
 	d.open(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
 	d.mu.Unlock()
-	// Close the connections first: this ends calls for which sessions would wait.
+	// The connections are closed first, which ends calls for which the sessions would otherwise
+	// wait.
 	d.conns.close()
 	for _, s := range open {
 		_ = s.Close() // its client may have disconnected
 	}
-	// It does not end sandboxes that have a label, so it cannot fail.
+	// Close does not end sandboxes that have a label, so it cannot fail.
 	_ = d.Tenant.Close(context.Background())
 	d.said.close()
 }

@@ -2,8 +2,8 @@ package mcpserver
 
 import "github.com/modelcontextprotocol/go-sdk/mcp"
 
-// Extension changes the MCP servers in tests. Tests use it for features of the library that none of
-// our tools uses. The zero value changes nothing.
+// Extension changes the MCP servers in tests, for features of the library that none of the tools
+// uses. The zero value changes nothing.
 type Extension struct {
 	Options func(*mcp.ServerOptions) // changes the options of a server
 	Server  func(*mcp.Server)        // is called with each created server

@@ -37,7 +37,7 @@ func TestInputThatNobodyReadsIsHeldOnce(t *testing.T) {
 		if all := <-got; all != "one\nfour\n" {
 			t.Errorf("it read %q", all)
 		}
-		// A job that has ended holds up no other.
+		// A job that has ended does not block another.
 		close(j.done)
 		began := time.Now()
 		if err := j.feed(t.Context(), "five\n", false); err != nil && fault.CodeOf(err) != "input_closed" || time.Since(began) > 0 {

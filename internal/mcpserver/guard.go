@@ -12,9 +12,9 @@ import (
 )
 
 // guard refuses requests that a web page could have sent. With DNS rebinding, a page's own name
-// leads to this server's address, and the browser sends it the page's requests. But the page's name
-// is in the request, so guard accepts only known names. Addresses cannot be rebound, and localhost
-// is not a web page's name.
+// resolves to this server's address, and the browser sends the page's requests to this server. The
+// request contains the page's name, so guard accepts only known names. Addresses cannot be rebound,
+// and localhost is not a web page's name.
 type guard struct{ names []string }
 
 func newGuard(names ...string) guard {
@@ -32,8 +32,8 @@ func (g guard) check(r *http.Request) error {
 		return fault.New(fault.Denied, "host_refused", "the host name of the request is not allowed").
 			WithHint("the setting mcp_hosts lists allowed names; addresses and localhost are always allowed")
 	}
-	// Browsers always send the origin of a request, unless it is the server's own page. Other
-	// programs send none.
+	// Browsers always send the origin of a request, unless the page comes from the server itself.
+	// Other programs send none.
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !g.knows(hostOnly(u.Host)) {

@@ -24,7 +24,7 @@ import (
 // HTTPOptions configure NewHTTP. Authenticate, Dial, Refused and Log are required.
 type HTTPOptions struct {
 	// Authenticate returns the ID of a request's key. It fails with Unauthenticated, or with Denied
-	// if the key is for another purpose.
+	// if the key has another purpose.
 	Authenticate func(*http.Request) (string, error)
 	// Dial connects to the server's API. Requests on the connection are made by the holder of the
 	// key with this ID, and have only that key's rights.
@@ -38,7 +38,7 @@ type HTTPOptions struct {
 	Approver Approver
 	// Idle is how long a default sandbox lives after its last use; zero means an hour.
 	Idle time.Duration
-	// Extend adds to each server of the protocol.
+	// Extend changes each server of the protocol in tests.
 	Extend Extension
 }
 
@@ -52,8 +52,8 @@ const (
 	sweepEvery = time.Minute
 )
 
-// HTTP serves MCP over streamable HTTP, below /mcp. Each key has a Tenant of its own, and cannot
-// reach that of another key.
+// HTTP serves MCP over streamable HTTP, below /mcp. Each key has its own Tenant, and cannot reach
+// that of another key.
 type HTTP struct {
 	o        HTTPOptions
 	guard    guard
@@ -156,7 +156,7 @@ func viewOf(r *http.Request) (View, error) {
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		// An unread part of the query could have been read_only.
+		// An unread part of the query could have contained read_only.
 		return v, fault.New(fault.Invalid, "invalid_query", "the query cannot be read")
 	}
 	for name, values := range query {
@@ -166,7 +166,7 @@ func viewOf(r *http.Request) (View, error) {
 		case name == "read_only" && len(values) == 1 && (values[0] == "true" || values[0] == "false"):
 			v.ReadOnly = values[0] == "true"
 		default:
-			// A client with a misspelt read_only must not be able to write.
+			// A client with a misspelt read_only must not get write access.
 			return v, fault.Newf(fault.Invalid, "invalid_query", "%q is not tools=core,admin or read_only=true", oneLine(name))
 		}
 	}
@@ -184,8 +184,8 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	})
 }
 
-// dropTenant makes room by removing the Tenant that has been idle for longest. It removes none that
-// was used a short time ago. The caller holds h.mu.
+// dropTenant makes room by removing the Tenant that has been idle for longest. It does not remove
+// Tenants that were used recently. The caller holds h.mu.
 func (h *HTTP) dropTenant() bool {
 	var key string
 	longest := sessionIdle
@@ -208,7 +208,7 @@ func (h *HTTP) tenant(id string) (*keyTenant, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, fault.New(fault.Exhausted, "closing", "the server shuts down")
+		return nil, fault.New(fault.Exhausted, "closing", "the server is shutting down")
 	}
 	if d := h.tenants[id]; d != nil {
 		return d, nil

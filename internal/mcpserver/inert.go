@@ -11,13 +11,14 @@ import (
 // ways.
 const maxText = 30_000
 
-// inert makes text from a sandbox safe to show to an agent.
+// inert removes terminal control and other deceptive characters from text of a sandbox, before an
+// agent reads it.
 func inert(s string) string { return text.Output(s) }
 
 // faithful is inert for a file that the agent may edit.
 func faithful(s string) string { return text.InPlace(s) }
 
-// cut shortens text in the middle to most characters, and reports whether it did.
+// cut shortens text in the middle to most characters, and reports whether it was too long.
 func cut(s string, most int) (string, bool) {
 	n := utf8.RuneCountInString(s)
 	if n <= most {

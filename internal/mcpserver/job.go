@@ -23,36 +23,36 @@ type job struct {
 	both    *outputBuffer // all output, in order of arrival
 	out     *outputBuffer
 	err     *outputBuffer
-	// input is nil if the command does not read our input.
+	// input is nil if the command reads no input from the Tenant.
 	input io.WriteCloser
-	// feeding holds a token while input is sent: one piece after the other, so that only one unread
-	// input is in memory.
+	// feeding contains a token while input is sent, so that only one unread piece of input is in
+	// memory.
 	feeding chan struct{}
 	kill    func() error
 	done    chan struct{} // closed at the end of all its output
-	// back is closed when the command itself has returned and its code is known. Processes that it
-	// left in the background may still print.
+	// back is closed when the command itself has returned and its exit code is known. Processes
+	// that it left in the background may still print.
 	back chan struct{}
 
 	mu     sync.Mutex
 	code   int
 	backAt time.Time
 
-	// Set before done is closed.
+	// The fields below are set before done is closed.
 	fail   error
 	finish time.Time
 
 	pictures jobPictures // guarded by Tenant.pictures
 }
 
-// streamBytes is how much of the beginning and of the end of one stream is kept, for a result with
-// separate streams.
+// streamBytes is how much of the beginning and of the end of one stream is stored, for a result
+// with separate streams.
 const streamBytes = 4 * maxText / 2
 
 const (
 	// maxJobs bounds the running commands in a sandbox.
 	maxJobs = 32
-	// maxKept bounds the kept output of ended commands in a sandbox.
+	// maxKept bounds the stored output of ended commands in a sandbox.
 	maxKept = 16 << 20
 )
 
@@ -65,7 +65,7 @@ func (j *job) ended() bool {
 	}
 }
 
-// returned notes that the command has returned. Only the first call counts.
+// returned records that the command has returned. Only the first call has an effect.
 func (j *job) returned(code int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -96,7 +96,7 @@ func (j *job) finished(code int, err error) {
 	close(j.done)
 }
 
-func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes were not kept …\n", n) }
+func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes omitted …\n", n) }
 
 // begin registers a job and assigns its number.
 func (b *agentSandbox) begin(what string) (*job, error) {
@@ -109,7 +109,7 @@ func (b *agentSandbox) begin(what string) (*job, error) {
 		}
 	}
 	if running >= maxJobs {
-		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands are running already", running).
+		return nil, fault.Newf(fault.Exhausted, "too_many_processes", "%d commands are already running", running).
 			WithHint("the tool process with action list shows them, and with action kill ends one")
 	}
 	b.trim()
@@ -162,7 +162,7 @@ func (b *agentSandbox) job(id int) (*job, error) {
 	if j := b.jobs[id]; j != nil {
 		return j, nil
 	}
-	return nil, fault.Newf(fault.NotFound, "process_not_found", "process %d does not exist, or its output is not kept any more", id).
+	return nil, fault.Newf(fault.NotFound, "process_not_found", "process %d does not exist, or its output is no longer stored", id).
 		WithHint("the tool process with action list shows all")
 }
 
@@ -179,7 +179,7 @@ type command struct {
 	what  string
 	argv  []string
 	stdin string
-	// keepInput leaves the input open for more.
+	// keepInput leaves the input open for later writes.
 	keepInput bool
 	// name is the text that the shell prints at its end, "" if it is not a shell.
 	name string
@@ -224,19 +224,19 @@ func (b *agentSandbox) run(c command) (*job, error) {
 	return j, nil
 }
 
-// life returns a context that does not end: a program ends by a kill or with its sandbox, and not
-// because we end.
+// life returns a context that does not end. A program ends when it is killed or with its sandbox,
+// and not when this process ends.
 func (d *Tenant) life() context.Context { return context.Background() }
 
 // Limits of the time for output after a command has returned. Later output comes from processes
-// that it left in the background.
+// that the command left in the background.
 const (
 	lastWords     = 100 * time.Millisecond
 	mostLastWords = 2 * time.Second
 )
 
-// lastWords returns what is left of that time after a command has returned. It grows with the
-// command's duration: on a slow machine the rest of its output is late too.
+// lastWords returns the remaining part of that time after a command has returned. It grows with the
+// command's duration, because on a slow machine the rest of the output is late too.
 func (j *job) lastWords() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -244,7 +244,8 @@ func (j *job) lastWords() time.Duration {
 }
 
 // wait waits until a job has ended, or has returned and left a process in the background, at most
-// for a time. If the call is cancelled, wait ends the command: the client wants it to stop.
+// for the given time. If the call is canceled, wait ends the command, because the client wants it
+// to stop.
 func (j *job) wait(ctx context.Context, most time.Duration) error {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -264,7 +265,7 @@ func (j *job) wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// settle waits a moment for the end of a command that has returned.
+// settle waits briefly for the end of a command that has returned.
 func (j *job) settle() {
 	if _, back := j.exit(); !back || j.ended() {
 		return

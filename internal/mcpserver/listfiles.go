@@ -19,7 +19,7 @@ type listFilesIn struct {
 	target
 	Path  string `json:"path,omitempty" jsonschema:"The directory; /workspace if absent."`
 	Depth int    `json:"depth,omitempty" jsonschema:"How many levels; 2 if absent, 12 with a glob."`
-	Glob  string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it is about names at any level."`
+	Glob  string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it matches names at any level."`
 }
 
 type listFilesOut struct {
@@ -36,7 +36,7 @@ type fileInfo struct {
 }
 
 const (
-	// maxListed is the maximum of files in a list; a longer one is of no use to its reader.
+	// maxListed is the maximum number of files in a list. A longer list would not help its reader.
 	maxListed = 1000
 	// maxVisited bounds the directories that are read for one list.
 	maxVisited = 2000
@@ -96,7 +96,7 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 	}
 	switch {
 	case out.Truncated:
-		c.printf("[there are more: choose a directory below, or a glob]\n")
+		c.printf("[there are more: choose a subdirectory, or use a glob]\n")
 	case len(out.Files) == 0:
 		c.printf("[nothing]\n")
 	}

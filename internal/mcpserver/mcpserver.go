@@ -1,4 +1,4 @@
-// Package mcpserver owns the Model Context Protocol server: the tools of agents, their state
+// Package mcpserver implements the Model Context Protocol server: the tools of agents, their state
 // between calls, and the HTTP endpoint. It uses only the public client, so that a remote server, a
 // local one and an engine in this process behave the same, with the same rules, quotas and audit
 // entries.
@@ -19,24 +19,25 @@ type Options struct {
 	Client  *crannog.Client
 	Log     *slog.Logger
 	Version string
-	// Create are the options of sandboxes that tools create. An agent chooses only a name and what
-	// the sandbox starts from; otherwise it could widen its own policy.
+	// Create are the options of sandboxes that tools create. An agent chooses only a name and the
+	// starting point; otherwise it could widen its own policy.
 	Create []crannog.CreateOption
-	// Keep are further options of the default sandbox, if Name or Labelled keeps it.
+	// Keep are further options of the default sandbox, if Name or Labelled makes it outlive this
+	// process.
 	Keep []crannog.CreateOption
-	// Name keeps the default sandbox under a name, and uses an existing one with that name. Without
-	// it, the default sandbox belongs to this process only.
+	// Name makes the default sandbox outlive this process under a name, and uses an existing
+	// sandbox with that name. Without it, the default sandbox belongs to this process only.
 	Name string
-	// Labelled marks the default sandbox with a label by which any process finds it. Use keeps it
-	// alive. It excludes Name.
+	// Labelled marks the default sandbox with a label by which any process finds it. Use extends
+	// its life. It excludes Name.
 	Labelled bool
 	// Hold keeps a sandbox of this process alive until the returned function is called.
 	Hold func(*crannog.Sandbox) func()
-	// All lets a tool name any sandbox that the client may see. Otherwise it may name only those
-	// that were created here.
+	// All lets a tool name any sandbox that the client may see. Otherwise it may name only
+	// sandboxes that were created here.
 	All bool
-	// Idle is how long a kept sandbox lives after its last use; zero means an hour. With Fixed, use
-	// does not change its end.
+	// Idle is how long a sandbox that outlives this process lives after its last use; zero means an
+	// hour. With Fixed, use does not change its end.
 	Idle  time.Duration
 	Fixed bool
 	// Approver is the person who decides requests of the agent. The zero value is a person outside
@@ -44,7 +45,7 @@ type Options struct {
 	Approver Approver
 	// Refused, if set, writes an audit entry about a refused decision of an approval request.
 	Refused func(what, code string)
-	// Extend adds to each server.
+	// Extend changes each server in tests.
 	Extend Extension
 }
 
@@ -58,8 +59,8 @@ const (
 	Any    Approver = "any"    // also the person at the agent's client
 )
 
-// defaultIdle is how long a sandbox lives after its last use. An agent's user thinks for minutes,
-// and goes home for hours.
+// defaultIdle is how long a sandbox lives after its last use. The user of an agent may think for
+// minutes before the next request.
 const defaultIdle = time.Hour
 
 // Tenant is the state of one caller's agents: the sandboxes that they use, and the commands that
@@ -102,8 +103,8 @@ func NewTenant(o Options) (*Tenant, error) {
 	return d, nil
 }
 
-// Close ends the sandboxes that were created here. It keeps a default sandbox with a name, and all
-// sandboxes if Labelled is set, because another process continues to use those.
+// Close ends the sandboxes that were created here. It does not end a default sandbox with a name,
+// nor any sandbox if Labelled is set, because other processes continue to use them.
 func (d *Tenant) Close(ctx context.Context) error {
 	d.mu.Lock()
 	made, sandboxes := d.made, d.sandboxes
@@ -129,7 +130,7 @@ func (d *Tenant) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// enter notes that a call is in progress, until the returned function is called.
+// enter records that a call is in progress, until the returned function is called.
 func (d *Tenant) enter() func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +144,7 @@ func (d *Tenant) enter() func() {
 	}
 }
 
-// idle returns how long no call has come, or zero while a command runs that only this Tenant can
+// idle returns the time since the last call, or zero while a command runs that only this Tenant can
 // read or end.
 func (d *Tenant) idle() time.Duration {
 	d.mu.Lock()

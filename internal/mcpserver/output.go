@@ -58,7 +58,7 @@ func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64
 	return out, nil
 }
 
-// both divides the room of a result between two streams.
+// both divides the space of a result between two streams.
 func both(stdout, stderr string) (string, string, bool) {
 	o, e := utf8.RuneCountInString(stdout), utf8.RuneCountInString(stderr)
 	if o+e <= maxText {
@@ -81,7 +81,7 @@ func (b *agentSandbox) fate(ctx context.Context, err error) error {
 	return notRunning(info)
 }
 
-// took returns how long the job ran, so far or in all.
+// took returns how long the job ran, or has been running.
 func (j *job) took() time.Duration {
 	if j.ended() {
 		return j.finish.Sub(j.started)

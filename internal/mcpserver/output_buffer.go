@@ -2,12 +2,12 @@ package mcpserver
 
 import "sync"
 
-// keptBytes is how much of the beginning of a command's output is kept, and of its end. Output
+// keptBytes is how much of the beginning of a command's output is stored, and of its end. Output
 // between these is counted and dropped.
 const keptBytes = 512 << 10
 
-// outputBuffer keeps a program's output, within limits. Positions count from the first byte, dropped ones
-// included.
+// outputBuffer stores a program's output, within limits. Positions count from the first byte,
+// including dropped ones.
 type outputBuffer struct {
 	most int // size of head, and of tail
 
@@ -30,12 +30,13 @@ func (t *outputBuffer) Write(p []byte) (int, error) {
 		t.head = append(t.head, p[:k]...)
 		p = p[k:]
 	}
-	// Otherwise the buffer for a piece of many MiB, as the interpreter sends them, would stay.
+	// Otherwise the buffer would keep the size of a piece of many MiB, which the interpreter may
+	// send.
 	if len(p) > t.most {
 		t.tail, p = t.tail[:0], p[len(p)-t.most:]
 	}
 	t.tail = append(t.tail, p...)
-	// Move rarely, so that each byte is moved about once.
+	// The data is moved rarely, so that each byte is moved about once.
 	if len(t.tail) > 2*t.most {
 		t.tail = append(t.tail[:0], t.tail[len(t.tail)-t.most:]...)
 	}
@@ -83,7 +84,7 @@ func (t *outputBuffer) read(from int64, most int) (data []byte, next, skipped in
 	return append([]byte(nil), data...), from + int64(len(data)), skipped
 }
 
-// text returns all that is kept, with a note about dropped bytes.
+// text returns all stored output, with a note about dropped bytes.
 func (t *outputBuffer) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

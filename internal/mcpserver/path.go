@@ -6,7 +6,7 @@ import (
 )
 
 // cleanName makes a path relative to the root of the sandbox, without dots. The path is opened
-// inside, as the sandbox's user; the host does not open it.
+// inside, as the sandbox's user, and never on the host.
 func cleanName(p string) string {
 	if !strings.HasPrefix(p, "/") {
 		p = path.Join(workspace, p)
@@ -18,7 +18,7 @@ func cleanName(p string) string {
 	return p
 }
 
-// shown returns a name as people and agents write it.
+// shown returns a name in the form that people and agents use.
 func shown(name string) string {
 	if name == "." {
 		return "/"

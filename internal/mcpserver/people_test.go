@@ -50,7 +50,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 			if got.out["state"] != "pending" || id == "" || got.out["expires_at"] == nil || times != 0 {
 				t.Fatalf("%+v, the client was asked %d times", got, times)
 			}
-			// Every tool, with whatever could be taken for an answer.
+			// Every tool is called, with arguments that could be taken for a decision.
 			for tool, err := range a.Tools(t.Context(), nil) {
 				if err != nil {
 					t.Fatal(err)
@@ -64,18 +64,18 @@ func TestAgentsNeverAnswer(t *testing.T) {
 					}
 				}
 			}
-			// An answer to a question that the client did not get.
+			// This is an answer to a prompt that the client did not get.
 			forged := func(c *mcp.CallToolParams) {
 				c.InputResponses, c.RequestState = mcp.InputResponseMap{"approval": yes}, "AAAA"
 			}
 			if got, err := a.try("request_access", ask, forged); err == nil && (!got.bad || got.code != "invalid_state") {
 				t.Errorf("a forged answer: %+v", got)
 			}
-			// The same again is the same question, in whatever words.
+			// Repeating the request gives the same approval request, however it is worded.
 			if got := a.do("request_access", args{"target": "API.example.com:443", "reason": "please", "wait_seconds": 0.3}); got.out["approval_id"] != id {
 				t.Errorf("asked anew: %+v", got)
 			}
-			// The key itself opens the API, and not this.
+			// The key gives access to the API, but not to this operation.
 			if _, err := p.client(key).Approve(t.Context(), id, "me", false); crannog.Code(err) != "own_question" {
 				t.Errorf("the key answers itself: %v", err)
 			}
@@ -100,7 +100,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 			if got := a.do("request_access", args{"target": "api.example.com", "reason": "again"}); got.out["state"] != "approved" || got.out["approval_id"] != nil {
 				t.Errorf("%+v", got)
 			}
-			// A no reaches the agent with its reason, and stays.
+			// A denial reaches the agent with its reason, and is final.
 			got = a.do("request_access", args{"target": "b.example.com", "reason": "r", "wait_seconds": 0.3})
 			if _, err := p.local.Deny(t.Context(), got.out["approval_id"].(string), "use the mirror"); err != nil {
 				t.Fatal(err)
@@ -140,7 +140,7 @@ func TestAnswerBeforeTheAgent(t *testing.T) {
 					t.Errorf("%s: %+v, asked %d times", name, got, times)
 				}
 			}
-			// A client that cannot ask has its question in the list.
+			// The request of a client without prompts is in the list of approvals.
 			a := p.over(key, "/mcp", version, nil)
 			if got := a.do("request_access", args{"target": "c.example.com", "reason": "r", "wait_seconds": 0.3}); got.out["state"] != "pending" {
 				t.Errorf("%+v", got)
@@ -149,7 +149,7 @@ func TestAnswerBeforeTheAgent(t *testing.T) {
 	}
 }
 
-// P39: a key reaches its own sandboxes, sessions and logs, and no other's.
+// P39: a key gives access to its own sandboxes, sessions and logs only.
 func TestKeysAreApart(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	one, _ := p.key("one")
@@ -189,7 +189,7 @@ func TestKeysAreApart(t *testing.T) {
 			t.Errorf("%s", list.text)
 		}
 	}
-	// A session's ID, overheard.
+	// This is the ID of another key's session.
 	a := p.over(one, "/mcp", "2025-11-25", nil)
 	for key, want := range map[string]int{one: http.StatusOK, two: http.StatusNotFound, "wrong": http.StatusUnauthorized} {
 		if got := p.post("/mcp", key, "2025-11-25", a.ID(), `{"jsonrpc":"2.0","id":9,"method":"ping"}`, nil); got != want {
@@ -201,8 +201,8 @@ func TestKeysAreApart(t *testing.T) {
 	}
 }
 
-// P39: tools on this machine can use the sandboxes that they created, and no other of the machine's
-// user.
+// P39: tools on this machine can use the sandboxes that they created, but no other sandbox of the
+// machine's user.
 func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
 	p := newPlace(t, sandbox.Settings{})
 	theirs, err := p.local.Create(t.Context(), crannog.Name("private"), crannog.Timeout(time.Hour))

@@ -16,9 +16,9 @@ const (
 	pictureTotal = 128 << 20                            // of all Tenants of a server
 )
 
-// pictures are the pictures from code in the sandboxes of all Tenants of a server, oldest first,
-// until a caller gets them. If their total is too large, the Tenant with the most loses its oldest:
-// an agent that does not fetch its pictures does not displace those of another key.
+// pictures stores the pictures from code in the sandboxes of all Tenants of a server, oldest first,
+// until a caller gets them. If their total is too large, the Tenant with the most loses its oldest,
+// so that an agent that does not fetch its pictures does not displace those of another key.
 type pictures struct {
 	share, total int
 
@@ -29,7 +29,7 @@ type pictures struct {
 
 func newPictures() *pictures { return &pictures{share: pictureShare, total: pictureTotal} }
 
-// pendingPicture is a picture that waits.
+// pendingPicture is a picture that no caller has got yet.
 type pendingPicture struct {
 	image
 	box *agentSandbox
@@ -42,13 +42,13 @@ type heap struct {
 	gone bool // no more pictures will be shown
 }
 
-// jobPictures is the waiting pictures of a job.
+// jobPictures are the waiting pictures of a job.
 type jobPictures struct {
 	count, lost int
 	gone        bool
 }
 
-// keep keeps a picture, unless as many of the job wait as one call shows.
+// keep stores a picture, unless the job already has as many as one call shows.
 func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *pictures) take(j *job) (images []image, lost int) {
 	return p.drop(func(k pendingPicture) bool { return k.job == j }), lost
 }
 
-// forgetJob drops the pictures of a job, and keeps no more of it.
+// forgetJob drops the pictures of a job, and stores no more of it.
 func (p *pictures) forgetJob(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,5 +141,5 @@ func (c *call) showOf(b *agentSandbox, j *job) {
 }
 
 func droppedPictures(pictures int) string {
-	return fmt.Sprintf("[pictures that were not kept: %d]\n", pictures)
+	return fmt.Sprintf("[pictures omitted: %d]\n", pictures)
 }

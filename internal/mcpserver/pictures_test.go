@@ -91,7 +91,7 @@ func TestPicturesAreShownOnce(t *testing.T) {
 	}
 	var c call
 	c.showOf(b, j)
-	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures that were not kept: 3]") {
+	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures omitted: 3]") {
 		t.Errorf("%d are shown: %s", len(c.more), c.text.String())
 	}
 	for i, content := range c.more {
@@ -107,7 +107,8 @@ func TestPicturesAreShownOnce(t *testing.T) {
 	}
 }
 
-// A sandbox that was forgotten has no pictures, and gets no more, although its code may run on.
+// A sandbox that was forgotten has no pictures, and gets no new ones, although its code may still
+// run.
 func TestForgottenPictures(t *testing.T) {
 	p := newPictures()
 	for name, forget := range map[string]func(b *agentSandbox, j *job){
@@ -144,7 +145,7 @@ func more(t *testing.T, b *agentSandbox, n int) {
 	}
 }
 
-// All output that is in memory counts, and a value of many MiB is not.
+// All output in memory counts. A value of many MiB is not stored.
 func TestOutputIsBounded(t *testing.T) {
 	b := newTestSandbox(newPictures())
 	value, err := json.Marshal(strings.Repeat("x", 4<<20))

@@ -12,7 +12,7 @@ type policyOut struct {
 	Level    string `json:"level"`
 	Net      string `json:"network" jsonschema:"none, dev, open or policy."`
 	Digest   string `json:"digest"`
-	Document string `json:"document" jsonschema:"All that holds, as YAML."`
+	Document string `json:"document" jsonschema:"The effective policy, as YAML."`
 	Sandbox  string `json:"sandbox"`
 }
 
@@ -50,5 +50,5 @@ func accessText(net api.Network, p api.Policy) string {
 	case net.Lost:
 		return "This sandbox has lost its network and reaches nothing any more."
 	}
-	return "Network: " + net.Net + ", level: " + p.Level + ". What the document below does not allow is denied, or needs an approval."
+	return "Network: " + net.Net + ", level: " + p.Level + ". Everything that the document below does not allow is denied, or needs an approval."
 }

@@ -66,7 +66,7 @@ func (w *view) exposePort(ctx context.Context, c *call, in exposePortIn) (expose
 	return out, nil
 }
 
-// previewURL returns the address of a port. On this machine there is no TLS.
+// previewURL returns the address of a port. Addresses on this machine use no TLS.
 func previewURL(domain string, port int, id string) string {
 	host, _, err := net.SplitHostPort(domain)
 	if err != nil {

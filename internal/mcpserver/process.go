@@ -13,12 +13,12 @@ import (
 
 type processIn struct {
 	target
-	Action string  `json:"action" jsonschema:"output: what it printed; input: send it text; kill: end it; list: all that run or ran."`
+	Action string  `json:"action" jsonschema:"output: get its output; input: send it text; kill: end it; list: list running and ended commands."`
 	ID     int     `json:"id,omitempty" jsonschema:"The process_id. Not for list."`
-	Offset int64   `json:"offset,omitempty" jsonschema:"output: where to go on, next_offset of the last call. Negative counts from the end."`
+	Offset int64   `json:"offset,omitempty" jsonschema:"output: where to continue, next_offset of the last call. Negative counts from the end."`
 	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"output: wait this long for more output or the end."`
 	Input  string  `json:"input,omitempty" jsonschema:"input: the text, with its newline."`
-	EOF    bool    `json:"eof,omitempty" jsonschema:"input: no more will come."`
+	EOF    bool    `json:"eof,omitempty" jsonschema:"input: close the input afterwards."`
 }
 
 type processOut struct {
@@ -95,7 +95,7 @@ const (
 // feed sends input. A program that does not read does not block the call.
 func (j *job) feed(ctx context.Context, text string, eof bool) error {
 	if j.input == nil {
-		return fault.New(fault.Conflict, "no_input", "this process does not take input").
+		return fault.New(fault.Conflict, "no_input", "this process does not accept input").
 			WithHint("start it with background: true")
 	}
 	timer := time.NewTimer(feedWait)
@@ -128,7 +128,7 @@ func (j *job) feed(ctx context.Context, text string, eof bool) error {
 }
 
 // send starts to write to the input, and reports when it was read. The caller holds the token of
-// feeding, which send returns then.
+// feeding, which send releases afterwards.
 func (j *job) send(text string, eof bool) <-chan error {
 	sent := make(chan error, 1)
 	go func() {
@@ -186,14 +186,14 @@ wait:
 	case next < total:
 		c.printf("[more output: next_offset %d]\n", next)
 	case !over && back:
-		c.printf("[processes that it started still run; next_offset %d]\n", next)
+		c.printf("[processes that it started are still running; next_offset %d]\n", next)
 	case !over:
-		c.printf("[it still runs; next_offset %d]\n", next)
+		c.printf("[it is still running; next_offset %d]\n", next)
 	}
 	return out, nil
 }
 
-// patienceFor returns how long a poll waits; zero means not at all.
+// patienceFor returns how long a poll waits. Zero means not at all.
 func (c *call) patienceFor(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return 0
@@ -222,7 +222,7 @@ func (c *call) listJobs(b *agentSandbox) processOut {
 		c.printf("%d  %s  %.0f s  %s\n", p.ID, state, p.Seconds, p.Command)
 	}
 	if len(out.Processes) == 0 {
-		c.printf("nothing runs in the background\n")
+		c.printf("no command runs in the background\n")
 	}
 	return out
 }

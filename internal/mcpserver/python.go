@@ -14,14 +14,14 @@ import (
 type pythonIn struct {
 	target
 	Code     string  `json:"code" jsonschema:"Code to run, as in a cell of a notebook. Variables stay for the next call; the value of the last expression is shown."`
-	Language string  `json:"language,omitempty" jsonschema:"What the code is written in. Each language has variables of its own."`
+	Language string  `json:"language,omitempty" jsonschema:"Language of the code. Each language has its own variables."`
 	Timeout  float64 `json:"timeout_seconds,omitempty" jsonschema:"How long to wait. Code that takes longer continues in the background; until it ends, other code waits."`
 }
 
 func (w *view) addPython() {
 	add(w, tool{
 		name: "python", title: "Run code in a notebook", changes: true, destroys: true, reaches: true,
-		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures come back as images. " +
+		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures are returned as images. " +
 			"An error in the code is in stderr, with exit_code 1.",
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["language"], "python", "javascript", "typescript")
@@ -43,7 +43,7 @@ func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
 		return ran{}, err
 	}
 	life, cancel := context.WithCancel(b.tenant.life())
-	// A cancelled call interrupts the code and keeps its variables.
+	// A canceled call interrupts the code. The variables are preserved.
 	j.kill = func() error { cancel(); return nil }
 	go func() {
 		defer cancel()
@@ -84,12 +84,12 @@ func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, erro
 	return code, nil
 }
 
-// exitKilled is the exit code of killed code, as of a command.
+// exitKilled is the exit code of killed code, like that of a killed command.
 const exitKilled = 128 + 9
 
 func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
 
-// keepResult keeps a value: its picture if it has one, else its text.
+// keepResult stores a value: its picture if it has one, otherwise its text.
 func (b *agentSandbox) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	for _, form := range []string{"png", "jpeg"} {
 		letters := e.Result[form]

@@ -83,7 +83,7 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	}
 	out := readFileOut{Path: shown(name), Bytes: info.Size(), Sandbox: b.sb.ID()}
 	r := bufio.NewReaderSize(f, 64<<10)
-	// The file's name does not determine its type.
+	// The type is determined by the content, not by the file's name.
 	start, err := r.Peek(8 << 10)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return out, err
@@ -177,7 +177,7 @@ func (c *call) readLines(r *bufio.Reader, in readFileIn, out *readFileOut) error
 	return nil
 }
 
-// printLines fits lines into a result.
+// printLines writes as many lines as fit into a result.
 func (c *call) printLines(lines []string, from int, out *readFileOut) {
 	room := maxText
 	var b strings.Builder

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// mostRefused bounds the denials in a result: a program in a loop must not bury its own output.
+	// mostRefused bounds the denials in a result, so that a program in a loop does not hide its own
+	// output.
 	mostRefused = 10
 	// refusedTime bounds reading the denials. Without them the result is still correct, and net log
-	// has them.
+	// shows them.
 	refusedTime = 3 * time.Second
 )
 
-// sinceNow returns the number of the last denial so far, so that a result lists those that its call
-// caused.
+// sinceNow returns the number of the last denial so far, so that a result lists only denials that
+// its call caused.
 func (b *agentSandbox) sinceNow(ctx context.Context) uint64 {
 	b.mu.Lock()
 	after := b.refused

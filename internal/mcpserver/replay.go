@@ -12,8 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Limits of messages that are kept for clients whose connection broke. The overhead of a stream and
-// of a message is counted too, so that empty ones are bounded as well.
+// Limits of messages that are stored for clients whose connection broke. The overhead of a stream
+// and of a message is counted too, so that empty ones are bounded as well.
 const (
 	keptShare   = 8 << 20   // of a key: a result with the largest picture fits
 	keptInAll   = 128 << 20 // of all keys
@@ -22,9 +22,8 @@ const (
 	messageCost = 64
 )
 
-// replays holds messages that clients with sessions may request again. If the total is too large,
-// the key with the most loses messages first, so that no key loses less than an equal share because
-// of another.
+// replays stores messages that clients with sessions may request again. If the total is too large,
+// the key with the most loses messages first, so that each key is guaranteed an equal share.
 type replays struct {
 	share, total int
 
@@ -46,7 +45,7 @@ func (a *replays) key() *replay {
 	return r
 }
 
-// sweep drops streams that have had no message for long.
+// sweep drops streams that have had no message for a long time.
 func (a *replays) sweep() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,7 +80,7 @@ func (a *replays) fit(r *replay) {
 type replay struct {
 	of *replays
 
-	// Guarded by of.mu.
+	// The fields below are guarded by of.mu.
 	cost    int
 	streams map[streamID]*list.Element
 	order   *list.List // of *kept, least recently used first
@@ -90,11 +89,11 @@ type replay struct {
 
 var _ mcp.EventStore = (*replay)(nil)
 
-// streamID is a stream of a session. The library creates both IDs at random, except for the stream
-// "", on which a session's client listens.
+// streamID identifies a stream of a session. The library creates both IDs at random, except for the
+// stream "", on which a session's client listens.
 type streamID struct{ session, stream string }
 
-// kept is one stream.
+// kept is one stored stream.
 type kept struct {
 	id       streamID
 	messages [][]byte
@@ -103,7 +102,7 @@ type kept struct {
 }
 
 // errNotKept means that a stream cannot be resumed.
-var errNotKept = errors.New("the stream is not kept any more")
+var errNotKept = errors.New("the stream is no longer stored")
 
 // Open begins a stream.
 func (r *replay) Open(_ context.Context, session, stream string) error {
@@ -126,8 +125,8 @@ func (r *replay) Append(_ context.Context, session, stream string, data []byte) 
 	defer r.of.mu.Unlock()
 	e := r.streams[streamID{session, stream}]
 	if e == nil {
-		// Do not store a stream from its middle: the numbers would be wrong, and a client would get
-		// a message other than the one that it missed.
+		// A stream is not stored from its middle, because the numbers would be wrong, and a client
+		// would get another message than the one that it missed.
 		return errNotKept
 	}
 	k := e.Value.(*kept)
@@ -178,7 +177,7 @@ func (r *replay) SessionClosed(_ context.Context, session string) error {
 	return nil
 }
 
-// close drops all streams, and stores no later ones.
+// close drops all streams, and prevents later ones from being stored.
 func (r *replay) close() {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -189,7 +188,7 @@ func (r *replay) close() {
 	delete(r.of.keys, r)
 }
 
-// grow and drop keep the totals. The caller holds of.mu.
+// grow and drop update the totals. The caller holds of.mu.
 func (r *replay) grow(k *kept, by int) {
 	k.cost += by
 	r.cost += by

@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%q after %d: %q %v", c.stream, c.after, got, err)
 		}
 	}
-	// Sessions and keys are apart, whatever a stream is called.
+	// Sessions and keys are separate, whatever the names of their streams are.
 	other := all.key()
 	for name, at := range map[string]*replay{"x": r, "s": other} {
 		if got, err := said(t, at, name, "a", 0); !errors.Is(err, errNotKept) {
@@ -128,7 +128,7 @@ func TestReplayIsBounded(t *testing.T) {
 	if got, err := said(t, r, "s", "new", 0); err == nil {
 		t.Errorf("what was used least: %q", got)
 	}
-	// A stream that is larger than its share is not stored at all, and displaces no other.
+	// A stream that is larger than its share is not stored at all, and does not displace another.
 	other := all.key()
 	say(t, other, "o", "a", "mine")
 	say(t, r, "s", "huge", "begun")

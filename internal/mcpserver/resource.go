@@ -44,7 +44,7 @@ type address struct {
 	path    string
 }
 
-// parseURI parses a resource's URI. The client may have made it up.
+// parseURI parses a resource's URI, which the client may have invented.
 func parseURI(text string) (address, error) {
 	wrong := fault.Newf(fault.Invalid, "invalid_uri", "%q is not sandbox://ID/logs/N or sandbox://ID/PATH", oneLine(text))
 	u, err := url.Parse(text)

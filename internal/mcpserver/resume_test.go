@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// wire is a session whose connections a test breaks as it likes.
+// wire is a session whose connections a test can break.
 type wire struct {
 	*testing.T
 	addr                       string
@@ -63,7 +63,7 @@ func (w *wire) send(ctx context.Context, method, body, last string) *http.Respon
 // event is one of a stream.
 type event struct{ id, data string }
 
-// until reads events until the one that is looked for, then breaks the connection.
+// until reads events until it finds a given one, then breaks the connection.
 func (w *wire) until(method, body, last string, found func(event) bool) event {
 	w.Helper()
 	ctx, cut := context.WithCancel(w.Context())
@@ -129,7 +129,7 @@ func TestBrokenStreamsAreTakenUp(t *testing.T) {
 			if version == "2025-11-25" && first.data != "" {
 				t.Errorf("the first event is not there to be named: %+v", first)
 			}
-			// It is taken up while the command runs, and breaks once more.
+			// The stream is resumed while the command runs, and breaks once more.
 			again := w.until(http.MethodGet, "", first.id, func(e event) bool { return e.id != "" && e.id != first.id })
 			if result(again) {
 				t.Fatalf("a result before the end: %+v", again)

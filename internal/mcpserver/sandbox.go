@@ -14,7 +14,7 @@ import (
 
 type sandboxIn struct {
 	target
-	Action string `json:"action" jsonschema:"info: describe it; create: make one; use: take it for this session; list: show all; stop: end it with everything in it."`
+	Action string `json:"action" jsonschema:"info: describe it; create: create one; use: choose it for this session; list: list all; stop: end it with everything in it."`
 	Name   string `json:"name,omitempty" jsonschema:"create: a name for it."`
 	From   string `json:"from,omitempty" jsonschema:"create: a snapshot, template or local image."`
 }
@@ -98,7 +98,7 @@ func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
 		out.Sandboxes = append(out.Sandboxes, c.described(info).Sandboxes...)
 	}
 	if len(out.Sandboxes) == 0 {
-		c.printf("none runs; the default one is created when it is needed\n")
+		c.printf("no sandbox runs; the default one is created when it is needed\n")
 	}
 	return out, nil
 }
@@ -121,7 +121,7 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 		case !errors.Is(err, crannog.ErrNotFound) && fault.KindOf(err) != fault.NotFound:
 			return sandboxOut{}, err
 		case !w.tenant.o.All:
-			// A template with this name, but not another owner's snapshot.
+			// The name may be that of a template, but not of another owner's snapshot.
 			if _, err := w.tenant.o.Client.FindSnapshot(ctx, from); err == nil {
 				return sandboxOut{}, fault.Newf(fault.NotFound, "template_not_found", "unknown template or snapshot %q", oneLine(from))
 			}

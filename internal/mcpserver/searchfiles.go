@@ -19,7 +19,7 @@ type searchFilesIn struct {
 	target
 	Pattern string `json:"pattern" jsonschema:"Regular expression (RE2), matched line by line. (?i) at its start ignores case."`
 	Path    string `json:"path,omitempty" jsonschema:"Directory or file to search; /workspace if absent."`
-	Glob    string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it is about names at any level."`
+	Glob    string `json:"glob,omitempty" jsonschema:"Only these files, such as *.go or src/**/*.ts. Without a slash it matches names at any level."`
 	Most    int    `json:"max_results,omitempty" jsonschema:"How many lines."`
 }
 
@@ -39,11 +39,11 @@ type match struct {
 const (
 	usualMatches = 100
 	maxMatches   = 1000
-	// searchTime bounds a search; matches until then are shown.
+	// searchTime bounds a search. Matches that were found until then are shown.
 	searchTime = 30 * time.Second
 	// maxFound bounds the output of a search.
 	maxFound = 4 << 20
-	// guestProgram is the guest's program that searches. The sandbox cannot change it.
+	// guestProgram is the guest's own search program, which the sandbox cannot change.
 	guestProgram = "/.crannog/crannog-guest"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Limits of sessions. Most clients leave without ending theirs.
+// Limits of sessions. Most clients leave without ending their session.
 const (
 	maxSessions = 32 // of a key
 	// sessionIdle is how long a session lives without a call and without a listening client. It is
@@ -19,7 +19,7 @@ const (
 	sessionIdle = 15 * time.Minute
 )
 
-// use is how a session is used.
+// use describes how a session is used.
 type use struct {
 	last    time.Time // the end of the last request or call
 	calls   int       // POST and DELETE requests, and calls, in progress
@@ -27,8 +27,8 @@ type use struct {
 	ended   bool      // it is about to be ended and takes no more requests
 }
 
-// before reports whether a session is ended before another to make room: one without a connected
-// client first, then the longest idle.
+// before reports which of two sessions is ended first to make room: one without a connected client,
+// then the longest idle.
 func (u *use) before(other *use) bool {
 	if (u.streams == 0) != (other.streams == 0) {
 		return u.streams == 0
@@ -45,7 +45,7 @@ func (d *keyTenant) open(do func(*mcp.ServerSession, *use)) {
 				continue // it ends with its request
 			}
 			// A session without a call is still being connected, and counts as an arrival. The
-			// library panics when such a session is closed; if it gets no call, the library closes
+			// library panics when such a session is closed. If it gets no call, the library closes
 			// it itself.
 			if u := d.uses[s.ID()]; u != nil && !u.ended {
 				do(s, u)
@@ -66,7 +66,7 @@ type arrival struct{ done func() }
 
 type arrivalKey struct{}
 
-// admit notes that a request is in progress, until leave is called. For a request that begins a
+// admit records that a request is in progress, until leave is called. For a request that begins a
 // session, it makes room by ending the longest idle one. It never ends a session with a call in
 // progress.
 func (d *keyTenant) admit(v View, r *http.Request) (_ *http.Request, leave func(), err error) {
@@ -114,8 +114,8 @@ func (d *keyTenant) idlest() (out *mcp.ServerSession) {
 	return out
 }
 
-// visit notes that a request of a session is in progress. It stores nothing about an unknown
-// session: the client may send any ID.
+// visit records that a request of a session is in progress. It stores nothing about an unknown
+// session, because the client may send any ID.
 func (d *keyTenant) visit(id string, listens bool) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +140,7 @@ func (d *keyTenant) visit(id string, listens bool) (leave func(), err error) {
 	}, nil
 }
 
-// counted notes that a call is in progress. That may be longer than its request: a call continues
+// counted records that a call is in progress. A call may outlive its request, because it continues
 // when its connection breaks.
 func (d *keyTenant) counted(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {

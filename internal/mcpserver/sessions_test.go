@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/mcpserver"
 )
 
-// club is an endpoint whose requests are not sent over a network, so that its
-// clock is the bubble's. Keys are their own IDs.
+// club is an endpoint whose requests are not sent over a network, so that its clock is that of the
+// synctest bubble. Keys are their own IDs.
 type club struct {
 	*testing.T
 	h       *mcpserver.HTTP
@@ -89,7 +89,7 @@ func (c *club) joined(key string) string {
 	return session
 }
 
-// there reports whether a session is still open. That uses it.
+// there reports whether a session is still open. The request counts as a use of the session.
 func (c *club) there(key, session string) bool {
 	c.Helper()
 	switch status := c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`).StatusCode; status {
@@ -186,8 +186,8 @@ func TestF23BusySessionsAreBounded(t *testing.T) {
 		}
 		c.joined("k")
 
-		// All at once are no more than one after the other.
-		// The library panics when a session is closed that is still being connected.
+		// Many sessions that begin at once are limited like sessions one after the other. The
+		// library panics when a session is closed while it is being connected.
 		began := make(chan string, 400)
 		for range cap(began) {
 			go func() {

@@ -2,7 +2,7 @@ package mcpserver
 
 import "github.com/crannog/crannog/internal/fault"
 
-// shellState is where a sandbox keeps what its shell remembers.
+// shellState is the directory in a sandbox for the state of its shell.
 const shellState = "/tmp/.crannog-shell"
 
 // shellScript runs one command like the next line of one lasting shell, with the directory, variables

@@ -12,7 +12,7 @@ import (
 )
 
 // stateKey signs the state that a client has to send back. Without a signature, the client could
-// claim that its user had answered another prompt, or none at all.
+// claim that its user had answered another prompt, or answered at all.
 type stateKey struct{ secret [32]byte }
 
 func newStateKey() *stateKey {
@@ -42,7 +42,7 @@ func (k *stateKey) sign(a asked) string {
 	return base64.RawURLEncoding.EncodeToString(append(k.sum(body), body...))
 }
 
-// check parses a state of sign, if it has not expired.
+// check parses a state of sign. It returns an error for one that has expired.
 func (k *stateKey) check(text string, now time.Time) (asked, error) {
 	wrong := fault.New(fault.Invalid, codeState, "requestState was not issued by this server, or has expired").
 		WithHint("call the tool again without it")

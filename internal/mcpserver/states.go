@@ -40,7 +40,7 @@ type forkIn struct {
 
 type forkOut struct {
 	Copies  []string `json:"copies" jsonschema:"IDs of the copies, for the argument sandbox of other tools."`
-	Failed  string   `json:"failed,omitempty" jsonschema:"Why there are fewer than asked for."`
+	Failed  string   `json:"failed,omitempty" jsonschema:"Why there are fewer copies than requested."`
 	Sandbox string   `json:"sandbox"`
 }
 
@@ -53,7 +53,7 @@ func (w *view) addStates() {
 		text: "Save the sandbox's files, memory and running programs, so that rollback can restore them. Use it before a risky step.",
 	}, w.snapshot)
 	add(w, tool{
-		name: "rollback", title: "Go back to a saved state", changes: true, destroys: true, repeats: true,
+		name: "rollback", title: "Return to a saved state", changes: true, destroys: true, repeats: true,
 		text: "Restore the sandbox from a snapshot. All later changes and running commands are lost.",
 	}, w.rollback)
 	if w.Bound != "" {
@@ -106,7 +106,7 @@ func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOu
 }
 
 // snapshotFor returns a snapshot for a sandbox. Tools that are bound to one sandbox may use only
-// its own snapshots: others contain files and memory of other sandboxes.
+// its own snapshots, because others contain files and memory of other sandboxes.
 func (w *view) snapshotFor(ctx context.Context, b *agentSandbox, ref string) (api.Snapshot, error) {
 	snap, err := w.tenant.snapshot(ctx, ref)
 	if err == nil && w.Bound != "" && snap.Sandbox != b.sb.ID() {
@@ -119,8 +119,8 @@ func noSnapshot(ref string) error {
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "these sandboxes have no snapshot %q", oneLine(ref))
 }
 
-// snapshot returns a snapshot that the agent may use. The machine's user sees all snapshots, with
-// their memory; an agent must not.
+// snapshot returns a snapshot that the agent may use. The machine's user may access all snapshots,
+// with their memory; an agent must not.
 func (d *Tenant) snapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	snap, err := d.o.Client.FindSnapshot(ctx, ref)
 	if errors.Is(err, crannog.ErrNotFound) {
@@ -165,8 +165,8 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	return out, nil
 }
 
-// copies creates copies that end with this Tenant, as other sandboxes do. With a lifetime of their
-// own they would outlive tools that were killed.
+// copies creates copies that end with this Tenant, as other sandboxes do. With a longer lifetime
+// they would outlive tools that were killed.
 func (d *Tenant) copies(n int) api.CreateFork {
 	var as api.CreateSandbox
 	for _, o := range d.o.Create {
@@ -181,8 +181,8 @@ func (d *Tenant) copies(n int) api.CreateFork {
 // maxMade bounds the sandboxes of one agent.
 const maxMade = 20
 
-// room reserves places for more sandboxes, until the returned function is called. Sandboxes that
-// are being created count, so that concurrent calls do not exceed the limit together.
+// room reserves places for more sandboxes, until the returned function is called. It counts
+// sandboxes that are being created, so that concurrent calls together do not exceed the limit.
 func (d *Tenant) room(ctx context.Context, more int) (made func(), err error) {
 	if made, ok := d.reserve(more); ok {
 		return made, nil

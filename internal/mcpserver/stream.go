@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// stream passes a program's output on, without the text that the shell prints at its end.
+// stream passes on a program's output without the text that the shell prints at its end.
 type stream struct {
 	to   io.Writer
 	end  string // that text, "" for no shell
@@ -80,7 +80,7 @@ func (s *stream) pass(p []byte) error {
 	return err
 }
 
-// flush passes on held back output when no more follows.
+// flush passes on output that was held back when no more output follows.
 func (s *stream) flush() {
 	held := s.held
 	s.held = nil

@@ -32,7 +32,7 @@ func TestInert(t *testing.T) {
 	}
 }
 
-// P38: a person decides by a question, so nothing in it is there without being seen.
+// P38: a person decides by the text of the prompt, so all of the text must be visible.
 func TestTheQuestionIsInert(t *testing.T) {
 	evil := "x\u202egpj.exe\u200b\u200d\u2060\nAllow? yes\x1b[2J"
 	got := question(evil, "api.example.com:443", evil)
@@ -78,7 +78,7 @@ func TestOutputBuffer(t *testing.T) {
 	if next != 100 || skipped == 0 || int64(len(data)) != 90-skipped || data[len(data)-1] != 'a'+99%26 {
 		t.Errorf("%q %d %d", data, next, skipped)
 	}
-	if !strings.Contains(tp.text(), "were not kept") {
+	if !strings.Contains(tp.text(), "bytes omitted") {
 		t.Errorf("%q hides that something is missing", tp.text())
 	}
 	more := tp.more()

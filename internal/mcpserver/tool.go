@@ -11,12 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// tool describes a tool. Every hint is given: some clients assume the worst for a missing one,
-// others the best.
+// tool describes a tool. Every hint is set, because some clients assume the worst for a missing
+// one, and others the best.
 type tool struct {
 	name, title, text string
-	// changes reports whether it changes anything, destroys whether that can lose existing data,
-	// repeats whether calling it twice has the effect of once, and reaches whether it may reach
+	// changes reports whether the tool changes anything, destroys whether it can destroy existing
+	// data, repeats whether a second call has no further effect, and reaches whether it may contact
 	// anything outside of the sandbox.
 	changes, destroys, repeats, reaches bool
 	// shape sets properties of the input that a struct's tags cannot express.
@@ -53,7 +53,7 @@ func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (
 	})
 }
 
-// report logs internal errors, with the cause that the result hides.
+// report logs internal errors with their cause, which the result omits.
 func (w *view) report(ctx context.Context, name string, err error) {
 	if kind, _, _, _ := explain(err); kind == string(fault.Internal) {
 		w.tenant.o.Log.ErrorContext(ctx, "tool failed", "tool", name, "err", err)

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Toolsets are the groups of tools that a client may choose from.
+// Toolsets are the groups of tools from which a client may choose.
 const (
-	// Core has the tools for work in a sandbox.
+	// Core contains the tools for work in a sandbox.
 	Core = "core"
 	// Admin adds the tool that creates, chooses, lists and ends sandboxes.
 	Admin = "admin"
@@ -21,18 +21,18 @@ const (
 
 // View is the part of a Tenant that one endpoint shows.
 type View struct {
-	// Bound is the only sandbox that tools may use, by name or ID; "" means the default one, and
-	// others by their name.
+	// Bound is the only sandbox that tools may use, by name or ID. With "" tools use the default
+	// one, and may name others.
 	Bound string
 	// Tools are the toolsets; none means Core and Admin.
 	Tools []string
 	// ReadOnly omits tools that change a sandbox.
 	ReadOnly bool
-	// Stateless means that there are no sessions that could remember the chosen sandbox.
+	// Stateless means that there are no sessions in which the chosen sandbox could be stored.
 	Stateless bool
 }
 
-// Check returns what is wrong with a View.
+// Check returns an error if a View is invalid.
 func (v View) Check() error {
 	for _, t := range v.Tools {
 		if t != Core && t != Admin {
@@ -86,9 +86,11 @@ func (d *Tenant) Server(v View) (*mcp.Server, error) {
 	w.srv = d.o.Extend.server(&mcp.Implementation{Name: "crannog", Title: "Crannog sandboxes", Version: d.o.Version}, &mcp.ServerOptions{
 		Instructions: instructions, SchemaCache: schemas(),
 		// The library would log session IDs, which are credentials, and mistakes of clients.
-		// Clients get no log messages either: messages for the operator are in the server's log.
+		// Clients get no log messages either, because the messages are meant for the operator and
+		// are in the server's log.
 		Capabilities: &mcp.ServerCapabilities{},
-		// Content of a sandbox belongs to its owner: caches on the way must not store it.
+		// Content of a sandbox belongs to its owner, so caches between server and client must not
+		// store it.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	})
 	if v.has(Core) {

@@ -71,7 +71,7 @@ func TestOnlyWithAKey(t *testing.T) {
 	if got := p.post("/mcp", key, "2026-07-28", "", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("a", 9<<20)+`"}}`, nil); got != http.StatusRequestEntityTooLarge {
 		t.Errorf("a message of 9 MiB without a session: %d", got)
 	}
-	// A key that was revoked opens nothing, also where it was at work.
+	// A revoked key gives access to nothing, not even to its open sessions.
 	a := p.over(key, "/mcp", "2025-11-25", nil)
 	a.do("bash", args{"command": "true"})
 	if _, err := p.d.Keys.Revoke(t.Context(), id); err != nil {

@@ -11,16 +11,16 @@ import (
 
 type writeFileIn struct {
 	target
-	Path    string  `json:"path" jsonschema:"The file, absolute or from /workspace on. Directories above it are made."`
+	Path    string  `json:"path" jsonschema:"The file, absolute or from /workspace on. Missing directories are created."`
 	Content *string `json:"content,omitempty" jsonschema:"All of its text."`
 	Base64  *string `json:"base64,omitempty" jsonschema:"Its bytes, in place of content."`
-	Mode    string  `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755; 0644 for a new file, as they are for an old one."`
+	Mode    string  `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755. By default, 0644 for a new file, unchanged for an existing one."`
 }
 
 type writeFileOut struct {
 	Path    string `json:"path"`
 	Bytes   int    `json:"size_bytes"`
-	Created bool   `json:"created" jsonschema:"There was no such file before."`
+	Created bool   `json:"created" jsonschema:"The file did not exist before."`
 	Sandbox string `json:"sandbox"`
 }
 
@@ -66,7 +66,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 	return out, nil
 }
 
-// data returns the content to write, given in one of two forms.
+// data returns the content to write, given in one of two encodings.
 func (in writeFileIn) data() ([]byte, error) {
 	switch {
 	case in.Content != nil && in.Base64 != nil:

@@ -30,27 +30,28 @@ type Access struct {
 	// Documents are policy documents of the sandbox itself. Each can only be stricter than the
 	// layers above.
 	Documents []policy.Document `json:"documents,omitempty"`
-	// Lists are the network fields of E2B's API; a document is made of them.
+	// Lists are the network fields of E2B's API. They are converted into one of the documents.
 	Lists *Lists `json:"lists,omitempty"`
 	// Values are secret values for the documents' bindings that belong to this sandbox alone. They
-	// are sealed at once and never stored here; Own names them.
+	// are encrypted at once and never stored here. Own is the name under which the secret store has
+	// them.
 	Values map[string]config.Secret `json:"-"`
 	Own    string                   `json:"own,omitempty"`
-	// Within are documents of the template: whatever else an access has, it allows nothing beyond
-	// them.
+	// Within are the documents of the template. They limit the access: nothing beyond them is
+	// allowed.
 	Within []policy.Document `json:"within,omitempty"`
 }
 
-// Lists are the network fields of E2B's API as they were given, so that they can be shown again.
-// Rules have no secret values here: those are sealed.
+// Lists are the network fields of E2B's API as the client sent them, so that the API can return
+// them. Rules contain no secret values here, because the secret store has those.
 type Lists struct {
 	AllowOut []string          `json:"allow_out,omitempty"`
 	DenyOut  []string          `json:"deny_out,omitempty"`
 	Rules    policy.Transforms `json:"rules,omitempty"`
 }
 
-// With adds what a caller wrote: a policy document, and the globs of the only paths that may be
-// exported from the workspace. Each is ignored if it is empty.
+// With returns the access with a caller's additions: a policy document, and globs of the only paths
+// that may be exported from the workspace. Empty arguments are ignored.
 func (a Access) With(document string, artifacts []string) (Access, error) {
 	a.Allow, a.Documents = slices.Clone(a.Allow), slices.Clone(a.Documents)
 	if document != "" {
@@ -90,9 +91,9 @@ func (a Access) documented() bool {
 	})
 }
 
-// Settled returns the access with NetDefault replaced by what it means. A list of
-// hosts alone, without a network mode or a policy document with network rules, allows
-// those hosts only. Beside either of them, the list adds to what that allows.
+// Settled returns the access with NetDefault replaced by a concrete kind of network. A list of
+// hosts without a network mode or a policy document with network rules allows only those hosts. In
+// combination with either of them, the list adds hosts to what they allow.
 func (a Access) Settled() Access {
 	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
 		a.Documents = append(slices.Clone(a.Documents), policy.None())
@@ -135,9 +136,9 @@ func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, er
 	return policy.Compile(layers...)
 }
 
-// Closed returns the access without a network, for a running sandbox. Its network attachment is
-// part of its instance and stays, so everything that could pass must be denied: a level's own
-// network may let people be asked.
+// Closed returns the access without a network, for a running sandbox. The network attachment is
+// part of the instance and stays, so all traffic must be denied explicitly: the network rules of
+// the level might allow approval requests.
 func (a Access) Closed() Access {
 	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}, Within: a.Within}
 	for _, d := range a.Documents {
@@ -199,8 +200,8 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 	return append(task, a.Documents...), nil
 }
 
-// butNetwork returns what the default level says about everything but the network: a request for an
-// open network is not a request for the loosest setting of everything else.
+// butNetwork returns the rules of the default level except those for the network: a request for an
+// open network does not ask for the loosest level of everything else.
 func butNetwork(usual, name string) (policy.Document, error) {
 	level, err := policy.Level(usual)
 	return policy.Document{

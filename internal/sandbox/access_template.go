@@ -7,14 +7,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// unset reports whether a request names nothing that it may reach, or all that is public. A level
-// alone restricts what the template allows.
+// unset reports whether a request specifies no access of its own, or only a network open to all
+// public hosts. A level alone restricts the template's access.
 func (a Access) unset() bool {
 	return (a.Net == NetDefault || a.Net == NetOpen) && len(a.Allow) == 0 && len(a.Documents) == 0 && a.Lists == nil && len(a.Values) == 0
 }
 
-// openE2B reports whether a request of E2B's API allows all that is public, as it does if its
-// client names nothing.
+// openE2B reports whether a request of E2B's API allows all public hosts, which is also E2B's
+// default.
 func (a Access) openE2B() bool {
 	if a.Lists == nil || len(a.Lists.AllowOut)+len(a.Lists.DenyOut)+len(a.Lists.Rules)+len(a.Values)+len(a.Allow) > 0 || len(a.Documents) != 1 {
 		return false
@@ -23,9 +23,9 @@ func (a Access) openE2B() bool {
 	return d.Network.Unlisted == "allow" && len(d.Network.Hosts) == 0 && len(d.Secrets.Bind) == 0
 }
 
-// OfTemplate returns the access of a sandbox whose template has an access of its own: the
-// template's, if the request names none, and nothing beyond the template's in any case. Another
-// request has to list the hosts itself.
+// OfTemplate returns the access of a sandbox whose template defines an access. A request without an
+// access gets the template's. Any other request must list its hosts, and the template's access
+// limits it.
 func (a Access) OfTemplate(t Access) (Access, error) {
 	within, err := t.ceilings()
 	if err != nil {
@@ -51,7 +51,7 @@ func (a Access) OfTemplate(t Access) (Access, error) {
 	return a, nil
 }
 
-// ceilings returns an access as documents that limit another one.
+// ceilings returns an access as documents that limit another access.
 func (a Access) ceilings() ([]policy.Document, error) {
 	d := policy.Document{Policy: "v1"} // the level and the documents limit it
 	switch {
@@ -77,14 +77,14 @@ func (a Access) ceilings() ([]policy.Document, error) {
 	return within, nil
 }
 
-// CheckTemplate returns an error if an access cannot be that of a template.
+// CheckTemplate returns an error if an access is not allowed in a template.
 func (a Access) CheckTemplate() error {
 	switch {
 	case a.Lists != nil, len(a.Values) > 0, a.Own != "":
-		return fault.New(fault.Invalid, "template_access", "a template keeps no secret values").
+		return fault.New(fault.Invalid, "template_access", "a template cannot contain secret values").
 			WithHint("bind a secret by its name in the policy: crannog secret set NAME")
 	case len(a.Allow) > 0 && a.documented():
-		return fault.New(fault.Invalid, "template_access", "a template has a list of hosts or a policy with network rules, not both").
+		return fault.New(fault.Invalid, "template_access", "a template can have a list of hosts or a policy with network rules, but not both").
 			WithHint("write the hosts into the policy document")
 	}
 	return nil

@@ -54,12 +54,12 @@ func TestAccessOfATemplate(t *testing.T) {
 		if p.Reachable(test.denied) {
 			t.Errorf("%s: %s is reached", name, test.denied)
 		}
-		// Closing a sandbox's network keeps the limits for when it is changed again.
+		// Closing a sandbox's network preserves the limits for a later change.
 		if closed := got.Closed(); len(closed.Within) != len(got.Within) {
 			t.Errorf("%s: closed within %d documents", name, len(closed.Within))
 		}
 	}
-	// The strictest level holds.
+	// The strictest level applies.
 	got, err := access{Level: "strict"}.OfTemplate(access{Level: "light"})
 	if err != nil {
 		t.Fatal(err)

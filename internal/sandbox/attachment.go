@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// Gateway is the egress gateway: the process in which all sandbox networks end. Like sandboxes, it
-// outlives this process.
+// Gateway is the egress gateway: the process that terminates the networks of all sandboxes. Like
+// sandboxes, it outlives this process.
 type Gateway interface {
-	// Attach connects a sandbox. The policy decides about its traffic.
+	// Attach connects a sandbox, whose traffic the policy then controls.
 	Attach(ctx context.Context, a Attachment) (Link, error)
 	// Update replaces the policy and secrets of an attached sandbox. Connections that
 	// are no longer allowed are closed. If the sandbox is not attached any more, the
@@ -27,16 +27,18 @@ type Gateway interface {
 	Adopt(ctx context.Context, sandboxes []string) (lost []string, err error)
 }
 
-// Attachment is a sandbox's policy and secrets, as the gateway gets them.
+// Attachment is a sandbox's policy and secrets in the form that the gateway needs.
 type Attachment struct {
 	Sandbox string
 	Owner   string
 	Policy  *policy.Policy
 	Secrets []egress.Secret
-	// Looks is set if the readiness probe, which tries the policy from inside, follows this update.
+	// Looks is set if the readiness probe runs after this update. The probe tests the policy from
+	// inside.
 	Looks bool
-	// Kind is how the sandbox is connected; an empty kind is packets. End is the gateway's end for
-	// a kind whose ends are made where the sandbox is. The caller keeps ownership of it.
+	// Kind is how the sandbox is connected; an empty kind is packets. End is the gateway's end of
+	// the connection, for kinds whose ends are created by the engine. The caller keeps ownership of
+	// it.
 	Kind egress.AttachmentKind
 	End  *os.File
 }
@@ -56,7 +58,7 @@ type Link struct {
 type Holder struct {
 	Owner string
 	Local bool // bindings may name resources of this host
-	// Sandbox has values of its own, stored under Own.
+	// Sandbox has values of its own, which the secret store has under the name Own.
 	Sandbox, Own string
 }
 
@@ -64,7 +66,7 @@ type Holder struct {
 type Sealed interface {
 	// Resolve returns the values of a policy's bindings for a sandbox.
 	Resolve(ctx context.Context, h Holder, p *policy.Policy) ([]egress.Secret, error)
-	// Keep seals a sandbox's own values under a new name.
+	// Keep encrypts and stores a sandbox's own values under a new name.
 	Keep(ctx context.Context, sandbox, name string, values map[string]config.Secret) error
 	// Drop removes a sandbox's own values, except those under one name.
 	Drop(ctx context.Context, sandbox, but string) error
@@ -72,7 +74,8 @@ type Sealed interface {
 
 // ApprovalRequests are the approval requests of sandboxes.
 type ApprovalRequests interface {
-	// Retire ends the open questions of a sandbox except those of the policy keep; "" ends all.
+	// Retire closes the open approval requests of a sandbox except those of the policy keep; ""
+	// closes all.
 	Retire(ctx context.Context, sandbox, keep, reason string) error
 	egress.Approver
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// ChangesRequest selects what to compare. The zero value selects the whole workspace since the
+// ChangesRequest selects the files to compare. The zero value selects the whole workspace since the
 // sandbox's start.
 type ChangesRequest struct {
 	Since string // "start" or a snapshot, by ID or name; "" is "start"

@@ -40,11 +40,11 @@ const (
 	CodeTooManyPaused = "too_many_paused"
 )
 
-// CodeChanged is the code of a request that lost to another one. Nothing was done to
-// the sandbox or in it, and trying again may work.
+// CodeChanged is the code of a request that failed because another request changed the sandbox
+// first. The failed request had no effect, and a retry may work.
 const CodeChanged = "sandbox_changed"
 
-// CodeRemoved is the code of a request whose sandbox was removed while it ran.
+// CodeRemoved is the code of a request whose sandbox was removed during the request.
 const CodeRemoved = "sandbox_removed"
 
 // SnapshotUnknown is the error for a snapshot that does not exist or that the

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Repo is a git repository in a workspace that tracks files which the policy hides. Its history
-// contains them, and so shows them inside.
+// Repo is a git repository in a workspace that tracks files which the policy hides. The files are
+// still readable inside, from the repository's history.
 type Repo struct {
 	Top   string `json:"top"`   // the work tree, by its path inside
 	Index string `json:"index"` // by its path inside
@@ -15,12 +15,12 @@ type Repo struct {
 	// Tracked counts the hidden files that git tracks; Names are the first of them.
 	Tracked int      `json:"tracked"`
 	Names   []string `json:"names,omitempty"`
-	// Without is set if the repository is hidden too.
+	// Without is set if the repository is hidden too, so that the sandbox is without it.
 	Without bool `json:"without,omitempty"`
 }
 
-// Tracked lists hidden files that git tracks, at most the first few. Their contents can be read
-// inside, from the history of their repositories, unless that is hidden too.
+// Tracked describes the hidden files that git tracks, and names the first few. Their contents can
+// be read inside, from the history of their repositories, unless that is hidden too.
 type Tracked struct {
 	Count int
 	Names []string // relative to the workspace
@@ -28,7 +28,7 @@ type Tracked struct {
 	Without bool
 }
 
-// tracked returns those of all repositories.
+// tracked returns the tracked hidden files of all repositories.
 func (b Base) tracked() Tracked {
 	var t Tracked
 	for _, r := range b.Repos {
@@ -52,5 +52,5 @@ type Shared struct {
 	Worktree string `json:"worktree,omitempty"`
 }
 
-// MaxNamed limits the number of hidden files that a start names.
+// MaxNamed limits the number of hidden files that the answer to a start names.
 const MaxNamed = 20

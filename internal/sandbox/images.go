@@ -6,12 +6,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Images stores saved states of sandboxes on disk. It does not know what refers to them.
+// Images stores saved states of sandboxes on disk. It does not track references to them.
 type Images interface {
 	// Begin creates a draft of a new image. If the disk budget is used up, the error is of kind
 	// Exhausted.
 	Begin(id string) (Draft, error)
-	// Lease opens an image whose digest the caller knows.
+	// Lease opens an image by its digest.
 	Lease(ctx context.Context, id, sum string) (Lease, error)
 	// Remove removes an image. It succeeds for an unknown one.
 	Remove(ctx context.Context, id string) error
@@ -19,10 +19,10 @@ type Images interface {
 	Sizes(ctx context.Context) (map[string]ImageSize, error)
 	// Prune removes images for which keep returns false, and drafts of dead processes.
 	Prune(ctx context.Context, keep func(id string) bool) (freed int64, err error)
-	// Settle stores data that images of one lineage have in common only once.
+	// Settle deduplicates the data of related images.
 	Settle(ctx context.Context) (freed int64, err error)
 	// Persist makes the images that this process has committed survive a reboot, and a limited
-	// number of those of killed processes. Settle does so too, later.
+	// number of those of killed processes. Settle also does this, later.
 	Persist(ctx context.Context) error
 }
 
@@ -30,20 +30,20 @@ type Images interface {
 type Draft interface {
 	// Dir is an empty directory to write into.
 	Dir() string
-	// Declare sets the parts of which the image will consist.
+	// Declare sets the names of the image's parts.
 	Declare(parts []engine.Part)
-	// Commit makes the draft an image of the declared parts, which survives a crash. parent is an
-	// image that it is likely to share data with, or "". After an error neither draft nor image is
+	// Commit turns the draft into an image of the declared parts, which survives a crash. parent is
+	// an image that likely shares data with it, or "". After an error neither draft nor image is
 	// left.
 	Commit(ctx context.Context, parent string) (Image, error)
 	// Abort removes the draft. After Commit it does nothing.
 	Abort() error
 }
 
-// Lease is an image in use: it is neither changed nor removed.
+// Lease is an image in use. It cannot be changed or removed.
 type Lease interface {
 	Dir() string
-	// Verify checks what was not checked when it was leased.
+	// Verify checks the parts that opening the lease has not checked.
 	Verify(ctx context.Context) error
 	Release() error
 }
@@ -54,5 +54,5 @@ type Image struct {
 	Bytes   int64
 }
 
-// ImageSize is how much disk an image takes, and how much removing it would free.
+// ImageSize is how much disk an image takes, and how much its removal would free.
 type ImageSize struct{ Bytes, Own int64 }

@@ -8,10 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// Base describes what a sandbox's instance was made from. It is stored, because every later
-// instance of the sandbox and of its copies must be made from the same: saved memory refers to it.
+// Base describes the files and programs of a sandbox's instance. It is stored, because saved memory
+// refers to them: every later instance of the sandbox and of its copies must have the same.
 type Base struct {
-	// Image keeps the stored name from the time when there was only one kind.
+	// Image is stored under a name from the time when there was only one kind.
 	Image engine.Image `json:"root"`
 	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user inside is root.
 	Hide     []string `json:"hide,omitempty"`
@@ -24,11 +24,11 @@ type Base struct {
 	Keys Keys `json:"keys,omitzero"`
 	// Tools are the directories of version managers that are mounted.
 	Tools []hosttools.Tree `json:"tools,omitempty"`
-	// Copy is the sandbox for which the workspace was copied, or "" if the caller's own directory
-	// is mounted.
+	// Copy is the ID of the sandbox for which the workspace was copied, or "" if the caller's own
+	// directory is mounted.
 	Copy string `json:"copy,omitempty"`
-	// Mounts and Links are what else of the host is mounted, and Git is the repository among it
-	// that the workspace belongs to. Notes name what is not mounted, for people.
+	// Mounts and Links are the other mounts of host files, and Git is the repository among them to
+	// which the workspace belongs. Notes explain to people which files are not mounted.
 	Mounts []Mount       `json:"mounts,omitempty"`
 	Links  []engine.Link `json:"links,omitempty"`
 	Git    *Shared       `json:"git,omitempty"`
@@ -39,17 +39,18 @@ type Base struct {
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
 	ImageDigest string            `json:"image_digest,omitempty"`
-	// Start is the program that the template runs in each instance that boots.
+	// Start is the program that the template starts in each instance that boots.
 	Start *Start `json:"start,omitempty"`
-	// Needs is what the memory of a snapshot refers to; a sandbox has none.
+	// Needs is what the memory of a snapshot refers to. It is empty for a sandbox.
 	Needs *Needs `json:"needs,omitempty"`
-	// Knows is the version of its guest's checks, up to GuestKnows.
+	// Knows is the version of the checks that its guest implements, up to GuestKnows.
 	Knows int `json:"knows,omitempty"`
-	// Saves is what its engine can keep of it.
+	// Saves lists the parts of its state that its engine can save.
 	Saves []string `json:"saves,omitempty"`
 }
 
-// SavedBy returns what an engine can keep of a sandbox in a snapshot, a pause and a copy.
+// SavedBy returns the parts of a sandbox's state that an engine can save in a snapshot, a pause and
+// a copy.
 func SavedBy(info engine.Info) []string {
 	switch {
 	case slices.Contains(info.Capabilities, engine.CanCheckpoint):
@@ -60,9 +61,10 @@ func SavedBy(info engine.Info) []string {
 	return nil
 }
 
-// GuestKnows is the version of the checks of this version's guest: since 1 it tries ports, places
-// for new files, and limits of files and processes. A guest that was restored from memory is asked
-// only for the checks that it knows, and the server claims no more than these.
+// GuestKnows is the version of the checks that the guest of this version implements. Since version
+// 1 it tries ports, places for new files, and limits of files and processes. A guest that was
+// restored from memory is requested to make only the checks of its own version, and the server
+// claims no more than these.
 const GuestKnows = 1
 
 // sameRoot reports whether two instances start from the same files.
@@ -70,13 +72,13 @@ func (b Base) sameRoot(o Base) bool {
 	return b.Image.Equal(o.Image) && b.Copy == o.Copy && b.sameMounts(o)
 }
 
-// Saved is the image of a paused sandbox, or the one that is being written.
+// Saved is the image of a paused sandbox, or the image that is being written.
 type Saved struct {
 	Image     string `json:"image,omitempty"` // "" is none
 	Sum       string `json:"sum,omitempty"`
 	FilesOnly bool   `json:"files_only,omitempty"`
 	Format    string `json:"format,omitempty"`
-	// Needs is what its memory refers to. Nil means unknown.
+	// Needs are the host files to which its memory refers. Nil means unknown.
 	Needs *Needs `json:"needs,omitempty"`
 }
 
@@ -89,18 +91,18 @@ func (b Base) HostBinds() []engine.Bind {
 	return out
 }
 
-// sameMounts reports whether two instances show the same files of the host.
+// sameMounts reports whether two instances mount the same host files.
 func (b Base) sameMounts(o Base) bool {
 	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links)
 }
 
-// WithMountsOf returns b with the other's mounts of the host beside the workspace.
+// WithMountsOf returns b with the other instance's mounts except the workspace.
 func (b Base) WithMountsOf(from Base) Base {
 	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
 	return b
 }
 
-// toolsShown returns the directories of version managers as callers see them.
+// toolsShown returns the directories of version managers in the form that callers see.
 func (b Base) toolsShown() (shown []Tool) {
 	for _, t := range b.Tools {
 		shown = append(shown, Tool{Manager: t.Manager, Dir: t.Dir, Bin: t.Bin})
@@ -115,21 +117,21 @@ type Tool struct {
 	Bin     []string // directories of programs
 }
 
-// CheckRebuildable refuses a sandbox whose row has too little information to make its instance
-// again.
+// CheckRebuildable returns an error if a sandbox's row has too little information to create its
+// instance again.
 func (b Base) CheckRebuildable() error {
 	if b.Image.Kind() != "" {
 		return nil
 	}
-	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which stored too little about it to save its state").
-		WithHint("make a new sandbox; this one runs until its end")
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was created by an earlier version, which did not store enough about it to save its state").
+		WithHint("create a new sandbox; this one continues until its end")
 }
 
 // WithMasksOf returns b with the path masks of a saved instance, if both hide and protect the same
-// paths. Memory that an earlier version saved does so in another way that is as strict. There, an
-// empty file is mounted in place of each hidden file; today the file's name is free. There, what a
-// policy protects is read-only; today programs change their own copy, and the export decides. The
-// reverse is refused, because a program may have used the free name.
+// paths. Memory saved by an earlier version uses other masks that are as strict: an empty file is
+// mounted over each hidden file, while today the file's name is free; and protected files are
+// read-only, while today programs change their own copy and the export rules decide. The reverse is
+// refused, because a program may have used the free name.
 func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
 	as := b
 	as.Hide, as.Absent, as.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)
@@ -151,7 +153,7 @@ func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
 	return as
 }
 
-// Difference returns how an instance differs from a saved one, or "".
+// Difference describes how an instance differs from a saved one. It returns "" if they are equal.
 func (b Base) Difference(saved Base) string {
 	for _, list := range []struct {
 		what       string

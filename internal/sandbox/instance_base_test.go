@@ -30,7 +30,7 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	if data, err := json.Marshal(base); err != nil || !strings.HasPrefix(string(data), old[:len(old)-len(`,"knows":1}`)]) {
 		t.Errorf("stored as %s, %v", data, err)
 	}
-	// Still earlier versions stored nothing of it.
+	// Still earlier versions stored nothing about it.
 	for _, none := range []string{`{}`, `{"root":{"Dir":"","Binds":null,"Guest":""}}`} {
 		var base sandbox.Base
 		if err := json.Unmarshal([]byte(none), &base); err != nil || fault.CodeOf(base.CheckRebuildable()) != "sandbox_too_old" {
@@ -39,8 +39,8 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	}
 }
 
-// Memory of an earlier version hides and protects the same paths in another way. It continues if
-// that way is as strict, and is refused otherwise.
+// Memory of an earlier version hides and protects the same paths in another way. It is restored if
+// that way is as strict, and refused otherwise.
 func TestMasksOfBefore(t *testing.T) {
 	const env, envrc, other = "/workspace/.env", "/workspace/.envrc", "/workspace/other"
 	protected := func(path string) bool { return path == envrc }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// DefaultLimits are used for fields that are zero. A command may run for the longest life that a
-// key may request, so a server that a client starts in the background lives as long as its sandbox.
+// DefaultLimits replace fields that are zero. A command may run for the longest life that a key may
+// request, so a server that a client starts in the background lives as long as its sandbox.
 var DefaultLimits = Limits{
 	Limits:         engine.DefaultLimits,
 	CommandTimeout: 24 * time.Hour,
@@ -21,11 +21,12 @@ var DefaultLimits = Limits{
 // LeastLimits are the least limits with which a sandbox is usable.
 var LeastLimits = Limits{
 	Limits: engine.Limits{
-		// The sandbox's kernel, the guest and one Python with a few libraries use about 100 MiB;
-		// with less the sandbox hits its limit before a program in it can report anything.
+		// The sandbox's kernel, the guest and one Python with a few libraries use about 100 MiB.
+		// With less, the sandbox reaches its limit before a program in it can report an error.
 		MemoryBytes: 128 << 20,
 		MilliCPU:    100,
-		// A login shell with a pipeline needs a dozen, and the guest's threads as many.
+		// A login shell with a pipeline needs a dozen processes or threads, and the guest has as
+		// many threads.
 		PIDs:       32,
 		DiskBytes:  16 << 20,
 		DiskInodes: 1000,
@@ -48,7 +49,7 @@ func countText(n int64) string { return strconv.FormatInt(n, 10) }
 func cpuText(milli int64) string { return config.FormatCPUs(milli) }
 
 // sizeText writes a size in the largest unit that fits, rounded down to a tenth, so that a caller
-// may request the size as it is written.
+// may request exactly the size that an error shows.
 func sizeText(n int64) string {
 	if n != 0 && n%(1<<20) == 0 {
 		return config.FormatSize(n)
@@ -72,7 +73,7 @@ func (l *Limits) Fields() []LimitField {
 		{"pids", engine.LimitPIDs, &l.PIDs, countText},
 		{"disk", engine.LimitDisk, &l.DiskBytes, sizeText},
 		{"inodes", engine.LimitInodes, &l.DiskInodes, countText},
-		// After memory, on which its default depends.
+		// This follows the memory limit, from which its default is derived.
 		{"shm", engine.LimitShm, &l.ShmBytes, sizeText},
 		{"command timeout", "", (*int64)(&l.CommandTimeout), func(n int64) string { return time.Duration(n).String() }},
 		{"output", "", &l.OutputBytes, sizeText},

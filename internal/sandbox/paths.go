@@ -2,8 +2,8 @@ package sandbox
 
 import "strings"
 
-// GitDir is the name of a repository in its work tree. The files of a repository that a workspace
-// shares are named among the changes as if they were below it.
+// GitDir is the name of a repository in its work tree. Changes in a shared repository outside of
+// the workspace are listed under this name too.
 const GitDir = ".git"
 
 // Overlap reports whether two paths are equal, or one is below the other.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Rows keeps one row per sandbox. Several processes may use the same rows at once,
-// so every change names the state that it expects to find.
+// Rows stores one row per sandbox. Several processes may use the same rows at once, so every change
+// specifies the expected states.
 type Rows interface {
 	// Insert adds a row in the state Creating. The error is Exhausted if max sandboxes are live
 	// already, and Exists if the owner has a live one of that name. Both are checked atomically
@@ -48,11 +48,11 @@ type Move struct {
 	// MaxLive and MaxPaused, unless zero, make the move only if fewer rows are
 	// live or paused; otherwise it is Exhausted.
 	MaxLive, MaxPaused int
-	// Change, unless nil, is what else is stored.
+	// Change, unless nil, is stored with the new state.
 	Change *Change
 }
 
-// Change is what a move stores beside the state. Nil fields stay unchanged.
+// Change contains the fields that a move stores beside the state. Nil fields stay unchanged.
 type Change struct {
 	PausedAt *time.Time
 	EndAt    *time.Time
@@ -77,21 +77,20 @@ type Query struct {
 	Skip int
 }
 
-// SnapshotRows keeps one row per snapshot.
+// SnapshotRows stores one row per snapshot.
 type SnapshotRows interface {
-	// InsertSnapshot adds a row that only GetSnapshot returns until KeepSnapshot.
+	// InsertSnapshot adds a row that only GetSnapshot returns until KeepSnapshot is called.
 	InsertSnapshot(ctx context.Context, s Stored) error
-	// KeepSnapshot makes the row visible, gives it its name, which no other snapshot of its owner
-	// keeps, and records that its sandbox last came from it.
+	// KeepSnapshot makes the row visible, takes its name away from other snapshots of its owner,
+	// and records it as the latest snapshot of its sandbox.
 	KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *Needs) error
 	// GetSnapshot finds a row by its ID, even if it is not visible yet. The error is NotFound if
 	// there is none.
 	GetSnapshot(ctx context.Context, id string) (Stored, error)
 	// ListSnapshots returns rows newest first. A limit of zero means no limit.
 	ListSnapshots(ctx context.Context, q SnapshotQuery) ([]Stored, error)
-	// DeleteSnapshot removes the row. Sandboxes and snapshots that came from it
-	// then come from its parent. It succeeds for
-	// an unknown ID.
+	// DeleteSnapshot removes the row. For sandboxes and snapshots whose parent it was, its own
+	// parent takes its place. It succeeds for an unknown ID.
 	DeleteSnapshot(ctx context.Context, id string) error
 	// Holds reports whether anything but a sandbox needs the copy of a workspace that was made for
 	// a sandbox.
@@ -108,7 +107,7 @@ type SnapshotQuery struct {
 	AllOwners bool
 	// Templates also selects the snapshots that belong to versions of templates.
 	Templates bool
-	// Unfinished selects the snapshots that are not visible yet instead.
+	// Unfinished selects only the snapshots that are not visible yet.
 	Unfinished bool
 	// CreatedBefore, unless zero, selects only older ones.
 	CreatedBefore time.Time
@@ -128,7 +127,7 @@ type Journal interface {
 	Entries(ctx context.Context, id string) ([]LogEntry, error)
 }
 
-// Store is everything that the Service stores.
+// Store is the storage of the Service.
 type Store interface {
 	Rows
 	WarmRows

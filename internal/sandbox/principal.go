@@ -12,21 +12,21 @@ import (
 type Principal struct {
 	// KeyID is the ID of the API key. Local callers have none.
 	KeyID string
-	// Local is true for a caller on this machine who could do the same without us: the process
-	// itself, or a client of the Unix socket that only its user can open. Only a local caller may
-	// name host paths, and it sees the sandboxes of all keys.
+	// Local is true for a caller on this machine that has the user's permissions anyway: the
+	// process itself, or a client of the Unix socket that only its user can open. Only a local
+	// caller may name host paths, and it sees the sandboxes of all keys.
 	Local bool
 	// UID is a local caller's user ID, for the audit log. No decision depends on it.
 	UID int
 	// Session is the web console session of a caller, who is Local too: it sees all sandboxes, but
-	// its browser may be on another machine, so it may name nothing of this host that a sandbox
-	// does not have already.
+	// its browser may be on another machine. So it may name no file or variable of this host that a
+	// sandbox does not have already.
 	Session string
-	// Person is the person for whom that session was created, or "".
+	// Person is the person for whom the session was created, or "".
 	Person string
-	// Tokenless is set if the caller must not get the tokens of sandboxes: a page in a browser
-	// reaches into sandboxes through us, within its session's scope, and a token that it had seen
-	// would still work after the session.
+	// Tokenless is set if the caller must not get the tokens of sandboxes. A page in a browser
+	// reaches sandboxes through the server, within its session's scope, and a token that it had
+	// seen would still work after the session.
 	Tokenless bool
 }
 
@@ -48,8 +48,8 @@ func (who Principal) Actor() string {
 // permissions, but its browser may run on any machine.
 func (who Principal) OnHost() bool { return who.Local && who.Session == "" }
 
-// MaySee reports whether a caller may see a sandbox. A warm sandbox that was not handed
-// out yet has no owner, and is visible to no caller.
+// MaySee reports whether a caller may see a sandbox. A warm sandbox in the pool has no owner, and
+// is visible to no caller.
 func (who Principal) MaySee(r Row) bool {
 	if r.State == Waiting {
 		return false
@@ -57,8 +57,7 @@ func (who Principal) MaySee(r Row) bool {
 	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
 }
 
-// Check rejects a Principal that identifies no caller: it is neither local nor has a
-// key.
+// Check rejects a Principal that identifies no caller: one that is neither local nor has a key.
 func (who Principal) Check() error {
 	if who.Local || who.KeyID != "" {
 		return nil

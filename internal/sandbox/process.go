@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// Process identifies one run of one program on this host. The process ID alone is not enough: IDs
-// are reused, and another process must not keep a dead one's sandbox alive.
+// Process identifies one run of one program on this host. The process ID alone is not enough,
+// because IDs are reused: another process with the same ID must not keep a dead process's sandbox
+// alive.
 type Process struct {
 	PID int
 	// Start is the boot ID and the start time in ticks since boot.
@@ -62,7 +63,7 @@ func processStart(pid int) (string, error) {
 	if len(fields) < 20 {
 		return "", fmt.Errorf("process %d: %d fields in stat", pid, len(fields))
 	}
-	// A zombie has ended and holds nothing.
+	// A zombie has ended and holds no resources.
 	if fields[0] == "Z" || fields[0] == "X" {
 		return "", fs.ErrNotExist
 	}

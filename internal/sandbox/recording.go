@@ -6,21 +6,22 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// Recordings hold what commands in sandboxes printed; recording.Store stores them.
+// Recordings stores the output of commands in sandboxes; recording.Store implements it.
 type Recordings interface {
 	// List returns the sandboxes with recordings.
 	List() ([]string, error)
 	// Remove removes all recordings of one sandbox. It succeeds if there are none.
 	Remove(id string) error
-	// Release closes the open recordings of one sandbox, without removing them.
+	// Release closes the open recordings of one sandbox without removing them.
 	Release(id string) error
-	// Keep marks the recordings of a sandbox, if there are any, to outlive it; Let undoes that.
-	Keep(k recording.Kept) (bool, error)
-	Let(id string) error
-	// Kept reports whether they are marked now. ListKept returns the sandboxes that were ever
-	// marked, the newest first.
-	Kept(id string) (recording.Kept, bool)
-	ListKept() ([]recording.Kept, error)
+	// Retain makes the recordings of a sandbox outlive it, and reports whether there are any.
+	// Discard reverses that.
+	Retain(k recording.Retained) (bool, error)
+	Discard(id string) error
+	// Retained returns the description of a sandbox's retained recordings, if there are any.
+	Retained(id string) (recording.Retained, bool)
+	// ListRetained returns all retained recordings, newest first.
+	ListRetained() ([]recording.Retained, error)
 }
 
 // KeptRecordings are the recordings of commands in an ended sandbox.

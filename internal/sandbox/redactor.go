@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// Redactor holds the redactors of one sandbox's output. It changes while streams are open, so code
-// that holds one calls it again for each piece. The nil Redactor redacts nothing.
+// Redactor holds the redactors of one sandbox's output. It changes while streams are open, so
+// callers use it again for each piece of a stream. The nil Redactor redacts nothing.
 type Redactor struct {
 	now atomic.Pointer[redactors]
 
@@ -19,8 +19,8 @@ type Redactor struct {
 	patterns bool
 }
 
-// redactors are the redactors of a sandbox's output and of its audit entries, in which no policy
-// shows a value.
+// redactors contains the redactors for a sandbox's output and for its audit entries, in which no
+// policy shows a value.
 type redactors struct{ text, bytes, record *redact.Redactor }
 
 // RedactorOptions configure what a Redactor redacts beside the values.
@@ -37,8 +37,8 @@ func NewRedactor(values []redact.Value, o RedactorOptions) (*Redactor, error) {
 	return m, m.Add(values, o)
 }
 
-// Text redacts values and patterns in the output of programs, and shows the secret's name instead.
-// Nil redacts nothing.
+// Text redacts values and patterns in the output of programs, and inserts the secret's name. Nil
+// redacts nothing.
 func (m *Redactor) Text() *redact.Redactor {
 	if m == nil {
 		return nil
@@ -46,9 +46,8 @@ func (m *Redactor) Text() *redact.Redactor {
 	return m.now.Load().text
 }
 
-// Bytes redacts values in all other data, where lengths must stay. It does not look for patterns:
-// text that only looks like a token may be a part of a file whose hash is checked. Nil redacts
-// nothing.
+// Bytes redacts values in all other data, whose length must not change. It ignores patterns: text
+// that only looks like a token may be a part of a file whose hash is checked. Nil redacts nothing.
 func (m *Redactor) Bytes() *redact.Redactor {
 	if m == nil {
 		return nil
@@ -66,7 +65,7 @@ func (m *Redactor) Record() *redact.Redactor {
 }
 
 // maxRedacted limits the number of values of one sandbox, because each change builds their tables
-// again. Above it the oldest unused values are dropped first.
+// again. Beyond it, the oldest unused values are dropped.
 const maxRedacted = 256
 
 // Add adds values to redact.
@@ -83,7 +82,7 @@ func (m *Redactor) Add(values []redact.Value, o RedactorOptions) error {
 	return m.set(all, RedactorOptions{Outputs: o.Outputs || m.outputs, Patterns: o.Patterns || m.patterns})
 }
 
-// Settle stops redacting what the options do not include any more.
+// Settle applies options that redact less than before.
 func (m *Redactor) Settle(o RedactorOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

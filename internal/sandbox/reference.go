@@ -25,8 +25,8 @@ var (
 	uuid       = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// Templates that requests start from if they name none: the host's tools, and nothing of the host
-// for engines that run WebAssembly modules.
+// The default templates: the host's tools, and an empty one for engines that run WebAssembly
+// modules.
 const (
 	BaseTemplate   = "base"
 	ModuleTemplate = "wasm"
@@ -42,7 +42,7 @@ func ParseReference(s string) (Reference, error) {
 	rest := strings.ToLower(strings.TrimSpace(s))
 	ref := Reference{Tag: DefaultTag}
 	if name, tag, ok := strings.Cut(rest, ":"); ok {
-		// A UUID would be taken for a build.
+		// A UUID would be mistaken for the ID of a build.
 		if !tagPattern.MatchString(tag) || uuid.MatchString(tag) {
 			return Reference{}, invalidReference(s)
 		}

@@ -10,28 +10,28 @@ type Row struct {
 	Sandbox
 	// ControlToken opens the guest's control service. It never leaves the server.
 	ControlToken string
-	// Process created the sandbox, and holds it if it is ephemeral.
+	// Process created the sandbox, and owns it if it is ephemeral.
 	Process Process
-	// Actor is the process that acts in a transitional state: pausing, resuming.
+	// Actor is the process that performs the change of a transitional state: pausing, resuming.
 	Actor Process
-	// CreateTimeout is the lifetime that it was created with; zero is without end.
+	// CreateTimeout is the lifetime that the creation requested; zero is without end.
 	CreateTimeout time.Duration
-	// Run counts the sandbox's instances, so that code that watches one does not mistake its end
-	// for that of the next.
+	// Run counts the sandbox's instances, so that the end of one instance is not mistaken for the
+	// end of the next.
 	Run  int64
 	Base Base
-	// Saved is the state that a resume restores.
+	// Saved is the state from which the sandbox is resumed.
 	Saved Saved
-	// Pending is what replaces the instance of a running sandbox: ToStart, the ID of a snapshot, or
-	// "" if there is no replacement.
+	// Pending describes the replacement of a running sandbox's instance: ToStart, the ID of a
+	// snapshot, or "" if there is no replacement.
 	Pending string
 }
 
 // ToStart is the Row.Pending of a sandbox that is reset to its template.
 const ToStart = "start"
 
-// Shown returns the sandbox as callers see it. A paused sandbox has no end, and shows when it was
-// paused. A sandbox that ended while paused shows only its end.
+// Shown returns the sandbox in the form that callers see. A paused sandbox has no end, but the time
+// of its pause. A sandbox that ended while paused has only its end.
 func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
@@ -50,7 +50,7 @@ func (r Row) Shown() Sandbox {
 }
 
 // EndIn returns the end of a sandbox that lives for d from now. Zero stands for the lifetime that
-// it was created with, and the zero time for no end.
+// its creation requested, and the zero time for no end.
 func (r Row) EndIn(d time.Duration) time.Time {
 	if d == 0 {
 		d = r.CreateTimeout
@@ -61,8 +61,8 @@ func (r Row) EndIn(d time.Duration) time.Time {
 	return time.Now().UTC().Round(0).Add(d)
 }
 
-// GuestEnd returns when the guest ends the sandbox by itself. A sandbox that pauses at
-// its end must not be ended instead, so its guest has no end.
+// GuestEnd returns when the guest ends the sandbox by itself. A sandbox that pauses at its end must
+// not be ended instead, so its guest has no end.
 func (r Row) GuestEnd() time.Time {
 	if r.OnEnd.Pause {
 		return time.Time{}
@@ -82,10 +82,10 @@ func (r Row) Hostname() string {
 var SuspendedStates = []State{Pausing, Paused, Resuming}
 
 // WakesOnTraffic reports whether traffic may resume the sandbox. A sandbox that was paused without
-// its memory would boot anew, which only its owner may decide.
+// its memory would boot again, which only its owner may decide.
 func (r Row) WakesOnTraffic() bool {
 	return r.OnEnd.Wake && !r.Saved.FilesOnly && slices.Contains(SuspendedStates, r.State)
 }
 
-// ShowsHost reports whether the sandbox shows files of the host that a caller named.
+// ShowsHost reports whether host files that a caller named are mounted in the sandbox.
 func (r Row) ShowsHost() bool { return r.Workspace != "" || len(r.Base.Mounts) > 0 }

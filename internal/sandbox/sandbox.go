@@ -1,6 +1,6 @@
-// Package sandbox owns the vocabulary of sandboxes and its pure rules: sandboxes, callers, limits,
-// accesses and stored rows, and the ports that store them. It starts no goroutine and drives
-// nothing; internal/sandbox/lifecycle does.
+// Package sandbox owns the types of sandboxes and the rules that need no I/O: sandboxes, callers,
+// limits, accesses and stored rows, and the interfaces of their storage. It starts no goroutine and
+// drives nothing; internal/sandbox/lifecycle does.
 package sandbox
 
 import (
@@ -19,11 +19,11 @@ const (
 	Stopped  State = "stopped" // ended, only its row is kept
 )
 
-// Limits are the engine's limits and those that we enforce ourselves. A zero field stands for the
-// default, never for unlimited.
+// Limits are the limits of the engine and those of the server. A zero field stands for the default,
+// never for unlimited.
 type Limits struct {
 	engine.Limits
-	// CommandTimeout limits a command that requests no limit itself.
+	// CommandTimeout limits a command that sets no limit of its own.
 	CommandTimeout time.Duration
 	// OutputBytes limits the answer of a call that collects output.
 	OutputBytes int64
@@ -57,13 +57,14 @@ type Sandbox struct {
 	// MaskRequestHost replaces the Host header of requests to programs inside.
 	MaskRequestHost string
 	Workspace       string
-	// Mounts are the mounts beside the workspace, including the repository that the workspace
-	// belongs to. Notes say what is not mounted, and what would help.
+	// Mounts are the mounts beside the workspace, including the repository to which the workspace
+	// belongs. Notes explain what is not mounted, what would help, and why another engine than the
+	// default one was chosen.
 	Mounts []Mount
 	Notes  []string
-	// Saves is what a snapshot, a pause and a copy of it can keep.
+	// Saves lists the parts of its state that a snapshot, a pause and a copy can save.
 	Saves []string
-	// Tracked are hidden files that git tracks: git's history shows them.
+	// Tracked are hidden files that git tracks, so that git's history contains them.
 	Tracked Tracked
 	// ImageDigest is the digest of the OCI image that it started from, or "".
 	ImageDigest string
@@ -76,27 +77,26 @@ type Sandbox struct {
 	// Enforced lists the limits that the engine enforces on this host.
 	Enforced []engine.Limit
 
-	// Access is the request, and PolicyLevel and PolicyDigest describe the policy that it was
-	// compiled to.
+	// Access is the request, and PolicyLevel and PolicyDigest describe the policy that was compiled
+	// from it.
 	Access       Access
 	PolicyLevel  string
 	PolicyDigest string
-	// Checked is what the sandbox's first process tried before it was ready.
+	// Checked are the checks that the sandbox's first process made before it was ready.
 	Checked []string
 	// Unlinked is set if the process that held the sandbox's network attachment has died.
 	Unlinked bool
 
-	// OnEnd is what happens when the sandbox's time is up.
+	// OnEnd is the action when the sandbox's time is up.
 	OnEnd OnEnd
-	// Origin is the snapshot that it was made from, At the one that it last came from; "" is the
-	// template.
+	// Origin is the snapshot from which it was created, and At the snapshot that it was last saved
+	// as or returned to; "" is the template.
 	Origin, At string
-	// Parent is the sandbox that it is a copy of, or "".
+	// Parent is the sandbox of which it is a copy, or "".
 	Parent string
 }
 
-// OnEnd is what happens to a sandbox when its time is up. The zero value ends
-// it.
+// OnEnd is the action when a sandbox's time is up. The zero value ends the sandbox.
 type OnEnd struct {
 	Pause     bool // instead of ending it
 	FilesOnly bool // pause without memory
@@ -113,18 +113,19 @@ type CreateRequest struct {
 	// in the queue.
 	RequestID string
 	Timeout   time.Duration // until it ends by itself; zero is the default
-	// Forever requests a sandbox without an end. Only local callers may.
+	// Forever requests a sandbox without an end. Only local callers may do so.
 	Forever         bool
 	Ephemeral       bool // local callers only
 	Metadata        map[string]string
 	Env             map[string]string
 	Limits          Limits
-	Engine          string   // the engine; "" lets the service choose
-	Workspace       string   // host directory, local callers only
-	Mounts          []Mount  // by their sources only for local callers
-	Programs        []string // host files and directories shown copy-on-write, local callers only
-	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
-	PrivatePorts    bool     // ports of programs need the traffic token
+	Engine          string          // the engine; "" lets the service choose
+	AtLeast         engine.Boundary // the weakest boundary that the caller accepts, or ""
+	Workspace       string          // host directory, local callers only
+	Mounts          []Mount         // by their sources only for local callers
+	Programs        []string        // host files and directories shown copy-on-write, local callers only
+	Tools           []string        // version managers of the host whose programs are shown, or all; local callers only
+	PrivatePorts    bool            // ports of programs need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
@@ -139,7 +140,7 @@ type Filter struct {
 	StartedAfter time.Time // inclusive
 	Ascending    bool      // by start time; newest first otherwise
 	Limit        int       // 1 to 100; zero is 100
-	// After is the start time and ID of the last row of the page before.
+	// After is the start time and ID of the last row of the previous page.
 	AfterTime time.Time
 	AfterID   string
 }

@@ -14,21 +14,22 @@ type Settings struct {
 	DefaultTimeout time.Duration // lifetime of a sandbox that requests none
 	MaxTimeout     time.Duration // longest lifetime that a key may request
 	Retention      time.Duration // how long the row of a stopped one is kept
-	// SnapshotRetention is how long snapshots are kept; zero is until they are removed. The disk
-	// budget limits them in any case.
+	// SnapshotRetention is how long snapshots are retained; zero means until they are removed. The
+	// disk budget limits them in any case.
 	SnapshotRetention time.Duration
-	// SnapshotBudget is how much disk saved states may take. The caller that opens Images uses it;
-	// zero is their default.
+	// SnapshotBudget is how much disk saved states may use. The caller that opens Images applies
+	// it; zero is their default.
 	SnapshotBudget int64
 	Max            Limits // largest that one sandbox may request; zero is the host's
 	Level          string // the level of a sandbox that requests none
-	// Organisation limits what any sandbox may reach, Project what the sandboxes of this state
-	// directory may. Nil is no further limit.
+	// Organisation limits the access of every sandbox, and Project the access of the sandboxes of
+	// this state directory. Nil is no further limit.
 	Organisation, Project *policy.Document
-	// AgentsAnswer lets the key that requests access for its sandbox also approve it. An agent's
-	// host program may then do so without asking a person.
+	// AgentsAnswer lets the key that requests access for its sandbox also approve the request. An
+	// agent's host program may then approve without asking a person.
 	AgentsAnswer bool
-	// Tools is where version managers are looked for; without a home directory none is found.
+	// Tools is the home directory in which version managers are searched. Without one, none is
+	// found.
 	Tools hosttools.Host
 	// Mounts are directories of the host that callers may mount by name.
 	Mounts map[string]Mount

@@ -12,33 +12,33 @@ const (
 	Resuming State = "resuming"
 )
 
-// Snapshot is the state of a sandbox at one time, from which others start.
+// Snapshot is the state of a sandbox at one time, from which other sandboxes start.
 type Snapshot struct {
 	ID      string // 20 of [a-z0-9]
 	Name    string // given by the caller, or ""; the newest snapshot with a name has it
 	Owner   string // KeyID, "" for a local one
 	Sandbox string // the sandbox that it was taken of
-	// Parent is the snapshot that the sandbox came from: the one that it was made from, rolled back
-	// to or that was last taken of it; "" is its start.
+	// Parent is the snapshot that the sandbox was created from, rolled back to, or last saved as,
+	// whichever was last; "" is its initial state.
 	Parent     string
 	TemplateID string
 	Template   string
 	FilesOnly  bool
 	CreatedAt  time.Time
-	// Bytes is the size of the snapshot, OwnBytes how much disk removing it would free.
+	// Bytes is the size of the snapshot, and OwnBytes how much disk its removal would free.
 	Bytes, OwnBytes int64
-	// Engine saved it. Another engine cannot restore its memory.
+	// Engine is the engine that saved it. Another engine cannot restore its memory.
 	Engine string
-	// Format is the format of its memory; "" for files only, which any engine can start from.
+	// Format is the format of its memory. It is "" for files only, from which any engine can start.
 	Format string
-	// Needs is what its memory refers to; nil is unknown.
+	// Needs are the host files to which its memory refers; nil is unknown.
 	Needs *Needs
 }
 
 // SnapshotRequest describes the snapshot to take.
 type SnapshotRequest struct {
 	Name string
-	// FilesOnly leaves memory and processes out.
+	// FilesOnly excludes memory and processes.
 	FilesOnly bool
 	// KeptFor is the version of a template to which it belongs, or "".
 	KeptFor string
@@ -49,8 +49,8 @@ type SnapshotFilter struct {
 	Sandbox string
 	Name    string
 	Limit   int // 1 to 100; zero is 100
-	// After is the creation time and ID of the last row of the page before;
-	// pages are newest first.
+	// After is the creation time and ID of the last row of the previous page; pages are newest
+	// first.
 	AfterTime time.Time
 	AfterID   string
 }
@@ -64,15 +64,15 @@ type SnapshotPage struct {
 // ForkRequest describes the copies to make.
 type ForkRequest struct {
 	Count int // 1 to 100
-	// Timeout of each copy; zero is the default.
+	// Timeout is the lifetime of each copy; zero is the default.
 	Timeout   time.Duration
 	Forever   bool // copies without an end; local callers only
 	Ephemeral bool // local callers only
-	// FilesOnly leaves memory and processes out: each copy boots anew.
+	// FilesOnly excludes memory and processes, so that each copy boots again.
 	FilesOnly bool
 }
 
-// Fork is one copy, or the error that it failed with.
+// Fork is one copy, or the error of its creation.
 type Fork struct {
 	Sandbox Sandbox
 	Err     error

@@ -5,7 +5,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Stored is a snapshot as it is stored, with all that a sandbox made from it must have in common.
+// Stored is a snapshot as it is stored, with all properties that a sandbox created from it must
+// share.
 type Stored struct {
 	Snapshot
 	// Sum is the digest of its image. It is empty while the snapshot is still being
@@ -17,32 +18,32 @@ type Stored struct {
 	Access    Access
 	// Process is the process that writes it.
 	Process Process
-	// KeptFor is the version of a template to which it belongs, or "". Callers do not see one that
-	// belongs to a template.
+	// KeptFor is the version of a template to which it belongs, or "". Callers do not see snapshots
+	// that belong to templates.
 	KeptFor string
 }
 
-// SavedState returns the state that a sandbox made from the snapshot restores.
+// SavedState returns the state from which a sandbox of the snapshot is restored.
 func (n Stored) SavedState() Saved {
 	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format, Needs: n.Base.Needs}
 }
 
-// WorkspaceFor returns the workspace of a sandbox made from the snapshot. It rejects a request that
-// does not fit the saved instance.
+// WorkspaceFor returns the workspace of a sandbox created from the snapshot. It rejects a request
+// that does not match the saved instance.
 func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 	if n == nil {
 		return workspace, nil
 	}
 	if workspace != "" && workspace != n.Workspace {
-		return "", fault.New(fault.Invalid, "snapshot_workspace", "a snapshot keeps the workspace that it was taken with").
-			WithHint("leave the workspace out")
+		return "", fault.New(fault.Invalid, "snapshot_workspace", "the workspace of a snapshot cannot be changed").
+			WithHint("omit the workspace")
 	}
 	have := n.Limits
 	taken := have.Fields()
 	for i, f := range asked.Fields() {
 		if *f.Value != 0 && *f.Value != *taken[i].Value && !n.FilesOnly && fixed(f.Limit) {
-			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s while its memory is kept",
-				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("leave this limit out")
+			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s when its memory is restored",
+				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("omit this limit")
 		}
 	}
 	return n.Workspace, nil
@@ -67,8 +68,8 @@ func fixed(l engine.Limit) bool {
 	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes || l == engine.LimitShm
 }
 
-// CheckFits returns an error if a sandbox cannot be rolled back to the snapshot because it was
-// taken of another kind of instance.
+// CheckFits returns an error if a sandbox cannot be rolled back to the snapshot because the
+// snapshot was taken of another kind of instance.
 func (n Stored) CheckFits(r Row) error {
 	why := ""
 	switch {
@@ -94,5 +95,5 @@ func (n Stored) CheckFits(r Row) error {
 		return nil
 	}
 	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be rolled back to snapshot %s: %s", n.ID, why).
-		WithHint("make a new sandbox from it: crannog run --from " + n.ID)
+		WithHint("create a new sandbox from it: crannog run --from " + n.ID)
 }

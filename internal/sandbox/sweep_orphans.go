@@ -1,12 +1,12 @@
 package sandbox
 
-// PerSandbox is a store with an entry for each sandbox, by its ID.
+// PerSandbox is a store with one entry per sandbox ID.
 type PerSandbox interface {
 	List() ([]string, error)
 	Remove(id string) error
 }
 
-// Sweep removes the entries of sandboxes that do not need them any more.
+// Sweep removes the entries of sandboxes that no longer need them.
 func Sweep(of PerSandbox, needed func(id string) (bool, error)) error {
 	ids, err := of.List()
 	if err != nil {

@@ -10,47 +10,47 @@ import (
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
-// Template is a resolved reference to what a sandbox starts from.
+// Template is the resolved starting point of a sandbox.
 type Template struct {
 	ID   string // 20 of [a-z0-9], the same on every start
 	Name string // the name that people use
-	// Owner is the ID of the key whose sandboxes alone may start from it; "" means all callers.
+	// Owner is the ID of the key whose sandboxes alone may use it; "" means all callers.
 	Owner string
-	// Image holds its files.
+	// Image contains its files.
 	Image engine.Image
-	// OCI is the image from which Image was unpacked, or nil. An engine that takes no directories of
-	// this host starts from it.
+	// OCI is the image from which Image was unpacked, or nil. It is for engines that take no
+	// directories of this host.
 	OCI *engine.OCI
-	// DefaultUser runs processes for which no user is given; "" is "user". DefaultDir is their
+	// DefaultUser is the user of processes that name none; "" is "user". DefaultDir is their
 	// working directory; "" is that user's home.
 	DefaultUser string
 	DefaultDir  string
 	// Env is set for every process; variables of the caller replace it.
 	Env map[string]string
-	// ImageDigest is the digest of the OCI image; "" is a view of the host.
+	// ImageDigest is the digest of the OCI image; "" means the host's own files.
 	ImageDigest string
-	// Revision identifies the programs in the template. Saved memory refers to them, and can be
-	// restored with no others.
+	// Revision identifies the programs in the template. Saved memory refers to them, and cannot be
+	// restored with others.
 	Revision string
-	// Tools are directories of the host's version managers that are mounted too.
+	// Tools are directories of the host's version managers that are also mounted.
 	Tools []hosttools.Tree
 	// Limits replace the zero limits of a request.
 	Limits Limits
-	// Access is the access of a request that names none, and what no request goes beyond; nil is
+	// Access is the access of requests that name none, and the upper limit of all requests; nil is
 	// none.
 	Access *Access
-	// Start is the program of each of its sandboxes, or nil.
+	// Start is the program that runs in each of its sandboxes, or nil.
 	Start *Start
 	// Memory is a snapshot in which that program is ready, or "".
 	Memory string
-	// Origin is the snapshot that takes the template's place, or nil.
+	// Origin is the snapshot that is used in place of a template, or nil.
 	Origin *Stored
-	// Older is how many versions of checks the restored guest is behind GuestKnows.
+	// Older is the number of versions by which the restored guest's checks are behind GuestKnows.
 	Older int
 }
 
-// OwnMemory returns the snapshot from which a sandbox continues if that is the template's own, and
-// not one that a caller named. Otherwise it returns "".
+// OwnMemory returns the snapshot from which a sandbox is restored if the snapshot belongs to the
+// template, and was not named by the caller. Otherwise it returns "".
 func (t Template) OwnMemory() string {
 	if t.Origin == nil {
 		return ""
@@ -70,7 +70,7 @@ func (t Template) Kinds() []engine.ImageKind {
 	return kinds
 }
 
-// On returns the template with an image of a kind that an engine starts from, if it has one.
+// On returns the template with an image of a kind that an engine supports, if it has one.
 func (t Template) On(kinds []engine.ImageKind) Template {
 	if t.OCI != nil && !slices.Contains(kinds, t.Image.Kind()) {
 		t.Image = engine.Image{OCI: t.OCI, Guest: t.Image.Guest}
@@ -86,7 +86,8 @@ func (who Principal) MayStart(t Template) bool {
 // Start is the program of a template, which runs in each of its sandboxes from the boot on.
 type Start struct {
 	Command []string `json:"command"`
-	// Ready is run until it succeeds. Without it, the program is ready when it runs.
+	// Ready is a command that is repeated until it succeeds. Without it, the program is ready as
+	// soon as it runs.
 	Ready []string `json:"ready,omitempty"`
 	// Timeout is how long Ready may take to succeed; zero is DefaultReadyTimeout.
 	Timeout time.Duration `json:"timeout,omitempty"`
@@ -118,7 +119,7 @@ type ImageTemplates interface {
 	// ResolveImage finds an image by its reference, such as python:3.12-slim. An image that is not
 	// on this machine is pulled if mayPull is set, and is NotFound otherwise.
 	ResolveImage(ctx context.Context, ref string, mayPull bool) (Template, error)
-	// ResolveDigest finds the image with a digest, whatever names lead to it. The error is
+	// ResolveDigest finds the image with a digest, independent of its names. The error is
 	// ImageMissing if its files are not on this machine.
 	ResolveDigest(ctx context.Context, digest string) (Template, error)
 	// EngineImage returns an image of an engine's own store as a template.
@@ -128,15 +129,15 @@ type ImageTemplates interface {
 // CodeImageMissing is the code of ImageMissing.
 const CodeImageMissing = "image_missing"
 
-// ImageMissing is the error for a template or a saved state whose image is not on this machine any
-// more.
+// ImageMissing is the error for a template or a saved state whose image has been removed from this
+// machine.
 func ImageMissing(digest string) error {
-	return fault.Newf(fault.Conflict, CodeImageMissing, "the image with the digest %s, from which it was made, is not on this machine any more", digest).
-		WithHint("bring the same image again: crannog image pull NAME@" + digest + ", or crannog image import")
+	return fault.Newf(fault.Conflict, CodeImageMissing, "its image with the digest %s is no longer on this machine", digest).
+		WithHint("get the same image again: crannog image pull NAME@" + digest + ", or crannog image import")
 }
 
-// TemplateOf finds the template of an existing sandbox or snapshot. One that was made from an image
-// keeps that image, whatever its template's name leads to now.
+// TemplateOf finds the template of an existing sandbox or snapshot. If it was created from an
+// image, that image is used, even if the template's name now refers to another.
 func TemplateOf(ctx context.Context, all Templates, id string, b Base) (Template, error) {
 	if b.ImageDigest == "" {
 		return all.Resolve(ctx, Reference{Name: id, Tag: DefaultTag})

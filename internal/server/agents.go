@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// AgentKey returns the ID of the key of a request to the tools of agents: an API key or a key for
-// tools only. A key is required on this machine too: an agent should not have all rights of its
-// user.
+// AgentKey returns the ID of the key of a request to the MCP tools of agents: an API key or a key
+// for tools only. A key is required on this machine too, because an agent should not have all
+// rights of its user.
 func (d *Server) AgentKey(r *http.Request) (string, error) {
 	k, err := d.Keys.VerifyAt(r.Context(), shownKey(r), key.MCP)
 	return k.ID, err

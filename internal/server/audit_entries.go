@@ -21,8 +21,8 @@ import (
 type RecordOptions struct {
 	KeepAge   time.Duration
 	KeepBytes int64
-	// Checkpoints are destinations of signed tree heads as audit.ParseSink reads them, separated by
-	// semicolons; "" means none.
+	// Checkpoints are destinations of signed tree heads in the format of audit.ParseSink, separated
+	// by semicolons; "" means none.
 	Checkpoints string
 	// Recordings bounds the session recordings.
 	Recordings int64
@@ -50,8 +50,8 @@ func (d *Server) openRecord() error {
 	return err
 }
 
-// serverEntry writes that the server starts or stops. An error is only logged: a full disk must not
-// keep people from ending sandboxes.
+// serverEntry writes an entry about the start or the end of the server. An error is only logged,
+// because people must be able to end sandboxes on a full disk.
 func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 	if d.lock == nil || d.Record == nil {
 		return
@@ -78,12 +78,12 @@ func actor(ctx context.Context, keyID string) string {
 	return "server"
 }
 
-// keyEntry writes about a key before it is created or revoked.
+// keyEntry writes an entry about a key before it is created or revoked.
 func (d *Server) keyEntry(ctx context.Context, kind audit.Kind, k key.Key) error {
 	return d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: actor(ctx, ""), Data: payload.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens)}})
 }
 
-// approvalEntry writes about an approval request and its decisions.
+// approvalEntry writes an entry about an approval request and its decisions.
 func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
 	f := payload.Approval{
 		ID: a.ID, Kind: a.Kind, Rule: a.Rule, Policy: a.Policy, Digest: a.Digest, State: string(a.State), Quorum: a.Quorum,
@@ -110,8 +110,8 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: who, Data: f})
 }
 
-// seen returns the facts of an approval request with secrets redacted: a program chooses many of
-// them.
+// seen returns the facts of an approval request with secrets redacted, because a program chooses
+// many of them.
 func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]string {
 	hide, err := d.Service.Unseen(ctx, a.Sandbox)
 	if err != nil {
@@ -134,7 +134,7 @@ func (d *Server) closeRecord() error {
 	return err
 }
 
-// failed writes that an action with an entry did not happen.
+// failed writes an entry about the failure of an action that already has an entry.
 func (d *Server) failed(who, do string, err error) {
 	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: who, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
 		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(note, err))

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// buildSandboxes implements build.Sandboxes: each command of a build runs in a sandbox that
-// the service makes, as it does for any caller.
+// buildSandboxes implements build.Sandboxes: each command of a build runs in a sandbox of the
+// service, as for any caller.
 type buildSandboxes struct {
 	d        *Server
 	roots    *build.Roots
@@ -54,7 +54,7 @@ func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err e
 	defer forget()
 	access := b.access
 	if c.NoNetwork {
-		// The level, and what its rules say of files, still holds.
+		// The level and its rules about files still apply.
 		access.Net, access.Allow, access.Lists = sandbox.NetNone, nil, nil
 	}
 	sb, err := b.d.Service.Create(ctx, b.who, sandbox.CreateRequest{
@@ -64,7 +64,7 @@ func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err e
 		return 0, err
 	}
 	defer func() {
-		// Also of a build that is canceled nothing stays.
+		// Nothing of a canceled build may remain either.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if gone := b.d.Service.Forget(ctx, b.who, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {

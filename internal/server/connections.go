@@ -45,7 +45,7 @@ func answerRefused(w http.ResponseWriter, path string, refused *fault.Error) {
 	e2b.WriteFailure(w, refused)
 }
 
-// markConnection notes the peer of a connection, and that the connection is counted.
+// markConnection records the peer of a connection, and that the connection is counted.
 func markConnection(g *connlimit.Guard) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context { return g.Context(markLocal(ctx, c), c) }
 }

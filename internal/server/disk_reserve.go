@@ -11,8 +11,8 @@ import (
 const reserveEvery = time.Minute
 
 // keepReserve reserves disk space for the database, so that sandboxes can be removed after one of
-// them has filled the disk. An error is only logged: on a full disk a server is started to remove
-// sandboxes.
+// them has filled the disk. An error is only logged: on a full disk, people start a server in order
+// to remove sandboxes.
 func (d *Server) keepReserve(ctx context.Context) {
 	if d.lock == nil {
 		return

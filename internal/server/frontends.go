@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Frontend is a further frontend of a server, made by a package above this one on top of the API. Close
-// ends streams that last longer than one request.
+// Frontend is a further frontend of a server, created by a higher package on top of the API. Close
+// ends streams that outlast one request.
 type Frontend interface {
 	http.Handler
 	Close()
@@ -27,7 +27,7 @@ type FrontendMount struct {
 	Home bool
 }
 
-// Backend is what the server offers to a Frontend.
+// Backend contains the services of the server for a Frontend.
 type Backend struct {
 	// DialAs connects to the server's own APIs within the process, for a Frontend that has
 	// authenticated its caller. All requests on the connection are made by that caller, and keys in
@@ -39,21 +39,21 @@ type Backend struct {
 	// Authenticate returns the sender of a request, or fails with Unauthenticated.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	Log          *slog.Logger
-	// Server is the server itself. A Frontend uses it only for what it may show.
+	// Server is the server itself. A Frontend uses it only for data that the Frontend may show.
 	Server *Server
 }
 
-// actingKey marks a request, or a connection within the process, with the caller that a Frontend has
-// authenticated. Only this file sets it. It is not a header, because anyone could send one over the
-// network.
+// actingKey marks a request, or a connection within the process, with the caller that a Frontend
+// has authenticated. Only this file sets it. It is not a header, because anyone could send a header
+// over the network.
 type actingKey struct{}
 
 func acting(ctx context.Context, who sandbox.Principal) context.Context {
 	return context.WithValue(ctx, actingKey{}, who)
 }
 
-// known returns the caller if the connection determines it: one named by a Frontend, or a user of this
-// machine.
+// known returns the caller if the connection determines it: one that a Frontend has named, or a
+// user of this machine.
 func known(ctx context.Context) (sandbox.Principal, bool) {
 	if who, ok := ctx.Value(actingKey{}).(sandbox.Principal); ok {
 		return who, true
@@ -62,8 +62,8 @@ func known(ctx context.Context) (sandbox.Principal, bool) {
 	return sandbox.Principal{Local: local, UID: uid}, local
 }
 
-// sender returns the sender of a request into a sandbox for the audit log, if known. A token shows
-// only what its holder may do.
+// sender returns the sender of a request into a sandbox for the audit log, if it is known. A token
+// identifies only the permissions of its holder.
 func sender(r *http.Request) string {
 	if who, ok := known(r.Context()); ok {
 		return who.Actor()

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// egressGateway is the client of the process in which all sandbox networks end. It starts
-// the process when the first sandbox needs a network.
+// egressGateway is the client of the process that terminates the networks of all sandboxes. It
+// starts the process when the first sandbox needs a network.
 type egressGateway struct {
 	stateDir string
 	log      *slog.Logger
@@ -42,7 +42,7 @@ func (g *egressGateway) onLoss(f func(context.Context)) {
 	g.lost = f
 }
 
-// open returns a client whose process runs.
+// open returns a client whose process is running.
 func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -65,7 +65,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 	return client, nil
 }
 
-// watch calls lost after the process has died and every sandbox has lost its network.
+// watch calls lost after the process has died, when every sandbox has lost its network.
 func (g *egressGateway) watch(client *gateway.Client) {
 	<-client.Done()
 	g.mu.Lock()
@@ -76,7 +76,7 @@ func (g *egressGateway) watch(client *gateway.Client) {
 	}
 }
 
-// existing returns the client, or nil if no process was started yet.
+// existing returns the client, or nil if no process has been started yet.
 func (g *egressGateway) existing() *gateway.Client {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +130,8 @@ func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 	return files, trust.Env, nil
 }
 
-// javaStore returns a trust store if the host has Java; sandboxes show the host's programs.
+// javaStore returns a trust store if the host has Java, because the host's programs are visible in
+// sandboxes.
 func javaStore(certificate []byte) ([]certs.File, error) {
 	// Read each time: the host's packages may have changed it.
 	there, err := os.ReadFile(certs.JavaPath)
@@ -167,8 +168,8 @@ func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error 
 	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Looks)
 }
 
-// Detach implements sandbox.Gateway. Without a known process there is nothing to do: an attachment
-// ends with its sandbox.
+// Detach implements sandbox.Gateway. Without a known process there is nothing to do, because an
+// attachment ends with its sandbox.
 func (g *egressGateway) Detach(ctx context.Context, id string) error {
 	client := g.existing()
 	if client == nil {
@@ -192,7 +193,7 @@ func (g *egressGateway) Adopt(ctx context.Context, ids []string) ([]string, erro
 	return client.Adopt(ctx, ids...)
 }
 
-// close leaves the process and the attachments as they are.
+// close leaves the process and the attachments running.
 func (g *egressGateway) close() error {
 	g.mu.Lock()
 	client := g.client

@@ -71,7 +71,8 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
 		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		// The same for all callers: it describes the program, not this server.
+		// The answer is the same for all callers, because it describes the program and not this
+		// server.
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
 	case s.home(r) != "":
@@ -102,8 +103,8 @@ func timed(w http.ResponseWriter, r *http.Request) *http.Request {
 	return &bounded
 }
 
-// timedBody removes the limit at the end of the body: the server then watches the connection for
-// the client's end, and the request may take long.
+// timedBody removes the limit at the end of the body, because the server then watches the
+// connection for the client's departure, and the request may take long.
 type timedBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -120,8 +121,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // localKey marks a connection of the user who runs this server, or of root, with the user's ID.
 type localKey struct{}
 
-// markLocal checks the peer of a Unix socket. The socket's mode keeps others out already; this
-// check holds even if the mode is changed.
+// markLocal checks the peer of a Unix socket. The socket's mode already excludes others; this check
+// holds even if the mode is changed.
 func markLocal(ctx context.Context, c net.Conn) context.Context {
 	unix, ok := c.(*net.UnixConn)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 // images adapts snapshot.Images to the types of package sandbox.
 type images struct {
 	*snapshot.Images
-	// hostFiles are copies of files that saved memory refers to.
+	// hostFiles are copies of host files to which saved memory refers.
 	hostFiles *hostfiles.Store
 }
 
@@ -67,7 +67,7 @@ func (i *images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error
 	return out, nil
 }
 
-// partsOf returns an engine's parts in the words of the store.
+// partsOf converts an engine's parts to the types of the store.
 func partsOf(parts []engine.Part) []snapshot.Part {
 	list := make([]snapshot.Part, len(parts))
 	for i, p := range parts {

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/host/bulk"
 )
 
-// Local serves callers in this process over in-memory connections: no port and no socket that
-// another program could find.
+// Local serves callers in this process over in-memory connections. There is no port and no socket
+// that another program could find.
 type Local struct {
 	faces *surfaces
 	srv   *http.Server
@@ -27,7 +27,7 @@ func (d *Server) Local() *Local {
 	l := &Local{faces: d.surfaces(), pipes: newPipeListener(), ended: make(chan error, 1)}
 	l.srv = &http.Server{
 		Handler: l.faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead,
-		// Only this process holds the other end.
+		// Only this process has the other end.
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, localKey{}, os.Getuid())
 		},
@@ -81,7 +81,8 @@ func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.C
 // caller is the dialled end of a pipe.
 type caller struct{ net.Conn }
 
-// ReadFrom implements io.ReaderFrom with large pieces: each write waits for the other end's read.
+// ReadFrom implements io.ReaderFrom. It uses large pieces, because each write waits for the other
+// end's read.
 func (c caller) ReadFrom(r io.Reader) (int64, error) {
 	return bulk.Copy(func(piece []byte) error {
 		_, err := c.Write(piece)

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// makers make images and templates in sandboxes. Without a library all are nil.
+// makers build images and templates in sandboxes. Without a library all are nil.
 type makers struct {
 	builds    *build.Service
 	commits   *build.Commits
@@ -34,7 +34,7 @@ func openTemplates(o *Options) (*catalog.Catalog, error) {
 	return c, nil
 }
 
-// openMakers opens what makes images and templates, once there are sandboxes.
+// openMakers opens the services that build images and templates, once there are sandboxes.
 func (d *Server) openMakers(ctx context.Context) (err error) {
 	o := d.options
 	roots, ok := o.Templates.(*build.Roots)
@@ -89,7 +89,7 @@ func (m makers) resources() (b v1.Builds, c v1.Commits, t v1.Templates) {
 	return b, c, t
 }
 
-// MadeTemplates returns the IDs and names of the templates that callers have made.
+// MadeTemplates returns the IDs and names of the templates that callers have built.
 func (d *Server) MadeTemplates() (list [][2]string, err error) {
 	if d.makers.templates == nil {
 		return nil, nil

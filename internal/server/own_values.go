@@ -79,7 +79,8 @@ func (s sealed) own(ctx context.Context, h sandbox.Holder) (ownValues, error) {
 	return out, nil
 }
 
-// bind returns a binding for the lifetime of the sandbox: its creator gave the value to it alone.
+// bind returns a binding for the lifetime of the sandbox, because its creator gave the value to
+// this sandbox alone.
 func (o ownValues) bind(b policy.Bind) (egress.Secret, error) {
 	value, there := o.values[b.Name]
 	if !there {

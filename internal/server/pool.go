@@ -12,8 +12,8 @@ import (
 // interpreterTemplate is the name of the host's template in requests of E2B's code interpreter.
 const interpreterTemplate = "code-interpreter-v1"
 
-// warmUpAfter is when a warm sandbox has freed the memory that only its start needed. Its
-// processes do so two seconds after they have started.
+// warmUpAfter is when a warm sandbox has freed the memory that only its start needed. Its processes
+// do so two seconds after they have started.
 const warmUpAfter = 3 * time.Second
 
 // Pool configures the warm pool of a running server.

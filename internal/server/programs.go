@@ -6,8 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// dropPrograms removes embedded programs of earlier versions. A paused sandbox and a snapshot need
-// the guest that is in their memory. An error is harmless: the next server tries again.
+// dropPrograms removes embedded programs of earlier versions. It does not remove a guest that is in
+// the memory of a paused sandbox or a snapshot. An error is harmless: the next server tries again.
 func (d *Server) dropPrograms(ctx context.Context) {
 	need, err := d.Service.Programs(ctx)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// principalKey holds a place in which authenticate stores the caller, so that the entry about a
-// refused request can name it.
+// principalKey is the context key of a place in which authenticate stores the caller, so that the
+// entry about a refused request can name the caller.
 type principalKey struct{}
 
-// answer is a response that remembers its status.
+// answer is a response that records its status.
 type answer struct {
 	http.ResponseWriter
 	status int
@@ -31,15 +31,15 @@ func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flus
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// watched writes refused requests into the audit log: those without a key, with a wrong key, and
-// with a key that has no permission.
+// watched writes entries about refused requests: those without a key, with a wrong key, and with a
+// key that has no permission.
 func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
 	var who sandbox.Principal
 	a := &answer{ResponseWriter: w}
 	defer func() {
 		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
 			if who == (sandbox.Principal{}) {
-				// An agent whose key has no permission here is known.
+				// If an agent's key has no permission here, the agent is still known.
 				if id, err := d.AgentKey(r); err == nil {
 					who.KeyID = id
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/secrets"
 )
 
-// rotating is the vault with audit entries: an entry precedes each change, and the change reaches
-// the sandboxes that use the secret before it is answered.
+// rotating adds audit entries to the vault: an entry is written before each change, and the change
+// reaches the sandboxes that use the secret before the request is answered.
 type rotating struct {
 	*secrets.Vault
 	d *Server
@@ -38,7 +38,7 @@ func (v rotating) Rotate(ctx context.Context, who secrets.Caller, ref string, va
 	return info, v.d.Service.RotateSecrets(ctx, who.Owner)
 }
 
-// Remove implements the frontends' Secrets. Sandboxes lose the value with it.
+// Remove implements the frontends' Secrets. Sandboxes lose the value at the same time.
 func (v rotating) Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error) {
 	var info secrets.Info
 	err := v.entered(ctx, who, audit.SecretRemoved, "removed", ref, func() (err error) {
@@ -61,8 +61,8 @@ func (v rotating) RotateKey(ctx context.Context, who secrets.Caller) (int, error
 	return moved, err
 }
 
-// entered writes an entry and then changes a secret. The entry has the name only, shortened if it
-// is not a valid name.
+// entered writes an entry and then changes a secret. The entry contains only the name, shortened if
+// it is not a valid name.
 func (v rotating) entered(ctx context.Context, who secrets.Caller, kind audit.Kind, do, name string, act func() error) error {
 	const most = 256
 	if len(name) > most {

@@ -49,8 +49,8 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
 			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
 		}
-		// A task is a sandbox. If uses need an approval for each task, or only the first use, it is
-		// requested at the first use in the sandbox.
+		// A task is a sandbox. If each task or the first use needs an approval, it is requested at
+		// the first use in the sandbox.
 		one.ApproveFirst = p.Document().Secrets.Approve != "never"
 		if b.TTL > 0 {
 			one.Expires = s.now().Add(time.Duration(b.TTL))
@@ -63,7 +63,7 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 	return list, nil
 }
 
-// named adds to an error which of a policy's secrets cannot be found.
+// named adds to an error the name of the secret that cannot be found.
 func named(name string, err error) error {
 	if fault.KindOf(err) != fault.NotFound {
 		return err

@@ -24,7 +24,7 @@ const (
 )
 
 // drainTimeout is how long requests may take to finish after a shutdown was requested. Streams into
-// sandboxes are closed at once, because they may last for hours. Only a test changes it.
+// sandboxes are closed at once, because they may last for hours. Only a test changes the value.
 var drainTimeout = 5 * time.Second
 
 // Listen creates the local socket, so that a client that learns of the server before Serve runs can

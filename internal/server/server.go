@@ -1,6 +1,6 @@
-// Package server owns the assembly: it opens the state, creates the engines and the sandbox
-// service, and puts the frontends in front of them. It is the only package that knows every
-// concrete type.
+// Package server assembles the server: it opens the state, creates the engines and the sandbox
+// service, and connects the frontends to them. It is the only package that knows every concrete
+// type.
 package server
 
 import (
@@ -48,19 +48,19 @@ type Options struct {
 	// Library has the images of this machine; nil means none.
 	Library  *library.Library
 	Settings sandbox.Settings
-	// Server opens the state directory for a server. There is one at a time, in addition to any
-	// number of other processes.
+	// Server opens the state directory for a server. There may be one server at a time, in addition
+	// to any number of other processes.
 	Server bool
 	// Programs are directories of embedded programs. A server removes those of earlier versions
 	// that no saved state needs.
 	Programs []string
-	// Starts bound how sandboxes are started.
+	// Starts limit how sandboxes are started.
 	Starts Starts
 	// Pool configures the warm pool of a server; nil means none.
 	Pool *Pool
 	// Webhook receives approval requests of a server; nil means none.
 	Webhook *approval.Webhook
-	// Connections bound the connections of clients; the zero value means DefaultConnections.
+	// Connections limit the connections of clients. The zero value means DefaultConnections.
 	Connections Connections
 	// Frontends are further frontends of a server.
 	Frontends []FrontendMount
@@ -71,7 +71,7 @@ type Options struct {
 	// directory, "keyring" a key in the system's keyring, "transit:mount/key" a key in a Vault
 	// server.
 	SecretsKey string
-	// Record bounds the audit log.
+	// Record limits the audit log.
 	Record RecordOptions
 	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
 	SecretsExec string
@@ -89,7 +89,7 @@ type Server struct {
 	Approvals *approval.Service
 	// Record is the audit log.
 	Record *audit.Log
-	// Report is what was found of earlier processes.
+	// Report describes the sandboxes of earlier processes that were found.
 	Report lifecycle.Report
 
 	options    Options
@@ -198,7 +198,7 @@ func (d *Server) openService() error {
 	return nil
 }
 
-// amend adds a host to a sandbox's policy, because a person allowed it.
+// amend adds a host to a sandbox's policy after an approval.
 func (d *Server) amend(ctx context.Context, id, endpoint string) error {
 	return d.Service.Amend(ctx, id, endpoint)
 }
@@ -259,13 +259,13 @@ func (d *Server) Close(ctx context.Context) error {
 }
 
 // ownerOf returns the owner of a sandbox that has not ended. A sandbox whose row cannot be read
-// counts as ended: there is no owner to ask about it.
+// counts as ended, because no owner could be asked about it.
 func (d *Server) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
 	if err == nil && r.State != sandbox.Stopped {
 		return r.Owner, true
 	}
-	// People may also be asked about the retained changes of an ended sandbox.
+	// Approvals may also be requested for the retained changes of an ended sandbox.
 	m, err := d.kept.Meta(id)
 	return m.Owner, err == nil
 }

@@ -14,10 +14,10 @@ import (
 // templateSandboxes implements catalog.Sandboxes.
 type templateSandboxes struct{ d *Server }
 
-// templateLabel marks the sandbox in which a version of a template is made, with the version.
+// templateLabel marks the sandbox in which a version of a template is created, with the version.
 const templateLabel = "crannog.template"
 
-// longestMaking is the life of that sandbox if this process dies.
+// longestMaking is the lifetime of that sandbox if this process dies.
 const longestMaking = 30 * time.Minute
 
 // Save implements catalog.Sandboxes.

@@ -13,19 +13,19 @@ import (
 
 var _ approval.Store = (*Store)(nil)
 
-// keepApprovals is how long an approval request is kept after its creation, for people to look
-// back; the audit log keeps its own entries.
+// keepApprovals is how long an approval request is stored after its creation. The audit log has its
+// own entries.
 const keepApprovals = 30 * 24 * time.Hour
 
-// RaiseApproval returns the open request with a's digest, or adds a.
+// RaiseApproval returns the open request with a's digest. If there is none, it adds a.
 func (s *Store) RaiseApproval(ctx context.Context, a approval.Approval, b approval.Bounds) (approval.Approval, error) {
 	out := a
 	err := s.transact(ctx, "ask for approval", func(tx *sql.Tx) error {
 		if _, err := expireApprovals(ctx, tx, a.Created); err != nil {
 			return err
 		}
-		// A denial stays in force until the request would have expired. Otherwise a program would
-		// repeat it until a person is tired of it.
+		// A denial remains in force until the request would have expired. Otherwise a program could
+		// repeat the request until a person gives in.
 		standing, err := queryApprovals(ctx, tx, `WHERE digest = ? AND (state IN ('pending', 'approved') OR state = 'denied' AND expires_at > ?)
 			ORDER BY state = 'denied', created_at DESC LIMIT 1`, a.Digest, nanos(a.Created))
 		if err != nil {
@@ -65,8 +65,8 @@ func withinBounds(ctx context.Context, tx *sql.Tx, a approval.Approval, b approv
 	return nil
 }
 
-// SpendApproval uses up a grant. The condition and the change are one statement, so of any number
-// of callers one succeeds.
+// SpendApproval uses a grant. The condition and the change are one statement, so that of several
+// callers only one succeeds.
 func (s *Store) SpendApproval(ctx context.Context, id, digest string, at time.Time) (bool, error) {
 	return s.changes(ctx, "spend approval "+id, `UPDATE approvals SET state = 'spent', spent_at = ?
 		WHERE id = ? AND digest = ? AND state = 'approved' AND expires_at > ?`, nanos(at), id, digest, nanos(at))
@@ -95,7 +95,7 @@ func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (a
 	return a, err
 }
 
-// settle sets the state of an approval request by its votes.
+// settle sets the state of an approval request according to its votes.
 func settle(ctx context.Context, tx *sql.Tx, id string, v approval.Vote) error {
 	if !v.Granted {
 		_, err := tx.ExecContext(ctx, `UPDATE approvals SET state = 'denied', reason = ?, decided_at = ? WHERE id = ?`, v.Reason, nanos(v.At), id)
@@ -170,7 +170,7 @@ func expireApprovals(ctx context.Context, tx *sql.Tx, at time.Time) (sql.Result,
 		WHERE state IN ('pending', 'approved') AND expires_at <= ?`, nanos(at))
 }
 
-// transact does work in one transaction that takes the write lock at its beginning.
+// transact runs work in a transaction that takes the write lock at its beginning.
 func (s *Store) transact(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

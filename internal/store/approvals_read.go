@@ -101,7 +101,7 @@ func (s *Store) ApprovalEvents(ctx context.Context, q approval.Query, after int6
 	return s.fillEvents(ctx, out)
 }
 
-// fillEvents reads the requests of events. It omits an event whose request has been deleted since.
+// fillEvents reads the requests of events. It omits an event whose request has been deleted.
 func (s *Store) fillEvents(ctx context.Context, events []approval.Event) ([]approval.Event, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -146,7 +146,7 @@ func queryApprovals(ctx context.Context, db rowsQuerier, rest string, args ...an
 	return out, rows.Err()
 }
 
-// storedVote is a vote as the query above builds it.
+// storedVote is a vote as the query above returns it.
 type storedVote struct {
 	Who     string `json:"who"`
 	Granted int    `json:"granted"`

@@ -40,11 +40,11 @@ func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
 	return err
 }
 
-// TakeConsoleToken implements session.Store. One statement finds and deletes the
-// token, so that two callers cannot both use it.
+// TakeConsoleToken implements session.Store. One statement finds and deletes the token, so that
+// only one of two callers can use it.
 func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.Token, error) {
 	var t session.Token
-	// A guess costs a look-up and does not wait for the write lock.
+	// A guessed token costs a look-up and does not wait for the write lock.
 	var known bool
 	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM console_tokens WHERE hash = ?`, h[:]).Scan(&known); err != nil {
 		return t, fmt.Errorf("take console token: %w", classify(err))

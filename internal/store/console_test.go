@@ -15,7 +15,7 @@ import (
 )
 
 // A token signs in once, even if several callers use it at the same time.
-func TestConsoleTokenIsTakenOnce(t *testing.T) {
+func TestConsoleTokenIsUsedOnce(t *testing.T) {
 	s := open(t, t.TempDir())
 	at := time.Unix(1000, 7)
 	want := session.Token{Hash: sha256.Sum256([]byte("token")), Name: "me", Scope: session.Viewer, Life: time.Hour, Expires: at}

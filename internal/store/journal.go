@@ -8,12 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// keepEntries bounds the log of one sandbox, so that a client that changes the timeout in a loop
+// keepEntries limits the log of one sandbox, so that a client that changes the timeout in a loop
 // does not fill the disk.
 const keepEntries = 200
 
-// Append adds a line to a sandbox's log and removes the oldest beyond the limit. For a removed
-// sandbox it succeeds and stores nothing.
+// Append adds a line to a sandbox's log and removes the oldest lines beyond the limit. For a
+// removed sandbox it does nothing.
 func (s *Store) Append(ctx context.Context, id string, e sandbox.LogEntry) (err error) {
 	fields, err := json.Marshal(e.Fields)
 	if err != nil {

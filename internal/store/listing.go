@@ -39,7 +39,7 @@ func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) 
 	return n, nil
 }
 
-// Find returns the rows that a reference may mean, the likeliest first.
+// Find returns the rows that a reference may mean, the best match first.
 func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]sandbox.Row, error) {
 	const pick = `SELECT ` + columns + ` FROM sandboxes WHERE `
 	mine, args := "", []any{ref}

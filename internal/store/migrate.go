@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// migrations lead from an empty file to the tables of this version. The file's user_version counts
+// migrations create the tables of this version from an empty file. The file's user_version counts
 // the applied ones. Append only: a released migration never changes.
 var migrations = []string{
 	`CREATE TABLE sandboxes (
@@ -59,7 +59,7 @@ var migrations = []string{
 		created_at INTEGER NOT NULL,
 		used_at INTEGER NOT NULL
 	) STRICT;`,
-	// Triggers write the events, so that no change of an approval request lacks one.
+	// Triggers write the events, so that every change of an approval request has one.
 	`CREATE TABLE approvals (
 		id TEXT PRIMARY KEY,
 		sandbox TEXT NOT NULL,
@@ -107,8 +107,8 @@ var migrations = []string{
 	CREATE TRIGGER approval_voted AFTER INSERT ON approval_votes BEGIN
 		INSERT INTO approval_events (approval, type) VALUES (new.approval, 'vote');
 	END;`,
-	// A version's seq is the generation that approval requests are bound to. It is never reused,
-	// not even if a secret is removed and created again.
+	// A version's seq is the generation to which approval requests are bound. It is never reused,
+	// even if a secret is removed and created again.
 	`CREATE TABLE secrets (
 		id TEXT PRIMARY KEY,
 		owner TEXT NOT NULL,
@@ -139,15 +139,15 @@ var migrations = []string{
 	console,
 	// Existing keys were created for all purposes.
 	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
-	// Filled and emptied so that it leaves free pages: room.go.
+	// Filling and emptying this table leaves free pages in the file, see room.go.
 	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
 	engines,
-	// Snapshots of templates belong to a version of one.
+	// Snapshots of templates belong to a version of a template.
 	`ALTER TABLE snapshots ADD COLUMN kept_for TEXT NOT NULL DEFAULT ''`,
 }
 
-// migrate brings the tables up to date. Processes that start together take turns: the transaction
-// takes the file's write lock at its beginning.
+// migrate updates the tables. If several processes start together, they take turns, because the
+// transaction takes the file's write lock at its beginning.
 func migrate(ctx context.Context, db *sql.DB) (err error) {
 	version, err := schemaVersion(ctx, db)
 	if err != nil || version == len(migrations) {

@@ -29,7 +29,7 @@ func (u *update) only(term string, values ...any) {
 	u.where, u.whereArgs = u.where+term, append(u.whereArgs, values...)
 }
 
-// Move changes the state of a sandbox if it has an expected one. All conditions are in one
+// Move changes the state of a sandbox if it is in an expected state. All conditions are in one
 // statement, so that of two processes only one succeeds.
 func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	var u update
@@ -57,7 +57,7 @@ func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, erro
 	if err != nil || moved || m.MaxLive == 0 && m.MaxPaused == 0 {
 		return moved, err
 	}
-	// Nothing has changed: was the limit of paused sandboxes the reason?
+	// Nothing has changed. Find out whether the limit of paused sandboxes is the reason.
 	var there bool
 	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sandboxes WHERE `+room.where, room.whereArgs...).Scan(&there); err != nil || !there {
 		return false, classify(err)

@@ -13,13 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// roomBytes is what the database can use while the disk is full. A removal needs some kilobytes.
+// roomBytes is the space that the database can use while the disk is full. A removal needs some
+// kilobytes.
 const roomBytes = 4 << 20
 
 // KeepRoom reserves disk space for the database, so that a sandbox that fills the disk can still be
-// removed: free pages in the file, which rows are written to first; a write-ahead log of its usual
-// length; and the reserve of the state directory for the rest. A server calls it from time to time.
-// A reservation lasts until it is used.
+// removed: free pages in the file, which are used first; a write-ahead log of its usual length; and
+// the reserve of the state directory for the rest. A server calls it periodically. A reservation
+// lasts until it is used.
 func (s *Store) KeepRoom(ctx context.Context) error {
 	free, _, err := diskroom.Free(s.dir)
 	if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 	return s.reserve.Fill()
 }
 
-// freePages makes sure that the file has free pages that are allocated on the disk.
+// freePages ensures that the file has free pages that are allocated on the disk.
 func (s *Store) freePages(ctx context.Context) error {
 	var pages, size int64
 	if err := s.db.QueryRowContext(ctx, `SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&pages, &size); err != nil {
@@ -54,7 +55,7 @@ func (s *Store) freePages(ctx context.Context) error {
 	if missing < roomBytes/2 {
 		return nil
 	}
-	// In two steps: pages that one transaction takes and frees are never written.
+	// Use two transactions: pages that one transaction takes and frees are never written.
 	const row = 64 << 10
 	err := s.transact(ctx, "fill", func(tx *sql.Tx) error {
 		for range roomBytes / row {
@@ -78,7 +79,7 @@ func (s *Store) freePages(ctx context.Context) error {
 // CodeFull is the fault code of a full disk.
 const CodeFull = "state_disk_full"
 
-// retryFull retries a write with space from the reserve while the disk is full: other processes may
+// retryFull retries a write with space from the reserve while the disk is full. Other processes may
 // use that space first.
 func (s *Store) retryFull(write func() error) error {
 	for {

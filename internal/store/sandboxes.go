@@ -23,8 +23,8 @@ const columns = `id, owner, name, state, template_id, template, started_at, end_
 // countLive counts the sandboxes for the limit of live ones.
 const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping', 'pausing', 'resuming'))`
 
-// Insert adds a sandbox. Limit and name are checked in the inserting statement, so two processes
-// cannot both take the last place.
+// Insert adds a sandbox. Limit and name are checked in the inserting statement, so that two
+// processes cannot both take the last place.
 func (s *Store) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	values, err := encode(r)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) SetEnd(ctx context.Context, id string, end time.Time, onlyLater 
 	return s.changes(ctx, "set end of sandbox "+id, query, args...)
 }
 
-// SetAccess changes what a sandbox may reach.
+// SetAccess changes what a sandbox may access.
 func (s *Store) SetAccess(ctx context.Context, id string, a sandbox.Access, level, digest string) error {
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -158,7 +158,7 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
 	return r, nil
 }
 
-// nanos stores a time in nanoseconds; the zero time is 0.
+// nanos converts a time to nanoseconds. The zero time is 0.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -83,8 +83,8 @@ func (s *Store) DeleteSecret(ctx context.Context, id string) (bool, error) {
 	return s.changes(ctx, "delete secret "+id, `DELETE FROM secrets WHERE id = ?`, id)
 }
 
-// Rewrap replaces the wrapped data key of a generation. It does not change one that was removed or
-// rewrapped since it was read.
+// Rewrap replaces the wrapped data key of a generation, unless that was removed or rewrapped since
+// it was read.
 func (s *Store) Rewrap(ctx context.Context, v secrets.Sealed, wrapped []byte, by string) error {
 	_, err := s.changes(ctx, "rewrap secret", `UPDATE secret_versions SET wrapped = ?, wrapped_by = ? WHERE seq = ? AND wrapped_by = ?`,
 		wrapped, by, v.Generation, v.By)
@@ -157,7 +157,7 @@ func (s *Store) FindSecret(ctx context.Context, owner, ref string) (secrets.Info
 	return info, versions, err
 }
 
-// SealedNotBy returns versions of all owners that another key wrapped.
+// SealedNotBy returns versions of all owners that were wrapped by another key.
 func (s *Store) SealedNotBy(ctx context.Context, by string, limit int) ([]secrets.Sealed, error) {
 	rows, err := s.db.QueryContext(ctx, sealedQuery+` WHERE v.wrapped_by <> ? ORDER BY v.seq LIMIT ?`, by, limit)
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	return nil
 }
 
-// KeepSnapshot makes a snapshot visible, names it and sets it as its sandbox's current one.
+// KeepSnapshot makes a snapshot visible, names it and makes it its sandbox's current one.
 func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
 	var files []byte // no files: nothing changes
 	if needs != nil {
@@ -59,7 +59,7 @@ func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, n
 	})
 }
 
-// together makes several changes or none.
+// together makes all changes or none.
 func (s *Store) together(ctx context.Context, what string, do func(*sql.Tx) error) error {
 	return s.transact(ctx, what, do)
 }
@@ -126,8 +126,8 @@ func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]s
 	return out, nil
 }
 
-// DeleteSnapshot removes a row. Descendants get its parent as theirs, so that the tree stays
-// connected.
+// DeleteSnapshot removes a row. Its parent becomes the parent of its children, so that the tree
+// stays connected.
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	return s.together(ctx, "delete snapshot "+id, func(tx *sql.Tx) error {
 		for _, query := range []string{
@@ -143,7 +143,7 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	})
 }
 
-// Holds reports whether a snapshot, or a sandbox other than one, needs a copy of a workspace.
+// Holds reports whether a snapshot, or a sandbox other than but, needs a copy of a workspace.
 func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, error) {
 	var held bool
 	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE base_copy = ?1 AND state <> 'stopped' AND id <> ?2)
@@ -165,7 +165,7 @@ func (s *Store) HoldsImage(ctx context.Context, id string) (bool, error) {
 	return held, nil
 }
 
-// SumOf returns the digest of an image, "" if no row has it.
+// SumOf returns the digest of an image, or "" if no row has it.
 func (s *Store) SumOf(ctx context.Context, id string) (string, error) {
 	var sum string
 	err := s.db.QueryRowContext(ctx, `SELECT coalesce((SELECT sum FROM snapshots WHERE id = ?1),

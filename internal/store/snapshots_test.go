@@ -23,7 +23,7 @@ func stored(id string) sandbox.Stored {
 	}
 }
 
-func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
+func TestEveryFieldOfASnapshotIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := stored("a")
 	want.KeptFor = "t:1"
@@ -63,7 +63,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 }
 
 // F24: the files that a memory refers to are known when it has been written, after the row.
-func TestF24NeedsAreKeptWithTheSnapshot(t *testing.T) {
+func TestF24NeedsAreStoredWithTheSnapshot(t *testing.T) {
 	s, ctx := open(t, t.TempDir()), t.Context()
 	if err := s.Insert(ctx, full("i1"), 1); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestF24NeedsAreKeptWithTheSnapshot(t *testing.T) {
 	}
 }
 
-func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
+func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
 	r := full("i1")
@@ -154,9 +154,8 @@ func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
 	}
 }
 
-// A copy of a workspace and an image are kept for as long as anybody needs
-// them.
-func TestWhatIsHeld(t *testing.T) {
+// A copy of a workspace and an image are kept as long as a snapshot or sandbox needs them.
+func TestHeldOutput(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
 	r := full("i1")

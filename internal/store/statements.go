@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// mostReady bounds the prepared statements that are kept. The store has some sixty, and a few that
-// depend on a caller's filter.
-const mostReady = 200
+// maxReady limits the cached prepared statements. The store has some sixty, and a few that depend
+// on a caller's filter.
+const maxReady = 200
 
-// database keeps prepared statements: SQLite parses one as long as it executes it, 0.1 to 0.3 ms,
-// and a creation needs several.
+// database caches prepared statements. SQLite takes as long to parse a statement as to execute it,
+// 0.1 to 0.3 ms, and a creation needs several.
 type database struct {
 	*sql.DB
 
@@ -27,12 +27,12 @@ func newDatabase(db *sql.DB) *database {
 // statement returns the prepared statement of a query, or nil if there are too many.
 func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	d.mu.Lock()
-	s, full := d.ready[query], len(d.ready) >= mostReady
+	s, full := d.ready[query], len(d.ready) >= maxReady
 	d.mu.Unlock()
 	if s != nil || full {
 		return s, nil
 	}
-	// Prepare without the lock, so that other queries do not wait.
+	// Prepare without holding the lock, so that other queries do not wait.
 	s, err := d.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	return s, nil
 }
 
-// ExecContext is that of *sql.DB.
+// ExecContext is like that of *sql.DB.
 func (d *database) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *database) ExecContext(ctx context.Context, query string, args ...any) (
 	return s.ExecContext(ctx, args...)
 }
 
-// QueryContext is that of *sql.DB.
+// QueryContext is like that of *sql.DB.
 func (d *database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil {
@@ -70,11 +70,11 @@ func (d *database) QueryContext(ctx context.Context, query string, args ...any) 
 	return s.QueryContext(ctx, args...)
 }
 
-// QueryRowContext is that of *sql.DB.
+// QueryRowContext is like that of *sql.DB.
 func (d *database) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil || s == nil {
-		// A row returns its error when it is read.
+		// A row returns its error when it is scanned.
 		return d.DB.QueryRowContext(ctx, query, args...)
 	}
 	return s.QueryRowContext(ctx, args...)

@@ -8,7 +8,7 @@ import (
 )
 
 // A query is prepared once, and later calls use the prepared statement.
-func TestStatementsAreKeptReady(t *testing.T) {
+func TestStatementsArePreparedOnce(t *testing.T) {
 	s := opened(t)
 	ask := func(query string) (got string) {
 		t.Helper()
@@ -31,16 +31,16 @@ func TestStatementsAreKeptReady(t *testing.T) {
 		t.Errorf("%d statements are ready, %d were before", got, had)
 	}
 	// Queries that run only once do not pile up.
-	for i := range 2 * mostReady {
+	for i := range 2 * maxReady {
 		ask(fmt.Sprintf("SELECT ? || '%d'", i))
 	}
-	if got := len(s.db.ready); got != mostReady {
+	if got := len(s.db.ready); got != maxReady {
 		t.Errorf("%d statements are ready", got)
 	}
 }
 
-// A statement that cannot be read, or whose caller has gone, leaves nothing.
-func TestStatementsThatFailAreNotKept(t *testing.T) {
+// An invalid statement, or one whose caller has disconnected, is not cached.
+func TestFailedStatementsAreNotCached(t *testing.T) {
 	s := opened(t)
 	had := len(s.db.ready)
 	var got int

@@ -1,7 +1,7 @@
 package store
 
-// states adds the columns about what a sandbox was created from, and the table of snapshots. The
-// lifetime of an earlier version's row is unknown: it gets the lifetime that it had at its start.
+// states adds the columns about the origin of a sandbox, and the table of snapshots. The lifetime
+// of rows of earlier versions is unknown, so they get the lifetime that they had at their start.
 const states = `
 	ALTER TABLE sandboxes ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0;
 	ALTER TABLE sandboxes ADD COLUMN on_end TEXT NOT NULL DEFAULT '{}';
@@ -46,7 +46,7 @@ const states = `
 	CREATE UNIQUE INDEX snapshots_name ON snapshots (owner, name) WHERE name <> '' AND sum <> '';`
 
 // engines sets the engine in rows of earlier versions, which had only gVisor. A snapshot was taken
-// on the engine of its sandbox, whose row may be gone.
+// on the engine of its sandbox, whose row may have been removed.
 const engines = `
 	UPDATE sandboxes SET engine = 'gvisor' WHERE engine = '';
 	ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'gvisor';

@@ -1,5 +1,5 @@
 // Package store owns the data that must survive a crash: sandboxes, their logs, snapshots, approval
-// requests, secrets and keys, in one SQLite file that several processes may have open at once.
+// requests, secrets and keys, in one SQLite file that several processes may have open.
 package store
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// FileName is the database's name in the state directory. It holds the access tokens of live
-// sandboxes in plain text, because a server that was killed must be able to open its sandboxes
-// again; so only its user may read it. Of keys it has only hashes.
+// FileName is the database's name in the state directory. It has the access tokens of live
+// sandboxes in plain text, because a restarted server must be able to use its sandboxes. So only
+// its user may read it. Of keys it has only hashes.
 const FileName = "crannog.db"
 
 // Store is the open database. It is safe for concurrent use.
@@ -33,8 +33,8 @@ type Store struct {
 	dir     string
 	reserve *diskroom.Reserve
 	// writing queues this process's writers. SQLite allows one write at a time and makes the others
-	// sleep and retry: of 32 concurrent writers the slowest waited 700 ms that way, and 40 ms in
-	// the queue.
+	// sleep and retry. Of 32 concurrent writers the slowest waited 700 ms without the queue, and 40
+	// ms with it.
 	writing sync.Mutex
 }
 
@@ -53,19 +53,18 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
 	s := &Store{db: newDatabase(db), dir: filepath.Dir(path), reserve: diskroom.New(filepath.Dir(path))}
-	// Opening takes disk space too: for the write-ahead log and its index.
+	// Opening needs disk space too, for the write-ahead log and its index.
 	if err := s.retryFull(func() error { return prime(ctx, db) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
 	return s, nil
 }
 
-// busyTimeout is how long to wait for other processes; their writes take
-// milliseconds.
+// busyTimeout is how long to wait for other processes, whose writes take milliseconds.
 const busyTimeout = 10 * time.Second
 
-// prime migrates. While another process switches a new file to WAL, SQLite returns "busy" without
-// waiting, so prime waits.
+// prime migrates the database. While another process switches a new file to WAL, SQLite returns
+// "busy" without waiting, so prime waits.
 func prime(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
@@ -93,18 +92,18 @@ func (s *Store) exec(ctx context.Context, query string, args ...any) (res sql.Re
 	return res, err
 }
 
-// Close closes the database. Sandboxes keep running.
+// Close closes the database. Sandboxes continue to run.
 func (s *Store) Close() error { return s.db.Close() }
 
-// source returns the connection string. Each setting belongs to a connection, so it is set here
-// rather than once after opening.
+// source returns the connection string. The settings are part of it, because they apply to each
+// connection.
 func source(path string) string {
 	q := url.Values{"_pragma": {
 		// Another process may hold the lock during a write.
 		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"journal_mode(WAL)",
-		// With WAL this loses no commit when a process dies, only when the machine does, and then
-		// the sandboxes are gone too.
+		// With WAL this loses commits only if the machine crashes, not if a process is killed.
+		// After a machine crash, the sandboxes are gone too.
 		"synchronous(NORMAL)",
 		"foreign_keys(ON)",
 	}, "_txlock": {"immediate"}}
@@ -125,8 +124,8 @@ func prepare(dir string) (string, error) {
 	if err := CheckPrivate(dir); err != nil {
 		return "", err
 	}
-	// Its names reveal sandboxes, and a file with a wider mode would be open to every user of the
-	// machine.
+	// File names reveal sandboxes, and a file with a wider mode would be readable by all users of
+	// the machine.
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -138,12 +137,13 @@ func prepare(dir string) (string, error) {
 	if !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
-	// A file that others can read would give them the tokens in it.
+	// A file that others can read would reveal the tokens in it.
 	return path, os.Chmod(path, 0o600)
 }
 
-// CheckPrivate refuses a state directory in which other users could put files: a database or a
-// program of theirs, or a link in place of ours. A directory that does not exist yet is private.
+// CheckPrivate rejects a state directory in which other users could create files: a database or a
+// program of theirs, or a link in place of Crannog's. A directory that does not exist yet is
+// private.
 func CheckPrivate(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -172,7 +172,7 @@ func CheckPrivate(dir string) error {
 
 const codeBusy = "store_busy"
 
-// classify returns faults for errors of SQLite that a caller can act on.
+// classify converts errors of SQLite that a caller can act on.
 func classify(err error) error {
 	if fault.KindOf(err) != fault.Internal {
 		return err

@@ -83,7 +83,7 @@ func full(id string) sandbox.Row {
 // creation; and Base has the rest.
 var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves"}
 
-func TestEveryFieldIsKept(t *testing.T) {
+func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := full("i1")
 	for _, v := range []any{want, want.Sandbox, want.Limits, want.Limits.Limits} {
@@ -146,8 +146,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A query that takes too long on a busy host is not an internal error: the caller
-// learns that the time was up.
+// A query that takes too long on a busy host is not an internal error: the caller learns that its
+// time limit was exceeded.
 func TestOutOfTime(t *testing.T) {
 	s := open(t, t.TempDir())
 	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
@@ -243,7 +243,7 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// The tokens in the file are for its owner only.
+// The tokens in the file can be read only by its owner.
 func TestModes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state?x=1#y")
 	s := open(t, dir)
@@ -265,7 +265,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// S13: a state directory that others may look into is closed to them.
+// S13: a state directory that others could read becomes private.
 func TestS13ReadableDirectoryIsClosed(t *testing.T) {
 	for _, mode := range []os.FileMode{0o755, 0o750, 0o711, 0o701} {
 		dir := t.TempDir()

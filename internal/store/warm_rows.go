@@ -28,7 +28,7 @@ func (s *Store) Acquire(ctx context.Context, r sandbox.Row, max int) (bool, erro
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// One of the two conditions did not hold: find out which.
+	// One of the two conditions did not hold. Find out which.
 	there, err := s.Get(ctx, r.ID)
 	if err == nil && there.State == sandbox.Waiting {
 		return false, tooMany(max)

@@ -17,7 +17,7 @@ func waitingRecord(id string) sandbox.Row {
 	}}
 }
 
-// A waiting row is claimed once, and all of it is then the claimer's.
+// A warm sandbox's row is acquired once, and then belongs completely to its caller.
 func TestClaim(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
@@ -55,7 +55,7 @@ func TestClaim(t *testing.T) {
 		t.Errorf("claimed %d times: %+v, %v", won.Load(), r, err)
 	}
 
-	// The limit and the names of live sandboxes hold, and then it waits on.
+	// The limit and the names of live sandboxes are enforced, and otherwise the sandbox stays warm.
 	other := waitingRecord("i0000000000000000002")
 	if err := s.Insert(ctx, other, 9); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// S3, designed without knowledge of the fix: strangers take every place of the server with requests
-// that never end, from as many addresses as necessary. Some keep sending a byte now and then, so
+// S3, written without knowledge of the fix: strangers occupy all connections of the server with
+// requests that never end, from as many addresses as necessary. Some send a byte now and then, so
 // that their connections are not silent.
 func TestS3RedTeam(t *testing.T) {
 	f := newFlooded(t, floodFiles, floodSettings("1h"))
@@ -59,7 +59,7 @@ func TestS3RedTeam(t *testing.T) {
 			}
 		})
 	}
-	// Control: so many do take all places, unless some were refused at once.
+	// Control: this number does occupy all connections, unless some were refused at once.
 	if len(conns) < floodTotal/2 {
 		t.Errorf("only %d of %d requests were begun", len(conns), floodTotal)
 	}

@@ -24,8 +24,8 @@ var goInside = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool { 
 // registries are where real programs get their packages.
 var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}
 
-// mirrored creates a sandbox that reaches the real registries, through a gateway without a test's
-// world.
+// mirrored creates a sandbox that reaches the real registries, through a gateway with the real
+// network.
 func mirrored(t *testing.T) *testSandbox {
 	t.Helper()
 	a := &arena{world: &world{}, state: hosttest.ShortDir(t)}
@@ -52,7 +52,7 @@ func mirrored(t *testing.T) *testSandbox {
 			t.Fatalf("this host cannot reach %s: %v", h, err)
 		}
 		for _, f := range found {
-			// A mirror in the host's network, which a rule must name.
+			// A mirror in the host's network, which has to be listed in a rule.
 			if names.CheckAddress(f.Unmap(), nil, nil) != nil {
 				cidrs = fmt.Sprintf("cidrs: [%s], ", netip.PrefixFrom(f.Unmap(), 32))
 			}
@@ -76,11 +76,11 @@ func retry(t testing.TB, do func() error) error {
 	}
 }
 
-// downloads are shell lines with the output of a success.
+// downloads are shell commands with their output after a success.
 var downloads = []struct{ name, user, line, want string }{
 	{"npm", "", `mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
 npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`, "true true"},
-	// The checksum database is not on every mirror.
+	// Not every mirror has the checksum database.
 	{"go", "", `mkdir -p /tmp/go && cd /tmp/go && printf 'module x\n\ngo 1.21\n\nrequire golang.org/x/sync v0.10.0\n' > go.mod && printf 'package x\n\nimport _ "golang.org/x/sync/errgroup"\n' > x.go &&
 export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://proxy.golang.org GOPATH=/tmp/gopath && go mod download 2>&1 && ls $GOPATH/pkg/mod/golang.org/x`, "sync@v0.10.0"},
 	{"apt", "root", `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial && echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-updates main' > /tmp/apt/list &&
@@ -133,8 +133,8 @@ func chatting(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// webSocket is Node's own WebSocket client, which Node 20 has behind a flag: a text, a megabyte,
-// and a clean close.
+// webSocket is a program with Node's own WebSocket client, which Node 20 has behind a flag. It
+// sends a text and a megabyte, and closes cleanly.
 const webSocket = `node --experimental-websocket -e '
 const s = new WebSocket(process.argv[1], "chat")
 s.binaryType = "arraybuffer"

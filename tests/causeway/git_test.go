@@ -83,7 +83,7 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 			t.Errorf("%s: exit %d, %s", name, code, out)
 		}
 	}
-	// git itself compresses its fetch requests; servers accept compressed pushes too.
+	// git itself compresses its fetch requests. Servers accept compressed pushes too.
 	const compressed = `
 import gzip, subprocess
 def git(*args): return subprocess.run(('git', '-C', '/tmp/work') + args, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
@@ -112,13 +112,13 @@ print(status(a), 'unpack ok' in a, 'ok refs/heads/agent/packed' in a)
 	if !contains(refs(), "refs/heads/agent/packed\n") {
 		t.Errorf("compressed, an agent's branch: %s", refs())
 	}
-	// The request that is sent is the decoded one that was judged.
+	// The request that is sent is the decoded one that the policy was applied to.
 	if r := s.seen()[len(s.seen())-1]; r.Header.Get("Content-Encoding") != "" || !contains(r.Body, "refs/heads/agent/packed\x00", "PACK") {
 		t.Errorf("what reached the server: %q %.100q", r.Header, r.Body)
 	}
 	b.recorded("a push", func(r api.FlowRecord) bool { return r.Kind == "git" && r.Effect == "deny" })
 
-	// A publication is recognised by its request, whatever program sends it.
+	// A publication is recognised by its request, regardless of the program that sends it.
 	publish := `
 print(status(get('registry.npmjs.org', '/left-pad', method='PUT', body='{"name":"left-pad","versions":{"1.0.0":{}},"_attachments":{}}', extra='Content-Type: application/json\r\n')))
 print(status(get('upload.pypi.org', '/legacy/', method='POST', body='--b\r\nContent-Disposition: form-data; name=":action"\r\n\r\nfile_upload\r\n--b--\r\n', extra='Content-Type: multipart/form-data; boundary=b\r\n')))

@@ -22,9 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A kernelPeer is a sandbox's network without the sandbox: programs of the host in a network
-// namespace of their own, on the host's kernel, connected only to the egress gateway. The gateway
-// is tested here, not an engine.
+// A kernelPeer is the network of a sandbox without the sandbox: programs of the host in a separate
+// network namespace, on the host's kernel, connected only to the egress gateway. It tests the
+// gateway, not an engine.
 type kernelPeer struct {
 	pid     int // of a process that holds the namespaces
 	dir     string
@@ -34,7 +34,7 @@ type kernelPeer struct {
 // proxyForm is the kind without an interface: a socket.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels is what an arena needs to make such sandboxes.
+// kernels has what an arena needs to create such sandboxes.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
@@ -149,7 +149,7 @@ func (k *kernelPeer) start(t testing.TB, form attachmenttest.Form) *os.File {
 	holder := exec.Command("unshare", append(args, "sh", "-c", "ip link set lo up && ip route add local 0.0.0.0/0 dev lo && "+hold)...)
 	k.pid = run(t, holder)
 	ready()
-	// It stays outside of the mount namespace, where the socket is.
+	// It stays outside of the mount namespace, because the socket is there.
 	run(t, k.enter("--net", "python3", "-c", bridge, string(socket)))
 	hosttest.Eventually(t, "the bridge listens", func() bool {
 		return k.enter("--net", "python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 3128), 9)").Run() == nil
@@ -182,7 +182,7 @@ func (k *kernelPeer) enter(namespaces string, program ...string) *exec.Cmd {
 	return cmd
 }
 
-// exec runs a program inside and returns what it wrote, and its exit code.
+// exec runs a program in the namespaces and returns its output and exit code.
 func (k *kernelPeer) exec(t testing.TB, form attachmenttest.Form, stdin string, program ...string) (string, int) {
 	t.Helper()
 	cmd := k.enter("--net --mount --wd=/tmp", program...)
@@ -282,7 +282,8 @@ for f, a in ((listen, (3128,)), (listen, (53,)), (names, ())):
     threading.Thread(target=f, args=a).start()
 `
 
-// throughTheProxy makes the tools connect through the proxy, like a library with a proxy setting.
+// throughTheProxy makes the tools connect through the proxy, as a library with a proxy setting
+// does.
 const throughTheProxy = `
 direct = socket.create_connection
 def create_connection(address, timeout=300, *a, **k):

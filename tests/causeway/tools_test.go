@@ -1,8 +1,8 @@
 package causeway_test
 
-// tools is the module that programs inside use: plain sockets, so that nothing is done by a
-// well-behaved library. Its times only bound hangs; SLOWNESS, which is defined before it, is the
-// measured factor of this machine.
+// tools is the module that programs in sandboxes use. It uses plain sockets, so that no library
+// corrects their behaviour. Its times only bound hangs. SLOWNESS, which is defined before it, is
+// the measured factor of this machine.
 const tools = `
 import os, socket, ssl, struct, sys, json, time, errno
 

@@ -38,8 +38,8 @@ func (b *browser) exec(id, line string) string {
 	return strings.TrimSpace(out.Stdout)
 }
 
-// A page sees a sandbox start, its commands, its denials with their rules, its questions, and its
-// end.
+// A page sees a sandbox start, its commands, its denials with their rules, its approval requests,
+// and its end.
 func TestWatch(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -85,8 +85,7 @@ func TestWatch(t *testing.T) {
 	fleet.over()
 }
 
-// A page's actions inside: files, processes with their usage, ports, cells, and recordings to be
-// played.
+// A page uses a sandbox: files, processes with their usage, ports, cells, and recordings to play.
 func TestInside(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -177,7 +176,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// Two people use one terminal. One takes control, types, and is displaced; a third only watches.
+// Two people use one terminal. One takes control, types, and loses control; a third only watches.
 func TestTerminal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -231,8 +230,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A page can watch and use a terminal that an SDK opened. The program continues when the page
-// leaves.
+// A page can watch and use a terminal that an SDK opened. The program continues when the page is
+// closed.
 func TestTerminalOfAnSDK(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
@@ -323,7 +322,7 @@ func TestKilledUnderAPage(t *testing.T) {
 			note(e)
 			last = e.id
 		}
-		// It dies in the middle of sending.
+		// The connection breaks while data is being sent.
 		s.Kill()
 		page.stop()
 		s = servetest.Start(t, program, state)

@@ -1,4 +1,4 @@
-// Package cost_test compares what operations cost the kernel with budgets: page faults and context
+// Package cost_test compares the kernel work of operations with budgets: page faults and context
 // switches. They are counts and not times, so a busy or slow machine changes them little.
 package cost_test
 
@@ -22,12 +22,12 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// budget is the highest allowed median of some rounds.
+// budget is the highest allowed median of several rounds.
 type budget struct{ faults, switches int64 }
 
-// budgets are 15 to 25 % above the highest of several medians that
-// `bench/run.sh -only cost` printed, small ones more, on a busy machine
-// with two processors. A change that makes an operation cheaper lowers its budget.
+// budgets are 15 to 25 % (small ones more) above the highest of several medians that `bench/run.sh
+// -only cost` printed on a busy machine with two processors. A change that makes an operation
+// cheaper lowers its budget.
 var budgets = map[string]budget{
 	"crannog run -- true":            {7800, 6300},
 	"create, cold":                   {5300, 4200},
@@ -40,7 +40,7 @@ var budgets = map[string]budget{
 // rounds are measured after one that is not counted, which writes the embedded programs.
 const rounds = 5
 
-// carried are the embedded programs, without which the binary starts itself again, at a higher
+// carried are the embedded programs. Without them, the binary starts itself again, at a higher
 // cost.
 var carried = hosttest.Ability{Name: "the programs that make build puts into the binary", Has: func() bool {
 	for _, path := range []string{"../../internal/host/embedded/guestbin/bin/crannog-guest", "../../internal/host/embedded/runtimebin/bin/crannog-runtime"} {
@@ -99,7 +99,7 @@ func open(t *testing.T) *perfcount.Counter {
 	return counter
 }
 
-// life is one sandbox of a server.
+// life measures one sandbox of a server.
 type life struct {
 	costs   costs
 	counter *perfcount.Counter
@@ -140,7 +140,7 @@ func (l life) step(name string, do func() error) error {
 	return err
 }
 
-// costs are the costs of operations, by name.
+// costs are the measured costs by operation.
 type costs map[string][]perfcount.Counts
 
 func (c costs) add(name string, counts perfcount.Counts) { c[name] = append(c[name], counts) }

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// A run that is killed at any moment of its end leaves its changes and its output, or one of them,
-// or nothing; each of them complete, and the next command finds or removes it.
+// A run that is killed at any time during its end leaves its changes and its output, one of them,
+// or nothing. Whatever is left is complete, and the next command finds or removes it.
 func TestKilledAtTheEndOfARun(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	found := map[string]int{}
@@ -45,7 +45,7 @@ func TestKilledAtTheEndOfARun(t *testing.T) {
 			t.Fatalf("%q %v", line, err)
 		}
 		if i < moments-1 {
-			time.Sleep(time.Duration(i) * step) // another moment each time
+			time.Sleep(time.Duration(i) * step) // a different point in time in each run
 			_ = cmd.Process.Kill()
 		}
 		_ = cmd.Wait()

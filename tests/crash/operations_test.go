@@ -44,8 +44,8 @@ var pooled = []string{"--pool", "64m", "--verbose"}
 const (
 	poolFilled = `kind=base bytes=`
 	poolUsed   = `from=pool`
-	spareWaits = `msg="spare kernel waits"`
-	spareTaken = `msg="spare kernel taken"`
+	spareWaits = `msg="prestarted kernel is ready"`
+	spareTaken = `msg="prestarted kernel is used"`
 )
 
 func operations() []operation {
@@ -94,7 +94,7 @@ func operations() []operation {
 // withSpare is the operation with a spare kernel, which there is after a save.
 func (op operation) withSpare() operation {
 	prepare := op.prepare
-	op.name, op.flags, op.awaits, op.uses = op.name+" with a spare kernel", pooled, spareWaits, spareTaken
+	op.name, op.flags, op.awaits, op.uses = op.name+" with a prestarted kernel", pooled, spareWaits, spareTaken
 	op.prepare = func(t *testing.T, b *bed) {
 		saved(t, b)
 		prepare(t, b)

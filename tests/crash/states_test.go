@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	// moments is how many kills there are of each operation, spread from the earliest to the latest
-	// of its duration.
-	moments          = 6
+	// The kills of an operation are spread from the earliest to the latest of these parts of its
+	// duration.
 	earliest, latest = 0.05, 0.95
 	// again is how often a moment that was too late is retried, with the operation's new duration.
 	again = 2
@@ -23,6 +22,14 @@ const (
 	// early enough.
 	control = 12
 )
+
+// moments returns how many kills there are of each operation.
+func moments() int {
+	if hosttest.Full() {
+		return 8
+	}
+	return 4
+}
 
 // longest is the longest allowed duration of an operation that is not killed.
 var longest = hosttest.Patience(hosttest.Hang)
@@ -41,8 +48,8 @@ func TestKilledWhileSaving(t *testing.T) {
 			}
 			strikes := []strike{whole}
 			took, hits := whole.took, 0
-			for i := range moments {
-				part := earliest + (latest-earliest)*float64(i)/(moments-1)
+			for i := range moments() {
+				part := earliest + (latest-earliest)*float64(i)/float64(moments()-1)
 				for range again {
 					k := b.strike(t, time.Duration(part*float64(took)))
 					strikes = append(strikes, k)
@@ -53,7 +60,7 @@ func TestKilledWhileSaving(t *testing.T) {
 					took = k.took // it was measured while the machine was busier
 				}
 			}
-			for at := took / 4; hits == 0 && len(strikes) < 1+again*moments+control; at /= 2 {
+			for at := took / 4; hits == 0 && len(strikes) < 1+again*moments()+control; at /= 2 {
 				k := b.strike(t, at)
 				strikes = append(strikes, k)
 				if k.midway {

@@ -167,7 +167,7 @@ func TestRestoredWithLibraries(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, libraries)
 	s, plain := start(t, "--pool", "1g"), start(t)
 	one, two := s.claim(1, true), s.claim(2, true)
-	if said := s.Stderr(); !strings.Contains(said, `msg="template snapshot made"`) || strings.Contains(said, "with loaded languages are booted") {
+	if said := s.Stderr(); !strings.Contains(said, `msg="template snapshot created"`) || strings.Contains(said, "with loaded languages are booted") {
 		t.Error("no saved state was made, or it was given up")
 	}
 	var drawn [][]string

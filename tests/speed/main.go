@@ -1,5 +1,5 @@
-// Command speed reports to scripts how slow this machine is: it prints the factor by which the
-// deadlines of tests are scaled.
+// Command speed tells scripts how slow this machine is: it prints the factor by which the deadlines
+// of tests are scaled.
 package main
 
 import (
@@ -10,6 +10,6 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// It is a whole number, because timers of JavaScript take whole milliseconds:
+// The factor is an integer, because timers of JavaScript take whole milliseconds:
 // AbortSignal.timeout throws for a fraction.
 func main() { fmt.Fprintf(os.Stdout, "%.0f\n", math.Ceil(hosttest.Slowness())) }

@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// Processor time depends on the machine too: on its clock, on its caches, and
-// above all on what a page fault and a switch between processes cost, which
-// differs ten times between bare metal and nested virtual machines. So a budget
-// in seconds would judge the machine. The calibration is a fixed piece of work
-// of the same kind as starting sandboxes is (processes are started, memory is
-// touched for the first time, Go code runs, threads wake each other), and
-// budgets are multiples of what it costs on the same machine, in the same run.
+// Processor time depends on the machine too: on its clock, on its caches, and above all on the cost
+// of a page fault and of a switch between processes, which differs tenfold between bare metal and
+// nested virtual machines. A budget in seconds would therefore judge the machine. The calibration
+// is a fixed amount of work that resembles starting sandboxes: processes are started, memory is
+// used for the first time, Go code runs, threads wake each other. Budgets are multiples of its cost
+// on the same machine, in the same run.
 const (
 	workers = 100
 	touched = 16 << 20
@@ -40,7 +39,7 @@ func calibrate() (float64, error) {
 	return sum, nil
 }
 
-// work is what one process of the calibration does.
+// work is the work of one process of the calibration.
 func work() error {
 	memory := make([]byte, touched)
 	for i := 0; i < len(memory); i += 4096 {

@@ -21,13 +21,11 @@ type result struct {
 	wall      time.Duration
 }
 
-// run runs a command and returns the processor time, user and system, of it
-// and of every process below it, however far. Sandboxes, the causeway and
-// servers are daemons that nothing waits for. So this process takes the place
-// of init for them: as a subreaper it becomes their parent and waits for them.
-// The time of a control group would leave them out, since the product moves
-// them into groups of its own; that of the whole machine would count the work
-// of others.
+// run runs a command and returns the processor time, user and system, of it and of all its
+// descendants. Sandboxes, the gateway and servers are daemons that no process waits for. Therefore
+// this process is a subreaper: it becomes their parent and waits for them. A control group would
+// not include them, because the product moves them into its own groups, and the time of the whole
+// machine would include the work of others.
 func run(args []string) (r result, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return r, fmt.Errorf("become a subreaper: %w", err)
@@ -36,8 +34,8 @@ func run(args []string) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	// "go test" asks a program that hangs for its stacks by SIGQUIT. SIGINT
-	// from a terminal reaches the whole group.
+	// If a program hangs, "go test" requests its stacks with SIGQUIT. A SIGINT from a terminal
+	// reaches the whole group.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT)
 	defer func() {
@@ -76,8 +74,8 @@ func run(args []string) (r result, err error) {
 	return r, err
 }
 
-// reap waits for every process that ends below this one, until a child and everything that ended
-// with it were waited for. It returns the child's exit code.
+// reap waits for all descendants that end, until a child and everything that ended with it were
+// waited for. It returns the child's exit code.
 func reap(child int) (code int, err error) {
 	code = -1
 	for options := 0; ; {
@@ -99,7 +97,8 @@ func reap(child int) (code int, err error) {
 	}
 }
 
-// childrenTime returns the processor time of the children that were waited for, and of theirs.
+// childrenTime returns the processor time of the children that were waited for, and of their
+// descendants.
 func childrenTime() (time.Duration, error) {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
@@ -111,7 +110,7 @@ func childrenTime() (time.Duration, error) {
 // tick is the unit of /proc/PID/stat.
 const tick = time.Second / 100
 
-// livingTime returns the processor time of the processes below one that still run, such as a
+// livingTime returns the processor time of the descendants of a process that still run, such as a
 // gateway that waits for its next user.
 func livingTime(parent int) (sum time.Duration, err error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
@@ -144,7 +143,7 @@ func livingTime(parent int) (sum time.Duration, err error) {
 }
 
 // processTime reads the time of a process, and of those that it waited for, from its line in /proc.
-// The name in parentheses may contain anything.
+// The name in parentheses may contain any character.
 func processTime(stat string) (sum time.Duration, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 15 {

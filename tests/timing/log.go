@@ -26,11 +26,10 @@ type entry struct {
 	Wall      float64 `json:",omitempty"`
 }
 
-// timesLog is the path of the file that collects entries; "" collects none.
+// timesLog is the path of the file that collects entries. "" collects none.
 type timesLog string
 
-// add appends entries. Programs of several packages add theirs concurrently, so each is written at
-// once.
+// add appends entries. Programs of several packages do so concurrently, so each entry is one write.
 func (l timesLog) add(list ...entry) error {
 	if l == "" {
 		return nil
@@ -51,7 +50,7 @@ func (l timesLog) add(list ...entry) error {
 	return errors.Join(err, f.Close())
 }
 
-// entries returns what was collected.
+// entries returns the collected entries.
 func (l timesLog) entries() (list []entry, err error) {
 	f, err := os.Open(string(l))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,8 +21,8 @@ import (
 	"strings"
 )
 
-// The main thread starts the children: a child ends with the thread that
-// started it, and this one lives as long as the process.
+// The main thread starts the children. A child ends with the thread that started it, and the main
+// thread lives as long as the process.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -80,8 +80,8 @@ func measured(log timesLog, name string, args []string) (int, error) {
 	return r.code, log.add(entry{Kind: kindProgram, Name: name, Processor: r.processor.Seconds(), Wall: r.wall.Seconds()})
 }
 
-// packageHere names the package whose test program runs: "go test" starts it
-// in the package's directory.
+// packageHere returns the package of the test program that runs, because "go test" starts it in the
+// package's directory.
 func packageHere() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -89,7 +89,7 @@ func packageHere() string {
 	}
 	for root := dir; root != "/"; root = filepath.Dir(root) {
 		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			name, _ := filepath.Rel(root, dir) // it fails only for paths without a common root
+			name, _ := filepath.Rel(root, dir) // an error means that the paths have no common root
 			return name
 		}
 	}

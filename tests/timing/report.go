@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// longest is how many of the slowest are listed.
+// longest is how many of the slowest tests are listed.
 const longest = 10
 
-// module is left out in package names.
+// module is the prefix that is left out of package names.
 const module = "github.com/crannog/crannog/"
 
-// report prints the slowest tests and programs of a run and the total usage, and returns 1 if that
-// is above a budget. A budget of 0 is none.
+// report prints the slowest tests and programs of a run and the total usage. It returns 1 if the
+// total exceeds a budget. A budget of 0 means none.
 func report(out io.Writer, log timesLog, budget float64) (int, error) {
 	list, err := log.entries()
 	if err != nil {
 		return 1, err
 	}
-	// Once more at the end: the machine's speed may have changed.
+	// The calibration is repeated at the end, because the machine's speed may have changed.
 	used, err := calibrate()
 	if err != nil {
 		return 1, err
@@ -30,7 +30,7 @@ func report(out io.Writer, log timesLog, budget float64) (int, error) {
 	return summary(out, append(list, entry{Kind: kindCalibration, Processor: used}), budget)
 }
 
-// summary is report for given entries.
+// summary is report for the given entries.
 func summary(out io.Writer, list []entry, budget float64) (int, error) {
 	of := map[string][]entry{}
 	for _, e := range list {

@@ -15,8 +15,8 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// printer turns the events of "go test -json" back into what "go test" prints: a line for each
-// package, and the output of what fails.
+// printer converts the events of "go test -json" to the output of "go test": a line for each
+// package, and the output of failed tests.
 type printer struct {
 	out    io.Writer
 	failed bool
@@ -28,7 +28,7 @@ type printer struct {
 
 // packageOutput is what a package's tests have printed so far.
 type packageOutput struct {
-	own     strings.Builder // printed by no test
+	own     strings.Builder // output that belongs to no test
 	result  string          // the line with its result
 	cached  bool
 	running map[string]*strings.Builder
@@ -101,7 +101,7 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) error {
 	case "pass", "skip":
 	case "fail":
 		p.failed = true
-		// Tests that ran when the program ended without reporting them.
+		// These tests were running when the program ended without reporting them.
 		for _, name := range pkg.order {
 			if output := pkg.running[name]; output != nil {
 				fmt.Fprint(p.out, output.String())
@@ -141,7 +141,7 @@ func (p *printer) ofTest(pkg *packageOutput, e event) {
 		if e.Action == "fail" && output != nil {
 			fmt.Fprint(p.out, output.String())
 		}
-		// A parent's time is that of its subtests.
+		// A parent's time consists of that of its subtests.
 		if e.Action != "skip" && pkg.parents[e.Test] {
 			return
 		}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Downloads the stock kernel of Debian 12 for tests/unified, unpacked and not installed. 70 MB are
-# downloaded, 10 are kept. If that fails, it prints a message, and exits with an error if
+# Downloads the stock kernel of Debian 12 for tests/unified and the engine microvm, unpacked and not
+# installed. 70 MB are downloaded, 12 are kept. If that fails, it prints a message, and exits with an error if
 # CRANNOG_TEST_HOST is must.
 set -euo pipefail
 cd "$(dirname "$0")"
-[ ! -e kernel/vmlinuz ] || exit 0
+[ ! -e kernel/complete ] || exit 0
 
 lacking() {
   echo "tests/unified: no kernel: $1" >&2
@@ -33,10 +33,13 @@ until (cd "$work" && apt-get -q -o APT::Sandbox::User= -o Acquire::Retries=3 dow
   sleep 5
 done
 patterns=('./boot/vmlinuz-*')
-for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci netfs fscache 9pnet 9pnet_virtio 9p; do
+for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci netfs fscache 9pnet 9pnet_virtio 9p \
+  virtio_mmio virtio_console virtio_blk virtio_net net_failover failover erofs overlay libcrc32c crc32c_generic; do
   patterns+=("*/$module.ko")
 done
 mkdir "$work/kernel"
 dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$work/kernel" --wildcards --transform 's,.*/,,' "${patterns[@]}"
 mv "$work"/kernel/vmlinuz-* "$work/kernel/vmlinuz"
+rm -rf kernel
+touch "$work/kernel/complete"
 mv "$work/kernel" kernel

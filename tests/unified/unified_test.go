@@ -77,7 +77,7 @@ var steps = []step{
 		ls -d /sys/fs/cgroup/crannog/*/ && exit 1 || echo no groups`, Timeout: 15 * time.Minute,
 		want: []string{`"stdout":"160\n"`, `"hit":"oom"`, "no groups"}},
 	{Name: "limits", Script: conformance("^TestConformance$/^limits$"), Timeout: 30 * time.Minute, long: true, want: []string{
-		"--- PASS: TestConformance/limits/memory-ends-the-box-and-says-so", "--- PASS: TestConformance/limits/cpu-is-bounded",
+		"--- PASS: TestConformance/limits/memory-ends-the-sandbox-with-a-reason", "--- PASS: TestConformance/limits/cpu-is-bounded",
 		"--- PASS: TestConformance/limits/processes-are-bounded", "--- PASS: TestConformance/limits/disk-is-full-at-the-limit",
 	}, not: []string{"--- SKIP"}},
 	{Name: "delegated", Script: delegated + `
@@ -92,7 +92,7 @@ var steps = []step{
 		as /sys/fs/cgroup/user.slice/session.scope crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137`, Timeout: 15 * time.Minute, long: true,
 		want: []string{"no writable cgroup", "limit_not_enforced", `"hit":"oom"`}},
 	{Name: "lives", Script: conformance("^TestConformance$/^(lifecycle|restart|leaks)$"), Timeout: 30 * time.Minute, long: true, want: []string{
-		"--- PASS: TestConformance/leaks/cycles-leave-nothing", "--- PASS: TestConformance/restart/another-process-finds-the-box",
+		"--- PASS: TestConformance/leaks/cycles-leave-nothing", "--- PASS: TestConformance/restart/another-process-finds-the-sandbox",
 	}, not: []string{"--- SKIP"}},
 	{Name: "copies", Script: conformance("^TestConformance$/^state$/^a-copy-has-a-group-of-its-own$"), Timeout: 15 * time.Minute, long: true, want: []string{
 		"--- PASS: TestConformance/state/a-copy-has-a-group-of-its-own",

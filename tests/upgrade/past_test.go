@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// value is that of a sealed secret.
+// value is the value of a sealed secret.
 const value = "a-secret-value-of-before-0123456789"
 
-// policy asks about hosts, binds the secret and denies one path.
+// policy requires approvals for hosts, binds the secret and denies one path.
 const policy = `policy: v1
 name: before
 network:
@@ -45,14 +45,14 @@ secrets:
   bind: [{name: TOKEN, host: ` + worldHost + `, header: Authorization, format: "Bearer {}"}]
 `
 
-// Policies of the strictest level, and of the one that hides no file.
+// Policies with the strictest level, and with the level that hides no files.
 const (
 	strict  = "policy: v1\nname: strict\nlevel: strict\n"
 	reading = "policy: v1\nname: reading\nlevel: minimal\n"
 )
 
-// walls is what a shell finds of the boundary of a sandbox at the strictest level. In the earlier
-// version a file could be created in /etc.
+// walls prints what a shell can do in a sandbox at the strictest level. In the earlier version a
+// file could be created in /etc.
 func walls(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do
@@ -60,7 +60,7 @@ touch $f 2>/dev/null && echo "$f is made" && rm $f; done
 cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+worldHost+`/ 2>&1 || true`)
 }
 
-// strictWalls are those that this version makes.
+// strictWalls is the output of walls in this version.
 const strictWalls = `1000
 /tmp/x is made
 /workspace/x is made
@@ -68,23 +68,23 @@ cat: /workspace/.env: No such file or directory
 protected
 curl: (6) Could not resolve host: ` + worldHost
 
-// past is what the earlier version left in a state directory.
+// past describes what the earlier version left in a state directory.
 type past struct {
 	state, dir string
 	server     *servetest.Server
 	// IDs of sandboxes.
 	runs, copied, asleep, files, booted, ended, sends, strict string
-	// IDs of snapshots: two of the one that runs, and one of asleep, which hides no file.
+	// IDs of snapshots: two of the running sandbox, and one of asleep, which hides no file.
 	whole, flat, plain string
 	pending, approved  string // approval requests
 	key                string
-	cookie             *http.Cookie // of a person who is signed in to the console
+	cookie             *http.Cookie // of a person who is logged in to the console
 	checkpoint         string       // file of a signed tree head
-	counted            int          // of the program that counts, when the state was left
+	counted            int          // value of the counting program when the state was left
 	listed             map[string]api.Sandbox
 }
 
-// counting starts a program that holds a number in its memory and adds one to it for each SIGUSR1.
+// counting starts a program with a number in its memory, which it increments on each SIGUSR1.
 func counting(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	output(t, sb, `cat > /tmp/count.py <<'X'
@@ -102,7 +102,7 @@ X
 setsid python3 /tmp/count.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`)
 }
 
-// count makes the program count once more and returns its number.
+// count makes the program increment its number and returns it.
 func count(t *testing.T, sb *crannog.Sandbox) int {
 	t.Helper()
 	n, err := strconv.Atoi(output(t, sb, `rm -f /tmp/count; pkill -USR1 -f '^python3 /tmp/count' && while ! test -e /tmp/count; do sleep 0.02; done; cat /tmp/count`))

@@ -16,17 +16,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// project is a small repository with tests of its own, and the commands for it.
+// project is a small repository with its own tests, and the commands to run them.
 type project struct {
 	name  string
 	needs []hosttest.Ability
 	files map[string]string
-	// broken are files that make a test fail, and a linter complain.
+	// broken are files that make a test fail and a linter complain.
 	broken map[string]string
-	runs   []work
+	// prepare adds files that the host built before to the directories.
+	prepare func(t *testing.T, dirs ...string)
+	runs    []work
 }
 
-// work is one command, and its result on the project and on the broken one.
+// work is one command, with its results on the project and on the broken one.
 type work struct {
 	cmd       []string
 	good, bad outcome
@@ -37,7 +39,7 @@ type outcome struct {
 	says []string // parts of the output; empty means no output
 }
 
-// goRoot is where sandboxes see Go: their PATH may not be the test's.
+// goRoot is the path of Go in sandboxes, whose PATH may differ from the test's.
 const goRoot = "/usr/local/go/bin/"
 
 var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
@@ -45,12 +47,37 @@ var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
 	return err == nil
 }}
 
+var goFiles = map[string]string{
+	"go.mod":       "module shop\n\ngo 1.21\n",
+	"shop.go":      "// Package shop sells.\npackage shop\n\nimport \"fmt\"\n\n// Price is what n cost.\nfunc Price(n int) int { return n * 3 }\n\n// Tag is what a price looks like.\nfunc Tag(n int) string { return fmt.Sprintf(\"%d\", Price(n)) }\n",
+	"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 6 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
+}
+
+// compileLibrary gives each directory a build cache with the standard library, which takes most of
+// the time. Go compiles the project itself again in a directory with another name.
+func compileLibrary(t *testing.T, dirs ...string) {
+	t.Helper()
+	elsewhere, cache := t.TempDir(), t.TempDir()
+	write(t, elsewhere, goFiles)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", goRoot+"go vet ./... && "+goRoot+"go test -vet=off ./...")
+	cmd.Dir = elsewhere
+	cmd.Env = append(os.Environ(), "GOCACHE="+cache, "GOFLAGS=", "GOTOOLCHAIN=local", "GOPROXY=off", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, dir := range dirs {
+		if err := os.CopyFS(filepath.Join(dir, ".gocache"), os.DirFS(cache)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // own is an exit code that neither a test runner nor our programs use.
 const own = 43
 
-// goCheck is what a Go project has in its Makefile. Go's own vet before a test would keep a broken
-// one from being run.
-const goCheck = goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet ends with $?; " + goRoot + "go test -vet=off ./..."
+// goCheck is a typical check of a Go project's Makefile. The vet that go test runs would prevent a
+// broken test from being run.
+const goCheck = "export GOCACHE=$PWD/.gocache; " + goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet ends with $?; " + goRoot + "go test -vet=off ./..."
 
 var projects = []project{
 	{
@@ -88,18 +115,13 @@ var projects = []project{
 		},
 	},
 	{
-		name: "go", needs: []hosttest.Ability{goTools},
-		files: map[string]string{
-			"go.mod":       "module shop\n\ngo 1.21\n",
-			"shop.go":      "// Package shop sells.\npackage shop\n\nimport \"fmt\"\n\n// Price is what n cost.\nfunc Price(n int) int { return n * 3 }\n\n// Tag is what a price looks like.\nfunc Tag(n int) string { return fmt.Sprintf(\"%d\", Price(n)) }\n",
-			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 6 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
-		},
+		name: "go", needs: []hosttest.Ability{goTools}, prepare: compileLibrary,
+		files: goFiles,
 		broken: map[string]string{
 			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 7 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
 			"tag.go":       "package shop\n\nimport \"fmt\"\n\nfunc  Label(n int) string { return fmt.Sprintf(\"%s\", n) }\n",
 		},
 		runs: []work{
-			// In one sandbox, because each compiles the standard library anew.
 			{cmd: []string{"sh", "-c", goCheck}, good: outcome{0, []string{"ok"}}, bad: outcome{1, []string{"tag.go", "Sprintf format %s has arg n of wrong type int", "vet ends with 1", "--- FAIL: TestPrice"}}},
 		},
 	},
@@ -116,6 +138,9 @@ func TestProjects(t *testing.T) {
 			write(t, good, p.files)
 			write(t, bad, p.files)
 			write(t, bad, p.broken)
+			if p.prepare != nil {
+				p.prepare(t, good, bad)
+			}
 			was := map[string]map[string]string{good: tree(t, good), bad: tree(t, bad)}
 			for _, w := range p.runs {
 				check(t, state, good, w.cmd, w.good)
@@ -133,7 +158,7 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// check runs a command on a directory like a user.
+// check runs a command on a directory, as a user would.
 func check(t *testing.T, state, dir string, command []string, want outcome) {
 	t.Helper()
 	args := slices.Concat([]string{"run", "--tools=none", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
@@ -163,7 +188,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// tree returns all that a directory contains: names, modes, times and contents.
+// tree returns the content of a directory: names, modes, times and contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

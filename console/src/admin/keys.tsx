@@ -55,7 +55,7 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
   return (
     <section className="d-section p-stack" aria-labelledby="d-keys">
       <h2 id="d-keys">API keys</h2>
-      <p className="quiet">The holder of a key can create sandboxes and sees the key's own. Only a hash of a key is kept.</p>
+      <p className="quiet">The holder of a key can create sandboxes and sees only those. Only a hash of a key is stored.</p>
       {keys.error && <Problem error={keys.error} retry={() => void keys.refetch()} />}
       {keys.isPending && <Loading />}
       {keys.data && (
@@ -105,7 +105,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas[
       onClose={onClose}
       onDo={async () => onMade(await unwrap(api.POST("/v1/keys", { body: name.trim() ? { name: name.trim() } : {} })))}
     >
-      <Field label="Name" hint="Who or what it is for, so that you know which one to revoke.">
+      <Field label="Name" hint="The person or program that uses it, so that you know which one to revoke.">
         <input type="text" autoFocus autoComplete="off" maxLength={63} value={name} onChange={(e) => setName(e.target.value)} />
       </Field>
     </Ask>
@@ -116,7 +116,7 @@ function Shown({ made, onClose }: { made: Schemas["NewKey"]; onClose: () => void
   return (
     <Dialog
       title="The new key"
-      description="It is shown this once: only its hash is kept."
+      description="It is shown only once, because only its hash is stored."
       open
       onOpenChange={onClose}
       stays

@@ -14,7 +14,7 @@ export async function endSandbox(id: string, was: string): Promise<boolean> {
   if (over(state)) return false;
   const asleep = (state: string) => state === "paused" || state === "pausing";
   if (asleep(state) && !asleep(was)) {
-    throw new ApiProblem(0, "console", "It was paused in the meantime.", "Of a paused one all that was written down goes too: look at it again.");
+    throw new ApiProblem(0, "console", "It was paused in the meantime.", "Removing a paused sandbox also removes its saved state: check it again.");
   }
   if (state !== "running") {
     await unwrap(api.DELETE("/v1/sandboxes/{id}", { params }));

@@ -17,7 +17,7 @@ export interface Place {
 export const places: readonly Place[] = [
   { to: "/", label: "Fleet", icon: "fleet", key: "f", small: true },
   { to: "/approvals", label: "Approvals", icon: "approvals", key: "a", small: true },
-  { to: "/record", label: "Record", icon: "record", key: "r", small: true },
+  { to: "/record", label: "Audit log", icon: "record", key: "r", small: true },
   { to: "/policy", label: "Policy", icon: "policy", key: "p", small: true },
   { to: "/snapshots", label: "Snapshots", icon: "snapshot" },
   { to: "/templates", label: "Templates", icon: "template" },

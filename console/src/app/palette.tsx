@@ -88,7 +88,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
     ...(typed ? best(boxes, typed, (c) => `${c.text} ${c.id}`, 20) : boxes.slice(0, 8)),
   ];
   const seq = /^#?(\d{1,15})$/.exec(typed.trim())?.[1];
-  if (seq) found.push({ id: "seq", icon: "record", text: `Entry ${seq} of the record`, run: () => void navigate({ to: "/record/$seq", params: { seq } }) });
+  if (seq) found.push({ id: "seq", icon: "record", text: `Entry ${seq} of the audit log`, run: () => void navigate({ to: "/record/$seq", params: { seq } }) });
   const current = Math.min(at, found.length - 1);
 
   const run = (command: Command | undefined) => {

@@ -135,7 +135,7 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
       <details className="a-more">
         <summary>Identity</summary>
         <dl className="a-facts">
-          <Row label="question">
+          <Row label="request">
             <Link to="/approvals/$id" params={{ id: q.id }}>
               {q.id}
             </Link>

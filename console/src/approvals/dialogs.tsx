@@ -101,7 +101,7 @@ export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) 
   const count = failed.length > 0 ? failed.length : questions.length;
   return (
     <Dialog
-      title={`${questions.length} questions by one rule`}
+      title={`${questions.length} requests of one rule`}
       description="Each of these is answered by itself, once. What is asked after this was opened is not among them."
       wide
       open

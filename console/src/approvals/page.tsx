@@ -66,7 +66,7 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
   );
   if (one.error) {
     return (
-      <section className="a-list" aria-label="This question">
+      <section className="a-list" aria-label="This approval request">
         <Problem error={one.error} />
         {close}
       </section>
@@ -74,7 +74,7 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
   }
   if (!one.data) return <Loading />;
   return (
-    <section className="a-list" aria-label="This question">
+    <section className="a-list" aria-label="This approval request">
       <Card
         question={one.data}
         note={
@@ -157,7 +157,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
     if (action === "approve") decide(q, { do: "approve", remember: false }).catch((e: unknown) => toast(asProblem(e).text, { tone: "bad" }));
     else if (action === "deny") setOpen({ what: "deny", question: q });
     else if (q.always) setOpen({ what: "always", question: q });
-    else setHint("This question cannot be remembered. a approves it once.");
+    else setHint("This request cannot be remembered. a approves it once.");
   };
 
   const press = (event: KeyboardEvent, action: "approve" | "always" | "deny") => {
@@ -171,7 +171,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
     } else begin(q, action);
   };
   useShortcuts({
-    j: { label: "Next question", run: () => setInbox((before) => move(before, 1, Date.now())) },
+    j: { label: "Next request", run: () => setInbox((before) => move(before, 1, Date.now())) },
     k: { label: "Question before", run: () => setInbox((before) => move(before, -1, Date.now())) },
     a: { label: "Approve once", run: (e) => press(e, "approve") },
     A: { label: "Always allow the host", run: (e) => press(e, "always") },
@@ -183,7 +183,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
     else setHint("Nothing was decided: the cards had only just moved. Read this one, then press again.");
   };
 
-  if (!ready) return <Loading what="Waiting for the questions" />;
+  if (!ready) return <Loading what="Waiting for the approval requests" />;
   return (
     <section ref={list} className="a-list" aria-labelledby="a-waiting" tabIndex={-1}>
       <div className="a-head">
@@ -200,7 +200,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
         {hint}
       </p>
       {waiting.length === 0 && (
-        <Empty title="Nothing waits for an answer">When a sandbox's policy leaves a decision to people, the question appears here, and the sandbox waits.</Empty>
+        <Empty title="No request waits for a decision">When a sandbox's policy leaves a decision to people, the approval request appears here, and the sandbox waits.</Empty>
       )}
       <ul className="a-cards">
         {waiting.map((q) => (

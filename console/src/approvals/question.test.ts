@@ -45,11 +45,11 @@ describe("what an approval lasts", () => {
   it("is said of what lasts", () => {
     expect(lastsOf(base)).toContain("once");
     expect(lastsOf({ ...base, kind: "policy.widen" })).toContain("stays changed");
-    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("without a question");
+    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("no approval");
     expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "GET", body_sha256: "ff" } })).toContain("once");
     expect(lastsOf({ ...base, facts: { git: "fetch", covers: "for 10m" } })).toContain("ten minutes");
     expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
-    expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*without a question/);
+    expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*need no approval/);
     // A rule that asks has priority over an allowed host, so allowing the host is not offered.
     expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("keeps asking");
     expect(rememberText({ ...base, rule: "network.unlisted", quorum: 2 })).toContain("several people");

@@ -93,21 +93,21 @@ export function lastsOf(q: Question): string {
   if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
   // One request is for all uses, and names no body; the other is for one request.
   if (q.kind === "secret.use" && q.facts["body_sha256"] === undefined) {
-    return "Later uses of this secret there pass without a question, until its value changes or the sandbox ends.";
+    return "Later uses of this secret there need no approval, until its value changes or the sandbox ends.";
   }
   if (q.facts["git"] === "fetch" && q.facts["covers"]) return "What git sends to fetch from this repository passes for ten minutes, and nothing else.";
   if (q.kind === "net.host") return "One connection to this host and port, with all that is sent on it unless another rule asks.";
-  return "Exactly this, once. Anything that differs in one fact is another question.";
+  return "Exactly this request, once. A request that differs in one fact needs another approval.";
 }
 
 /** alwaysText describes the effect of a host that is allowed permanently. */
-export const alwaysText = "Later requests there pass without a question, with any method and path, unless another rule asks or denies.";
+export const alwaysText = "Later requests there need no approval, with any method and path, unless another rule asks or denies.";
 
 /** rememberText describes what allowing permanently would add; empty if the grant lasts anyway. */
 export function rememberText(q: Question): string {
   if (q.kind === "policy.widen") return "";
   if (q.always) return `To allow it always adds ${q.always} to this sandbox's policy. ${alwaysText}`;
-  if (q.rule.startsWith("host:")) return "It cannot be remembered: the rule that asks here keeps asking about what it names.";
+  if (q.rule.startsWith("host:")) return "It cannot be remembered, because its rule always requires an approval.";
   if (q.quorum > 1) return "It cannot be remembered: several people must agree each time.";
   return "It cannot be remembered: it is about more than one exact host.";
 }

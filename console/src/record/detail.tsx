@@ -32,7 +32,7 @@ function Step({ to, search, label, icon }: { to: number; search: RecordSearch; l
 }
 
 function Gone({ seq }: { seq: number }) {
-  return <p className="quiet">There is no entry {seq}: it has not been written yet, or was dropped when the record reached its bound.</p>;
+  return <p className="quiet">There is no entry {seq}: it has not been written yet, or was removed when the audit log reached its size limit.</p>;
 }
 
 function Body({ entry }: { entry: Entry }) {

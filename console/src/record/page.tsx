@@ -29,7 +29,7 @@ export function RecordPage() {
   };
   return (
     <Page
-      title="Record"
+      title="Audit log"
       actions={
         <>
           <Button icon="policy" busy={verification.busy} aria-expanded={panel} onClick={run}>

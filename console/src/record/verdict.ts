@@ -21,13 +21,13 @@ export interface Verdict {
 }
 
 const faults: Record<string, (seq: number) => string> = {
-  changed: (seq) => `Entry ${seq} was changed: it says something else than when it was written`,
+  changed: (seq) => `Entry ${seq} was changed after it was written`,
   missing: (seq) => `Entry ${seq} was cut out`,
   reordered: (seq) => `Entry ${seq} is not in its place`,
   cut: (seq) => `The end is gone, from entry ${seq} on`,
   forked: () => "This is another history than a checkpoint is of",
-  unsigned: () => "A checkpoint is not signed by this record's key",
-  unreadable: () => "The files of the record cannot be read",
+  unsigned: () => "A signed tree head is not signed by this audit log's key",
+  unreadable: () => "The files of the audit log cannot be read",
 };
 
 const one = (n: number, word: string, words: string) => `${n} ${n === 1 ? word : words}`;
@@ -46,7 +46,7 @@ export function verdictOf(v: Verification): Verdict {
   const words = faults[v.fault ?? ""];
   const out: Verdict = {
     ok: false,
-    title: words ? words(seq) : "The record is not as it was written",
+    title: words ? words(seq) : "The audit log was changed",
     detail: v.text ?? "",
   };
   // The server's sentence may only repeat the title.

@@ -81,8 +81,8 @@ export function Actions() {
         {...open("stop")} title={`Stop ${inertLine(name).text}?`} action="Stop" danger
         what={
           paused
-            ? "What was written down of it is removed: files, memory, and its recordings too. The record keeps its entries."
-            : "Its programs end at once, and its files are gone unless a snapshot has them or its changes are brought out first. Its record and recordings stay."
+            ? "Its saved state is removed: files, memory, and its recordings too. The audit log keeps its entries."
+            : "Its programs end at once, and its files are lost unless a snapshot has them or its changes are exported first. Its audit entries and recordings stay."
         }
         onConfirm={async () => {
           const ended = await endSandbox(sandbox.id, sandbox.state);
@@ -93,7 +93,7 @@ export function Actions() {
       />
       <Confirm
         {...open("forget")} title={`Forget ${inertLine(name).text}?`} action="Forget" danger
-        what="Its recordings, its network log and what is known of it here are removed. The record keeps its entries."
+        what="Its recordings, its network log and its description are removed. The audit log keeps its entries."
         onConfirm={async () => {
           await unwrap(api.DELETE("/v1/sandboxes/{id}", { params }));
           void navigate({ to: "/" });
@@ -152,7 +152,7 @@ function ForkDialog({ open, onOpenChange }: Opened) {
     const made = (forks ?? []).flatMap((one: Schemas["Fork"]) => (one.sandbox ? [one.sandbox] : []));
     const failed = (forks ?? []).find((one: Schemas["Fork"]) => one.error)?.error;
     const [first] = made;
-    if (!first) throw new Error(failed?.detail ?? "No copy was made.");
+    if (!first) throw new Error(failed?.detail ?? "No copy was created.");
     toast(failed ? `${made.length} of ${count} copies were made: ${failed.detail ?? failed.title}` : `${made.length === 1 ? "A copy was" : `${made.length} copies were`} made.`, { tone: failed ? "warn" : "ok" });
     onOpenChange(false);
     if (made.length === 1) void navigate({ to: "/s/$id/$tab", params: { id: first.id, tab: "live" } });
@@ -185,7 +185,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
   return (
     <Dialog
       open={open} onOpenChange={onOpenChange} title="Roll back"
-      description="What happened since is undone inside, files and processes alike. What already left the sandbox is not. The record keeps everything."
+      description="All later changes of files and processes in the sandbox are lost. Data that has left the sandbox is not affected. The audit log keeps its entries."
       footer={
         <>
           <Button onClick={() => onOpenChange(false)}>Cancel</Button>
@@ -206,7 +206,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
               <label key={id}>
                 <input type="radio" name="rollback" checked={to === id} onChange={() => choose(id)} />
                 <span>{snapshot ? inertLine(snapshot.name || snapshot.id).text : "Its start"}</span>
-                <span className="quiet">{snapshot ? format.localTime(new Date(snapshot.created_at)) : "as it was made"}</span>
+                <span className="quiet">{snapshot ? format.localTime(new Date(snapshot.created_at)) : "its initial state"}</span>
               </label>
             );
           })}
@@ -217,7 +217,7 @@ function RollBackDialog({ open, onOpenChange }: Opened) {
   );
 }
 
-/** Rolls the sandbox back to a snapshot, or resets it to its start if none is named. */
+/** Rolls the sandbox back to a snapshot, or resets it to its initial state if none is named. */
 export function useRollBack(done: () => void) {
   const sandbox = useSandbox();
   const refresh = useRefresh();

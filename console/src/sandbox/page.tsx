@@ -14,7 +14,7 @@ import "./narrow.css";
 
 const labels: Record<TabID, string> = {
   live: "Live", terminal: "Terminal", files: "Files", processes: "Processes", network: "Network",
-  ports: "Ports", snapshots: "Snapshots", policy: "Policy", secrets: "Secrets", record: "Record",
+  ports: "Ports", snapshots: "Snapshots", policy: "Policy", secrets: "Secrets", record: "Audit log",
 };
 
 const pages: Record<TabID, ReturnType<typeof lazy>> = {

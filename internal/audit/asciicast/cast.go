@@ -1,6 +1,7 @@
-// Package asciicast owns the format of recorded output: asciicast version 3, a header and lines of
-// timed events. It writes and strictly reads this format, and converts recordings to version 2 for
-// older players. In a replay it passes only text and sequences that draw to the terminal.
+// Package asciicast owns the format of recorded output: asciicast version 3, a header followed by
+// lines of timed events. It writes this format and reads it strictly, and converts recordings to
+// version 2 for older players. For replays it filters terminal sequences, so that only those that
+// draw are passed on.
 package asciicast
 
 import (
@@ -11,7 +12,8 @@ import (
 // MediaType is the media type of recordings in HTTP.
 const MediaType = "application/x-asciicast"
 
-// Codes of events. The format has one for input too, which is never written: people type passwords.
+// Codes of events. The format also has a code for input. Crannog never records input, because
+// people type passwords.
 const (
 	Output = 'o'
 	Input  = 'i'

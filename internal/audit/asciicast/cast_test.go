@@ -26,8 +26,8 @@ func record(t testing.TB, bound int64, write func(*Writer)) string {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if w.Kept() != int64(out.Len()) {
-		t.Errorf("%d bytes counted, %d written", w.Kept(), out.Len())
+	if w.Size() != int64(out.Len()) {
+		t.Errorf("%d bytes counted, %d written", w.Size(), out.Len())
 	}
 	return out.String()
 }
@@ -86,8 +86,8 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// Letters that are split between chunks are joined, for each source by itself. Only invalid bytes
-// become U+FFFD.
+// Characters that are split between chunks are joined, separately for each source. Only invalid
+// bytes become U+FFFD.
 func TestLettersAcrossChunks(t *testing.T) {
 	text := "a\u00e9\u20ac\U0001F600z"
 	for cut := range len(text) {
@@ -159,7 +159,7 @@ func TestOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := WriteOld(&out, r); err != nil {
+	if err := WriteVersion2(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"version":2,"width":100,"height":30,"timestamp":1700000000,"command":"sh -c 'a<b'"}

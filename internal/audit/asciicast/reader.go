@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Reader reads one recording. It returns an error for anything that is not a valid recording.
+// Reader reads one recording. It returns an error if the recording is invalid.
 type Reader struct {
 	lines  *bufio.Reader
 	number int // number of the last line
@@ -122,14 +122,14 @@ func (r *Reader) event(line []byte) (Event, error) {
 		return Event{}, r.wrong("unknown event code %q", *code)
 	}
 	e := Event{At: r.at, Code: (*code)[0], Data: *data}
-	if !e.sound() {
+	if !e.valid() {
 		return Event{}, r.wrong("an event %q cannot have the data %.40q", *code, *data)
 	}
 	return e, nil
 }
 
-// sound reports whether the data of an event is valid for its code.
-func (e Event) sound() bool {
+// valid reports whether the data of an event is valid for its code.
+func (e Event) valid() bool {
 	switch e.Code {
 	case Output, Input, Marker:
 		return true

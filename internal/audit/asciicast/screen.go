@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// Screen passes text and terminal sequences that draw, and removes all other sequences. A program
-// in a sandbox chose what a recording contains, and a replay shows it on the user's own terminal.
-// So Screen removes sequences that set the title or the clipboard, make links, make the terminal
-// send input as if a person typed, change its keys or switch its printer on. Text for decisions
-// (package approval) and for models (package mcpserver) contains no sequences at all; a recording
-// needs those that draw.
+// Screen filters terminal sequences: it passes text and sequences that draw, and removes all
+// others. A program in a sandbox chose what a recording contains, and a replay shows it on the
+// user's own terminal. Removed sequences set the title or the clipboard, make links, make the
+// terminal send input as if the user had typed it, change its keys, or turn its printer on. Text
+// for decisions (package approval) and for models (package mcpserver) contains no sequences at all.
 type Screen struct {
 	state screenState
 	held  []byte // bytes of the current sequence
@@ -30,11 +29,11 @@ const (
 	characters             // after ESC ( or )
 )
 
-// maxSequence bounds a sequence that draws.
+// maxSequence limits the length of a sequence that draws.
 const maxSequence = 64
 
-// Append appends the text that may be shown to dst. A sequence may be split between calls; a UTF-8
-// letter may not.
+// Append appends the visible part of show to dst. A sequence may be split between calls. A UTF-8
+// character may not.
 func (s *Screen) Append(dst []byte, show string) []byte {
 	for _, r := range show {
 		dst = s.next(dst, r)
@@ -42,7 +41,7 @@ func (s *Screen) Append(dst []byte, show string) []byte {
 	return dst
 }
 
-// Restore returns the sequences that put the terminal back into its earlier state.
+// Restore returns the sequences that restore the terminal's state before the replay.
 func (s *Screen) Restore() string {
 	var out strings.Builder
 	for _, u := range slices.Backward(s.undo) {
@@ -92,7 +91,8 @@ func (s *Screen) next(dst []byte, r rune) []byte {
 	return dst
 }
 
-// plain passes letters, and the control characters that move the cursor within the screen.
+// plain passes printable characters, and the control characters that move the cursor within the
+// screen.
 func (s *Screen) plain(dst []byte, r rune) []byte {
 	switch {
 	case r == 0x1b:
@@ -141,8 +141,8 @@ func (s *Screen) controlled(dst []byte, r rune) []byte {
 	return dst
 }
 
-// maxCount bounds the numbers in a sequence: a terminal that repeats a letter two thousand million
-// times would hang.
+// maxCount limits the numbers in a sequence. A terminal that repeats a character two billion times
+// would hang.
 const maxCount = 9999
 
 // sequence passes a control sequence if it draws.
@@ -174,8 +174,8 @@ func (s *Screen) sequence(dst []byte, arguments string, final byte) []byte {
 	return dst
 }
 
-// modes that draw, and the sequence that resets each. Modes of the mouse, of keys and of pasting
-// are not allowed: they would still be on in the shell after the replay.
+// modes maps each allowed mode to the sequence that resets it. Modes of the mouse, keys and pasting
+// are not allowed, because they would still be on in the shell after the replay.
 var modes = map[int]string{
 	6: "\x1b[?6l", 7: "\x1b[?7h", 25: "\x1b[?25h",
 	47: "\x1b[?47l", 1047: "\x1b[?1047l", 1048: "", 1049: "\x1b[?1049l", 2026: "\x1b[?2026l",
@@ -199,7 +199,7 @@ func (s *Screen) private(dst []byte, arguments string, final byte) []byte {
 	return dst
 }
 
-// draw remembers how to undo a sequence.
+// draw passes a sequence and records how to undo it.
 func (s *Screen) draw(dst []byte, whole, undo string) []byte {
 	if undo != "" && !slices.Contains(s.undo, undo) {
 		s.undo = append(s.undo, undo)

@@ -13,22 +13,22 @@ import (
 const (
 	// DefaultBound is the default size limit of one recording, in bytes.
 	DefaultBound = 8 << 20
-	// reserve is the space kept for the last lines: the marker for omitted output, and the exit
-	// status.
+	// reserve is the space for the last lines: the marker for omitted output and the exit status.
 	reserve = 256
-	// piece is the maximum of output bytes in one event.
-	piece = 16 << 10
-	// pile is the number of bytes that are collected for one write.
-	pile = 32 << 10
+	// eventBytes is the maximum of output bytes in one event.
+	eventBytes = 16 << 10
+	// batchBytes is the number of bytes that are collected for one write.
+	batchBytes = 32 << 10
 )
 
-// sources is the maximum of streams in one recording.
+// sources is the maximum number of streams in one recording.
 const sources = 4
 
 // LeftOut is the text of the marker after which output was omitted.
 const LeftOut = "more output was not kept"
 
-// Writer writes one recording. A time earlier than the previous event's is replaced by that.
+// Writer writes one recording. A time earlier than that of the previous event is replaced by the
+// previous time.
 type Writer struct {
 	to    io.Writer
 	bound int64
@@ -40,14 +40,14 @@ type Writer struct {
 	err   error
 }
 
-// fragment is the beginning of a UTF-8 letter whose rest is in the next chunk.
+// fragment is the beginning of a UTF-8 character whose rest is in the next chunk.
 type fragment struct {
 	bytes [utf8.UTFMax]byte
 	n     int
 }
 
-// NewWriter starts a recording of at most bound bytes; zero means DefaultBound. It writes nothing
-// before Flush is called or enough output has been collected.
+// NewWriter starts a recording of at most bound bytes. Zero means DefaultBound. It writes nothing
+// before Flush is called or batchBytes are collected.
 func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
 	if bound <= 0 {
 		bound = DefaultBound
@@ -80,8 +80,8 @@ func side(n, usual int) int {
 	return n
 }
 
-// Output adds output from one source, numbered 0 to 3. It joins letters that were split between two
-// chunks of a source, and replaces invalid UTF-8 by U+FFFD.
+// Output adds output from one source, numbered 0 to 3. It joins characters that were split between
+// two chunks of a source, and replaces invalid UTF-8 by U+FFFD.
 func (w *Writer) Output(at time.Duration, source int, data []byte) error {
 	if w.cut {
 		return w.err
@@ -104,14 +104,14 @@ func (w *Writer) Output(at time.Duration, source int, data []byte) error {
 	last := len(data) - unfinished(data)
 	part.n = copy(part.bytes[:], data[last:])
 	for data = data[:last]; len(data) > 0; {
-		n := border(data, piece)
+		n := border(data, eventBytes)
 		w.event(at, Output, data[:n])
 		data = data[n:]
 	}
 	return w.err
 }
 
-// unfinished returns how many bytes at the end are the start of an incomplete letter.
+// unfinished returns the length of an incomplete character at the end of data.
 func unfinished(data []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if tail := data[len(data)-i:]; utf8.RuneStart(tail[0]) {
@@ -124,7 +124,7 @@ func unfinished(data []byte) int {
 	return 0
 }
 
-// border returns the end of the last complete letter within n bytes.
+// border returns the end of the last complete character within n bytes.
 func border(data []byte, n int) int {
 	if len(data) <= n {
 		return len(data)
@@ -147,7 +147,7 @@ func (w *Writer) Resize(at time.Duration, cols, rows int) error {
 
 // Mark adds a marker.
 func (w *Writer) Mark(at time.Duration, text string) error {
-	w.event(at, Marker, []byte(text[:border([]byte(text), piece)]))
+	w.event(at, Marker, []byte(text[:border([]byte(text), eventBytes)]))
 	return w.err
 }
 
@@ -158,7 +158,7 @@ func (w *Writer) Exit(at time.Duration, code int) error {
 	return w.err
 }
 
-// Rest adds the incomplete letters that are left at the end of the output.
+// Rest adds the incomplete characters at the end of the output.
 func (w *Writer) Rest(at time.Duration) error {
 	w.rest(at)
 	return w.err
@@ -176,8 +176,8 @@ func (w *Writer) rest(at time.Duration) {
 // Truncated reports whether output was omitted.
 func (w *Writer) Truncated() bool { return w.cut }
 
-// Kept returns the size of the recording in bytes.
-func (w *Writer) Kept() int64 { return w.kept }
+// Size returns the size of the recording in bytes.
+func (w *Writer) Size() int64 { return w.kept }
 
 // Flush writes all collected lines.
 func (w *Writer) Flush() error {
@@ -188,7 +188,8 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// event adds a line if there is room. The first line without room is replaced by a marker.
+// event adds a line if it fits within the limit. The first line that does not fit is replaced by a
+// marker.
 func (w *Writer) event(at time.Duration, code byte, data []byte) {
 	if w.cut || w.err != nil {
 		return
@@ -237,7 +238,7 @@ func (w *Writer) add(line []byte) {
 
 func (w *Writer) counted(n int) {
 	w.kept += int64(n)
-	if len(w.lines) >= pile {
+	if len(w.lines) >= batchBytes {
 		_ = w.Flush() // the error is kept
 	}
 }

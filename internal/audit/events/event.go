@@ -1,5 +1,5 @@
 // Package events owns the format in which an engine records what programs in a sandbox do: lines of
-// JSON in a file that the engine can only append to.
+// JSON in an append-only file.
 package events
 
 import "time"
@@ -8,20 +8,20 @@ import "time"
 type Kind string
 
 const (
-	// Exec is a program that was executed, by the caller or by another program inside.
+	// Exec means that a program was executed, by the caller or by another program inside.
 	Exec Kind = "exec"
-	// Exit is a process that ended.
+	// Exit means that a process ended.
 	Exit Kind = "exit"
-	// File is a file that changed: one event for each path at the end of a command, however often
-	// the command wrote it.
+	// File means that a file changed. There is one event for each path at the end of a command,
+	// even if the command wrote the file several times.
 	File Kind = "file"
 	// Gap means that events were lost. It has their number and the reason.
 	Gap Kind = "gap"
-	// Limit means that a limit of the sandbox was reached and a program was refused a resource.
+	// Limit means that a limit of the sandbox was reached and a program did not get a resource.
 	// There is at most one such event a minute for each limit and command.
 	Limit Kind = "limit"
-	// Began is the first event of a kernel. Process numbers start again when a sandbox continues on
-	// another kernel.
+	// Began is the first event of a kernel. PIDs restart when a sandbox continues on another
+	// kernel.
 	Began Kind = "began"
 )
 

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons of gaps that a Reader finds. An engine has others.
+// Reasons of gaps that a Reader detects. An engine has further reasons.
 const (
 	ReasonMissing   = "missing"       // numbers are missing
 	ReasonMalformed = "malformed"     // a line is not an event
@@ -31,8 +31,8 @@ type Reader struct {
 	done int64                         // offset after the last returned event
 }
 
-// NewReader reads from offset at on, after the event with the number last; both are 0 at the
-// beginning of a file. Events with numbers up to last are skipped.
+// NewReader reads from offset at, after the event with the number last. Both are 0 at the beginning
+// of a file. Events with numbers up to last are skipped.
 func NewReader(f *os.File, at int64, last uint64) *Reader {
 	return newReader(f, func(at int64) (int64, error) {
 		at, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
@@ -47,7 +47,7 @@ func newReader(f io.ReaderAt, data func(int64) (int64, error), at int64, last ui
 	return &Reader{f: f, data: data, at: at, last: last, done: at}
 }
 
-// Offset returns where the next event begins. All before it was returned and may be freed.
+// Offset returns where the next event begins. Everything before it was returned and may be freed.
 func (r *Reader) Offset() int64 { return r.done }
 
 // Next returns the next event, a Gap if some are missing, or io.EOF if there is none yet. After
@@ -90,7 +90,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// Parse strictly parses one line.
+// Parse parses one line strictly.
 func Parse(line []byte) (Event, error) {
 	var e Event
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -112,8 +112,8 @@ func Parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// line returns the next complete line and moves past it. It returns the beginning of a line that is
-// too long, and nil for a line whose beginning was released.
+// line returns the next complete line and moves past it. Of a line that is too long it returns the
+// beginning. It returns nil for a line whose beginning was released.
 func (r *Reader) line() ([]byte, error) {
 	var long []byte
 	start := r.at
@@ -135,8 +135,8 @@ func (r *Reader) line() ([]byte, error) {
 			return line, nil
 		}
 		if len(r.buf) > MaxLine {
-			// Only the beginning is kept, so that a writer of endless lines does not exhaust the
-			// reader's memory.
+			// Only the beginning is stored, so that an endless line cannot exhaust the reader's
+			// memory.
 			long = append(long, r.buf...)[:MaxLine+1]
 			r.at += int64(len(r.buf))
 			r.buf = nil
@@ -150,7 +150,7 @@ func (r *Reader) line() ([]byte, error) {
 	}
 }
 
-// leap skips released bytes and the rest of the line whose beginning they held.
+// leap skips released bytes, and the rest of a line whose beginning was released.
 func (r *Reader) leap() {
 	n := 0
 	for n < len(r.buf) && r.buf[n] == 0 {
@@ -205,8 +205,8 @@ func Last(f *os.File) (seq uint64, at int64, err error) {
 	return 0, 0, errors.New("events: no complete event at the end of the file")
 }
 
-// Free releases the disk space of all bytes before upTo except the last event, which holds the
-// number to continue with. The file keeps its size.
+// Free releases the disk space of all bytes before upTo, except for the last event, which has the
+// number with which to continue. The size of the file does not change.
 func Free(f *os.File, upTo int64) error {
 	_, last, err := Last(f)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxLine bounds a line. An engine writes shorter ones: it shortens arguments and names.
+// MaxLine limits a line. An engine writes shorter lines, because it shortens arguments and names.
 const MaxLine = 256 << 10
 
 // ErrFull is returned when the file has reached its limit.
 var ErrFull = errors.New("the file of events is full until its reader frees space")
 
-// Writer appends events to a file of which it is the only writer. Write returns when the event is
-// in the file; if the process is killed afterwards, the event is not lost.
+// Writer appends events to a file and is its only writer. When Write returns, the event is in the
+// file and survives if the process is killed.
 type Writer struct {
 	mu    sync.Mutex
 	fd    int
 	next  uint64
 	limit int64
-	// used is the estimated disk space of the file: queried when it seems to be full, and counted
-	// since.
+	// used is the estimated disk space of the file. It is counted, and measured again when the file
+	// seems to be full.
 	used   int64
 	torn   bool // a line was cut short and could not be removed
 	lost   uint64
@@ -33,9 +33,9 @@ type Writer struct {
 	buf    []byte
 }
 
-// NewWriter appends to a descriptor opened with O_APPEND, and numbers the next event next. The file
-// may take limit bytes of disk space. torn means that the file ends within a line, which is then
-// ended first.
+// NewWriter appends to a descriptor that was opened with O_APPEND. The next event gets the number
+// next. The file may use limit bytes of disk space. torn means that the file ends within a line,
+// which is then terminated first.
 func NewWriter(fd int, next uint64, limit int64, torn bool) (*Writer, error) {
 	w := &Writer{fd: fd, next: next, limit: limit, torn: torn}
 	return w, w.measure()
@@ -79,14 +79,14 @@ func (w *Writer) Write(e *Event, must bool) error {
 	return nil
 }
 
-// ReasonFailed is the reason of a Gap for ends of processes for which the disk had no room.
+// ReasonFailed is the reason of a Gap for ends of processes that did not fit on the disk.
 const ReasonFailed = "write_failed"
 
 // retry is how long no action may begin after a failed write. Then one may begin, because only
-// another write shows whether there is room again.
+// another write shows whether there is space again.
 const retry = time.Second
 
-// Reserve returns an error if there is no room for the event of an action. The action must not
+// Reserve returns an error if there is no space for the event of an action. The action must not
 // begin then.
 func (w *Writer) Reserve() error {
 	w.mu.Lock()
@@ -137,8 +137,8 @@ func (w *Writer) write() error {
 	}
 }
 
-// once makes one write without notifying the Go scheduler. A write to a file does not block on
-// another process, and handing over the processor costs more than the write.
+// once makes one write without notifying the Go scheduler. A write to a file does not wait for
+// another process, and notifying the scheduler costs more than the write.
 func (w *Writer) once() (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.buf))), uintptr(len(w.buf)))
 	if errno != 0 {

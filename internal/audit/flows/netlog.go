@@ -1,4 +1,4 @@
-// Package flows owns the files that hold the flows of sandboxes: one file for each sandbox, one
+// Package flows owns the files with the network flows of sandboxes: one file for each sandbox, one
 // line for each flow. The egress gateway writes them, and other processes read them.
 package flows
 
@@ -15,28 +15,28 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// suffix of every file: newline-delimited JSON.
+// suffix is the suffix of the files: newline-delimited JSON.
 const suffix = ".ndjson"
 
 // Dir is the directory of these files.
 type Dir struct{ path string }
 
-// New returns the directory. The first Create makes it.
+// New returns the directory. Create creates it on first use.
 func New(path string) *Dir { return &Dir{path: path} }
 
 // Path returns the path of the directory.
 func (d *Dir) Path() string { return d.path }
 
 func (d *Dir) file(sandbox string) (string, error) {
-	// The ID becomes part of a path: only its own alphabet may pass.
+	// The ID becomes part of a path, so it must contain only characters of the ID alphabet.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
 	return filepath.Join(d.path, sandbox+suffix), nil
 }
 
-// Create opens a sandbox's file for writing. Existing content is kept: the flows of a sandbox are
-// one sequence, also across several writers.
+// Create opens a sandbox's file for appending. The flows of a sandbox are one sequence, even with
+// several writers one after the other.
 func (d *Dir) Create(sandbox string) (*os.File, error) {
 	path, err := d.file(sandbox)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestReadFiltersAndKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestFollowSeesWholeLinesAndTheEnd(t *testing.T) {
+func TestFollowReadsCompleteLinesAndTheEnd(t *testing.T) {
 	d := New(t.TempDir())
 	f, err := d.Create("box1")
 	if err != nil {
@@ -110,7 +110,7 @@ func TestNoPathIsBuiltFromAStrangeID(t *testing.T) {
 	}
 }
 
-func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
+func TestOnlyFlowsAfterAPositionAreRead(t *testing.T) {
 	d := New(filepath.Join(t.TempDir(), "net"))
 	if d.Size("box1") != 0 {
 		t.Error("a file that is not there has a size")
@@ -138,7 +138,7 @@ func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
 	}
 	read(Filter{From: begin, After: 200}, 201)
 	read(Filter{Newest: true}, 201)
-	// A partial line for which the disk had no room is completed later.
+	// A partial line for which the disk had no space is completed later.
 	if _, err := f.WriteString(`{"seq":`); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
 	read(Filter{Newest: true}, 203)
 }
 
-func TestALongFileIsEnteredWhereItIsAskedFor(t *testing.T) {
+func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 	d := New(filepath.Join(t.TempDir(), "net"))
 	f, err := d.Create("box1")
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// longest bounds one line. Fields of a flow are bounded far below it; the gateway writes no longer
-// line.
-const longest = 1 << 20
+// maxLine limits one line. The limits of a flow's fields are far smaller.
+const maxLine = 1 << 20
 
 // Filter selects flows.
 type Filter struct {
@@ -47,7 +46,7 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 		return fmt.Errorf("network flows: %w", err)
 	}
 	defer f.Close()
-	// The watch begins before the first read, so that no change is missed.
+	// Start watching before the first read, so that no change is missed.
 	var changes *watch
 	if follow {
 		if changes, err = newWatch(path); err != nil {
@@ -100,7 +99,7 @@ func (d *Dir) Size(sandbox string) int64 {
 	return info.Size()
 }
 
-// tail reads the complete lines of a growing file. It keeps an incomplete last line for the next
+// tail reads the complete lines of a growing file. It leaves an incomplete last line for the next
 // read.
 type tail struct {
 	in      *bufio.Reader
@@ -111,7 +110,7 @@ func (t *tail) next() ([]byte, error) {
 	for {
 		part, err := t.in.ReadSlice('\n')
 		t.partial = append(t.partial, part...)
-		if len(t.partial) > longest {
+		if len(t.partial) > maxLine {
 			return nil, errors.New("a line is too long")
 		}
 		switch {
@@ -134,7 +133,7 @@ func newWatch(path string) (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch network flows: %w", err)
 	}
-	// IN_ATTRIB reports the removal of the name while the file is open.
+	// IN_ATTRIB reports the removal of a file that is still open.
 	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_DELETE_SELF); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch network flows: %w", err), unix.Close(fd))
 	}

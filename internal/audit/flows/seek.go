@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// lines reads a file from the place where the filter begins, so that reading the end of a long file
-// does not read all of it.
+// lines reads a file from about where the filter's range begins, so that reading the end of a long
+// file does not read all of it.
 func (f Filter) lines(file *os.File) (*tail, error) {
 	from := f.From
 	var err error
@@ -27,7 +27,7 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	if from == 0 {
 		return t, nil
 	}
-	// The byte before ends a line, or a part of a line that the disk had no room for.
+	// The byte before this offset ends a line, or a partial line for which the disk had no space.
 	if _, err := file.Seek(from-1, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -37,11 +37,11 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	return t, nil
 }
 
-// near is the distance to its target at which a search ends.
+// near is the distance to the target at which the search ends.
 const near = 64 << 10
 
-// behind returns an offset before which no flow has a number above seq. Numbers only increase, so
-// it searches by bisection.
+// behind returns an offset before which no flow has a number above seq. It uses bisection, because
+// numbers only increase.
 func behind(file *os.File, seq uint64, from int64) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -77,7 +77,7 @@ func behind(file *os.File, seq uint64, from int64) (int64, error) {
 	return from, nil
 }
 
-// newest returns where the last complete line begins.
+// newest returns the offset of the last complete line.
 func newest(file *os.File) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -96,7 +96,7 @@ func newest(file *os.File) (int64, error) {
 		if start == 0 {
 			return 0, nil
 		}
-		if part > 2*longest {
+		if part > 2*maxLine {
 			return 0, errors.New("a line is too long")
 		}
 	}

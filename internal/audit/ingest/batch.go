@@ -9,20 +9,20 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Gap is the data of an entry of kind gap: an event was not seen, or is not in the audit log.
+// Gap is the data of an entry of kind gap: an event was not observed, or is not in the audit log.
 type Gap struct {
 	// Lost is the number of lost events or entries; zero means unknown.
 	Lost uint64 `json:"lost,omitempty"`
 	// Of is the source of the lost events: events, net or record.
 	Of string `json:"of"`
 	// Reason is one of: missing (lines were lost), cut (the last line is incomplete), disorder
-	// (lines came twice or out of order), refused (the audit log cannot hold the line), survey
-	// (changes of files could not be found out), record_unavailable (the audit log was unavailable
+	// (duplicate lines or wrong order), refused (the audit log cannot store the line), survey
+	// (changes of files could not be determined), record_unavailable (the audit log was unavailable
 	// for an event that had happened), or a reason of the engine.
 	Reason string `json:"reason"`
 }
 
-// lastSeq is larger than any real number of a line.
+// lastSeq exceeds every real line number.
 const lastSeq = 1 << 60
 
 // batch is the result of reading some lines, and the state of the file after them.
@@ -37,7 +37,7 @@ type batch struct {
 // lines processes complete lines and returns their length in bytes.
 func (b *batch) lines(data []byte) int {
 	used := 0
-	for len(b.drafts) < most {
+	for len(b.drafts) < maxLines {
 		rest := data[used:]
 		if freed := len(rest) - len(bytes.TrimLeft(rest, "\x00")); freed > 0 {
 			used += freed
@@ -53,15 +53,15 @@ func (b *batch) lines(data []byte) int {
 		b.skip = false
 		used += end + 1
 	}
-	if used == 0 && len(data) == longest {
+	if used == 0 && len(data) == maxLine {
 		b.skip = true // the number of the next line shows the loss
 		return len(data)
 	}
 	return used
 }
 
-// line makes entries of one line. An unreadable line is lost; the number of the next line shows
-// that.
+// line creates the entries of one line. An unreadable line is lost, which the number of the next
+// line shows.
 func (b *batch) line(text []byte, begin int64) {
 	l, err := b.form.Read(text, b.hide)
 	if err == nil && l.Seq > lastSeq {
@@ -71,7 +71,7 @@ func (b *batch) line(text []byte, begin int64) {
 	if err != nil {
 		return
 	}
-	// The order of earlier lines, by this process or another, cannot be determined any more.
+	// It is no longer known which process read the earlier lines, or in which order.
 	disorder := l.Seq <= b.read && b.read == b.last
 	b.read = max(b.read, l.Seq)
 	switch {
@@ -92,8 +92,8 @@ func (b *batch) line(text []byte, begin int64) {
 	b.anchor = begin
 }
 
-// cut reports an incomplete last line of a file whose writer has ended: no later line would show
-// the loss.
+// cut reports an incomplete last line of a file whose writer has ended, because no later line would
+// reveal the loss.
 func (b *batch) cut() {
 	if !b.bad || b.last != b.read {
 		return // or it was reported before
@@ -140,5 +140,5 @@ func (b *batch) write(ctx context.Context, to audit.Recorder) error {
 	return nil
 }
 
-// record marks in the file that a line is in the audit log, even if a later one fails.
+// record notes that a line is in the audit log, even if a later one fails.
 func (b *batch) record(at uint64) { b.origin.last = max(b.origin.last, at) }

@@ -16,12 +16,12 @@ type Exec struct {
 	UID     uint32 `json:"uid"`
 	Command int    `json:"command,omitempty"` // PID of the caller's command from which it descends
 	Program string `json:"program"`           // path of the program
-	// Argv holds the arguments, with values of secrets redacted.
+	// Argv is the list of arguments, with secrets redacted.
 	Argv []string `json:"argv,omitempty"`
 	Cwd  string   `json:"cwd,omitempty"`
 	Env  []string `json:"env,omitempty"` // names of variables, never values
 	Cut  bool     `json:"cut,omitempty"` // arguments or names were shortened or omitted
-	// LeftOut is the reason for a missing argv: the values to redact were not known.
+	// LeftOut is the reason for a missing argv.
 	LeftOut string `json:"left_out,omitempty"`
 }
 
@@ -35,8 +35,8 @@ type Exit struct {
 	TookNS  int64 `json:"took_ns,omitempty"` // since the process was made
 }
 
-// File is the data of an entry of kind file: a file changed. There is one for each path at the end
-// of a command.
+// File is the data of an entry of kind file: a file changed. There is one entry for each path at
+// the end of a command.
 type File struct {
 	Path    string    `json:"path"`
 	Op      events.Op `json:"op"`   // created, changed or removed
@@ -49,8 +49,8 @@ type File struct {
 	PID     int       `json:"pid,omitempty"`
 }
 
-// Limit is the data of an entry of kind limit.hit: a limit of the sandbox was reached, and its
-// kernel refused a resource to a program.
+// Limit is the data of an entry of kind limit.hit: a limit of the sandbox was reached, and a
+// program did not get a resource.
 type Limit struct {
 	Limit   string `json:"limit"` // disk, inodes or pids
 	Most    int64  `json:"most"`
@@ -59,10 +59,10 @@ type Limit struct {
 	Command int    `json:"command,omitempty"`
 }
 
-// unmasked is the reason for omitted text.
-const unmasked = "the values to redact were not known"
+// valuesUnknown is the reason for omitted text.
+const valuesUnknown = "the values to redact were not known"
 
-// Events is the Form of events inside a sandbox, as an engine writes them.
+// Events returns the Form of event files, as an engine writes them.
 func Events(dir string, free func(*os.File, int64) error) Form {
 	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
 }
@@ -100,21 +100,21 @@ func readEvent(line []byte, hide Redact) (Line, error) {
 func execOf(e events.Event, hide Redact) Exec {
 	x := Exec{PID: e.PID, Parent: e.Parent, UID: e.UID, Command: e.Command, Cut: e.Cut}
 	if hide == nil {
-		x.LeftOut = unmasked
+		x.LeftOut = valuesUnknown
 		return x
 	}
 	x.Program, x.Cwd, x.Argv, x.Env = hide(e.Program), hide(e.Cwd), hide.all(e.Argv), hide.all(e.Env)
 	return x.fit()
 }
 
-// roomy is far below the limit of an entry, whatever escaping adds, and mostData is a little below
-// it.
+// maxText is far below the limit of an entry, even after escaping. maxArguments is a little
+// smaller.
 const (
-	roomy    = 32 << 10
-	mostData = 200 << 10
+	maxText      = 32 << 10
+	maxArguments = 200 << 10
 )
 
-// fit removes arguments and names, the last first, until the rest fits into an entry.
+// fit removes arguments and names, starting with the last, until the rest fits into an entry.
 func (x Exec) fit() Exec {
 	size := len(x.Program) + len(x.Cwd)
 	for _, s := range x.Argv {
@@ -123,9 +123,9 @@ func (x Exec) fit() Exec {
 	for _, s := range x.Env {
 		size += len(s)
 	}
-	for size > roomy {
+	for size > maxText {
 		text, err := json.Marshal(x)
-		if err != nil || len(text) <= mostData || len(x.Argv)+len(x.Env) == 0 {
+		if err != nil || len(text) <= maxArguments || len(x.Argv)+len(x.Env) == 0 {
 			break
 		}
 		x.Argv, x.Env, x.Cut = x.Argv[:len(x.Argv)/2], x.Env[:len(x.Env)/2], true
@@ -133,11 +133,10 @@ func (x Exec) fit() Exec {
 	return x
 }
 
-// text redacts a text that a program inside has chosen. It returns a substitute if the values to
-// redact are not known.
+// text redacts a text from inside. If the values to redact are not known, it returns a substitute.
 func (h Redact) text(s string) string {
 	if h == nil && s != "" {
-		return "(left out: " + unmasked + ")"
+		return "(left out: " + valuesUnknown + ")"
 	}
 	if s == "" {
 		return ""

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// longest bounds one line, and the size of one read.
-	longest = 1 << 20
-	// most bounds the number of lines that become entries at once.
-	most = 2000
-	// freeFrom is the least amount of disk space that is released at once.
+	// maxLine limits one line, and the size of one read.
+	maxLine = 1 << 20
+	// maxLines limits the number of lines that are processed in one batch.
+	maxLines = 2000
+	// freeFrom is the minimum amount of disk space that is released at once.
 	freeFrom = 1 << 20
 )
 
@@ -42,22 +42,22 @@ type file struct {
 	freed int64
 }
 
-// buffers are reused between reads. Most files have little new data.
+// buffers are reused, because most files have little new data.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// room makes a buffer large enough for the unread data.
+// room enlarges a buffer so that the unread data fits.
 func (f *file) room(buf *[]byte) error {
 	info, err := f.f.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size()-f.at > int64(len(*buf)) && len(*buf) < longest {
-		*buf = make([]byte, longest)
+	if info.Size()-f.at > int64(len(*buf)) && len(*buf) < maxLine {
+		*buf = make([]byte, maxLine)
 	}
 	return nil
 }
 
-// grown reports whether there may be unread data. A file that does not exist has no lines.
+// grown reports whether there may be unread data. A missing file has no lines.
 func (f *file) grown() (bool, error) {
 	if f.f == nil {
 		file, err := os.OpenFile(f.path, f.mode()|unix.O_NOFOLLOW, 0)
@@ -135,7 +135,7 @@ func (f *file) batch(ctx context.Context, to audit.Recorder, hide Redact, buf []
 	b := batch{file: *f, origin: f, hide: hide}
 	b.at = begin
 	used := b.lines(buf[:n])
-	more := n == len(buf) || used < n && len(b.drafts) >= most
+	more := n == len(buf) || used < n && len(b.drafts) >= maxLines
 	if last && !more {
 		rest := bytes.TrimLeft(buf[used:n], "\x00")
 		b.bad = b.bad || len(rest) > 0
@@ -150,8 +150,8 @@ func (f *file) batch(ctx context.Context, to audit.Recorder, hide Redact, buf []
 	return more, f.free(b.anchor)
 }
 
-// free releases the disk space before the last line that became an entry. That line stays, so that
-// the numbers of the following ones show a loss.
+// free releases the disk space before the last line that became an entry. That line remains, so
+// that the numbers of later lines reveal a loss.
 func (f *file) free(anchor int64) error {
 	if f.form.Free == nil || anchor-f.freed < freeFrom {
 		return nil

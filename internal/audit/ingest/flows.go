@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Flows is the Form of flows, as the egress gateway writes them for a sandbox's network attachment.
-// The data of an entry of kind flow is an egress.Record, in which secrets appear by name.
+// Flows returns the Form of flow files, as the egress gateway writes them. The data of an entry of
+// kind flow is an egress.Record, which has secrets by name only.
 func Flows(dir string) Form { return Form{Source: "net", Dir: dir, Read: readFlow} }
 
 func readFlow(line []byte, hide Redact) (Line, error) {
@@ -20,11 +20,11 @@ func readFlow(line []byte, hide Redact) (Line, error) {
 	if r.Seq == 0 {
 		return Line{}, errors.New("the line has no number")
 	}
-	// A program chooses all of these, so any of them could contain a value that it has got hold of.
+	// Programs inside control all of these fields, so any of them could contain a secret value.
 	for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.Reason, &r.Fix, &r.Error} {
 		*text = hide.text(*text)
 	}
-	if text, err := json.Marshal(r); err != nil || len(text) > mostData {
+	if text, err := json.Marshal(r); err != nil || len(text) > maxArguments {
 		r.Method, r.Path, r.Reason, r.Fix, r.Error = "", "", "", "", "omitted: the texts are too long"
 	}
 	return Line{Seq: r.Seq, Draft: audit.Draft{Time: r.Time, Kind: audit.Flow, Actor: "box", Data: r}}, nil

@@ -1,6 +1,6 @@
-// Package ingest brings events from files of engines and the egress gateway into the audit log.
-// Each sandbox has its own files. Each line becomes exactly one entry, also when a process dies in
-// between. Form defines the meaning of the lines.
+// Package ingest owns copying events from files of engines and the egress gateway into the audit
+// log. Each sandbox has its own files. Each line becomes exactly one entry, even if a process is
+// killed in between. A Form defines the meaning of the lines.
 package ingest
 
 import (
@@ -15,29 +15,30 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 )
 
-// suffix of every file: newline-delimited JSON
+// suffix is the suffix of the files: newline-delimited JSON.
 const suffix = ".ndjson"
 
 // Form is a kind of file and the meaning of its lines.
 type Form struct {
-	// Source is the prefix of the name under which positions are kept: "events" makes "events/ID".
+	// Source is the prefix of the name under which positions are stored: "events" results in
+	// "events/ID".
 	Source string
 	Dir    string
-	// Read makes an entry of a line and redacts it with hide. hide is nil if the values to redact
-	// are not known. Read does not retain the line.
+	// Read converts a line to an entry and redacts it with hide. hide is nil if the values to
+	// redact are not known. Read must not retain the line.
 	Read func(line []byte, hide Redact) (Line, error)
-	// Free, unless nil, releases the disk space before an offset.
+	// Free, if not nil, releases the disk space before an offset.
 	Free func(f *os.File, before int64) error
 }
 
 // Redact redacts a text.
 type Redact func(string) string
 
-// Line is the content of one line.
+// Line is a parsed line.
 type Line struct {
-	// Seq numbers the lines of one file: a missing number is a lost line.
+	// Seq numbers the lines of one file. A missing number is a lost line.
 	Seq uint64
-	// Draft is the entry without its position. Silent lines make none.
+	// Draft is the entry without its position. Lines with Silent set result in no entry.
 	Draft  audit.Draft
 	Silent bool
 }
@@ -45,16 +46,16 @@ type Line struct {
 // Options configure Open. All are required.
 type Options struct {
 	Record audit.Recorder
-	// Forms are the kinds of files. Create makes a file of the first one.
+	// Forms are the kinds of files. Create creates a file of the first one.
 	Forms []Form
-	// Redact finds the values to redact in a sandbox's lines. After an error, text that could
-	// contain them is omitted.
+	// Redact returns the redactor for a sandbox's lines. If it fails, text that could contain
+	// secrets is omitted.
 	Redact func(ctx context.Context, sandbox string) (Redact, error)
 	Log    *slog.Logger
 }
 
-// Ingester ingests the files of any number of sandboxes. Several processes may do so at once with
-// the same files.
+// Ingester ingests the files of any number of sandboxes. Several processes may ingest the same
+// files concurrently.
 type Ingester struct {
 	o     Options
 	nonce nonce // identifies this process
@@ -68,7 +69,7 @@ type Ingester struct {
 	made  map[string]bool // the sandboxes whose files are new and unread
 }
 
-// Open creates the directories and starts to watch them. Close ends it.
+// Open creates the directories and starts watching them, until Close.
 func Open(o Options) (*Ingester, error) {
 	if o.Record == nil || len(o.Forms) == 0 || o.Redact == nil || o.Log == nil {
 		return nil, errors.New("open event files: an option is missing")
@@ -90,7 +91,7 @@ func Open(o Options) (*Ingester, error) {
 	return s, nil
 }
 
-// Close stops ingesting. The next process ingests what is left in the files.
+// Close stops ingesting. The next process ingests the remaining lines.
 func (s *Ingester) Close() error {
 	s.stop()
 	err := s.watch.close()
@@ -125,8 +126,8 @@ func (s *Ingester) listen() {
 	}
 }
 
-// Follow ingests a sandbox's lines as they are written, from the first one that is not in the audit
-// log, until Leave.
+// Follow ingests a sandbox's lines as they are written, starting with the first one that is not in
+// the audit log, until Leave.
 func (s *Ingester) Follow(sandbox string) {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)
@@ -161,8 +162,8 @@ func (s *Ingester) tail(sandbox string) (*tail, error) {
 	return t, nil
 }
 
-// Drain ingests all lines that a sandbox's files hold now. last means that the files have no writer
-// any more; then an incomplete last line counts as lost.
+// Drain ingests all lines that are now in a sandbox's files. last means that the files have no
+// writer any more. Then an incomplete last line counts as lost.
 func (s *Ingester) Drain(ctx context.Context, sandbox string, last bool) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)
@@ -173,8 +174,8 @@ func (s *Ingester) Drain(ctx context.Context, sandbox string, last bool) error {
 	return t.take(ctx, last)
 }
 
-// Exclusive calls do while no other process handles the sandbox's entries. again is true if a
-// process started the same before and may have been interrupted.
+// Exclusive calls do while no other process handles the end of the sandbox. again is true if a
+// process has started this before and may have been interrupted.
 func (s *Ingester) Exclusive(ctx context.Context, sandbox string, do func(again bool) error) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)

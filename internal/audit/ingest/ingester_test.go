@@ -25,13 +25,13 @@ const box = "box1"
 type rig struct {
 	t      testing.TB
 	dir    string
-	record *audittest.Record
+	record *audittest.Log
 	hide   func(context.Context, string) (ingest.Redact, error)
 }
 
 func newRig(t testing.TB) *rig {
 	return &rig{
-		t: t, dir: t.TempDir(), record: &audittest.Record{},
+		t: t, dir: t.TempDir(), record: &audittest.Log{},
 		hide: func(context.Context, string) (ingest.Redact, error) {
 			return func(s string) string { return strings.ReplaceAll(s, "hunter2", "[hidden]") }, nil
 		},
@@ -121,7 +121,7 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 		r.drain(s, false)
 		r.want(want)
 	}
-	// Another process, and this one after a restart, have nothing to ingest.
+	// Another process, and this one after a restart, find nothing to ingest.
 	other := r.open()
 	r.drain(other, false)
 	s.Close()
@@ -162,7 +162,7 @@ func TestFollowersShareAFile(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsAGap(t *testing.T) {
+func TestMissingLinesAreAGap(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
 	r.write("events", exec(1), exec(4), "{not json}\n", exec(6), exec(5), exec(7), `{"seq":8,"ki`)
@@ -203,8 +203,8 @@ func TestNewFiles(t *testing.T) {
 	r.want("exec:1 exec:2")
 }
 
-// Entries that the audit log refused are ingested later.
-func TestRefusedIsTakenLater(t *testing.T) {
+// Entries that the audit log rejected are ingested later.
+func TestRejectedEntriesAreIngestedLater(t *testing.T) {
 	r := newRig(t)
 	s := r.open()
 	r.record.Fail(func(audit.Draft) bool { return true })
@@ -288,7 +288,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
+func TestExclusiveReportsAnEarlierCall(t *testing.T) {
 	r := newRig(t)
 	for i, s := range []*ingest.Ingester{r.open(), r.open()} {
 		err := s.Exclusive(t.Context(), box, func(again bool) error {
@@ -316,7 +316,7 @@ func TestExclusiveTellsOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// Whatever a sandbox makes an engine or the gateway write, the worst result is a gap.
+// Whatever a sandbox makes an engine or the gateway write, the worst effect is a gap.
 func FuzzLines(f *testing.F) {
 	one, _ := json.Marshal(exec(1, "a"))
 	f.Add(append(one, '\n'))

@@ -20,7 +20,7 @@ func blocks(t *testing.T, path string) int64 {
 	return stat.Blocks * 512
 }
 
-// 50 sandboxes that come and go leave no descriptor, goroutine or file.
+// After 50 sandboxes have been created and removed, no descriptor, goroutine or file is left.
 func TestNothingIsLeft(t *testing.T) {
 	r := newRig(t)
 	s := r.open()

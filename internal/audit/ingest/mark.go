@@ -16,14 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// markSuffix names the file beside a sandbox's lines that holds who read them last. The reader
-// holds its lock.
+// markSuffix is the suffix of the file beside a sandbox's lines that identifies their last reader.
+// The reader holds a lock on it.
 const markSuffix = ".mark"
 
-// lockAgain is how often to retry the lock while another process reads.
+// lockAgain is the interval of attempts to lock while another process reads.
 const lockAgain = 5 * time.Millisecond
 
-// nonce differs between processes, earlier ones included.
+// nonce identifies a process. Processes never share one, unlike PIDs.
 type nonce [16]byte
 
 func newNonce() (n nonce) {
@@ -31,8 +31,8 @@ func newNonce() (n nonce) {
 	return n
 }
 
-// mark is that file: the nonce of the last reader, and whether the end of the sandbox is being
-// written.
+// mark is this file. It has the nonce of the last reader, and a flag that the end of the sandbox is
+// being written.
 type mark struct{ f *os.File }
 
 func (m *mark) open(path string) error {
@@ -71,7 +71,7 @@ func (m *mark) close() error {
 	return err
 }
 
-// lock waits until no other process reads. The kernel releases the lock when its holder dies.
+// lock waits until no other process reads. The kernel releases the lock when its holder ends.
 func (m *mark) lock(ctx context.Context) error {
 	for {
 		err := unix.Flock(int(m.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -92,8 +92,8 @@ func (m *mark) lock(ctx context.Context) error {
 // unlock cannot fail: the file is open.
 func (m *mark) unlock() { _ = unix.Flock(int(m.f.Fd()), unix.LOCK_UN) }
 
-// take writes this process as the reader, and reports whether another one has read since this one
-// did.
+// take registers this process as the reader, and reports whether another process has read since
+// this one did.
 func (m *mark) take(n nonce) (other bool, err error) {
 	var was nonce
 	got, err := m.f.ReadAt(was[:], 0)
@@ -109,7 +109,7 @@ func (m *mark) take(n nonce) (other bool, err error) {
 	return got > 0, nil
 }
 
-// end notes that the end of the sandbox is being written, and reports whether that was noted
+// end sets the flag that the end of the sandbox is being written, and reports whether it was set
 // before.
 func (m *mark) end() (bool, error) {
 	said := []byte{0}

@@ -14,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// aheadBytes is the disk space reserved for a sandbox's next lines.
+// aheadBytes is the disk space that is reserved for a sandbox's next lines.
 const aheadBytes = 256 << 10
 
-// Create opens a sandbox's file of the first Form for writing. Existing content is kept: the lines
-// of a sandbox are one sequence. List has the sandbox from now on until Remove.
+// Create opens a sandbox's file of the first Form for appending. The lines of a sandbox are one
+// sequence. The sandbox is in List until Remove.
 func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
@@ -28,8 +28,8 @@ func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	// Without space for its events a sandbox runs nothing: otherwise one that fills the disk would
-	// stop all others.
+	// Without space for its events, a sandbox does not start. Otherwise one that fills the disk
+	// would stop all others.
 	info, err := f.Stat()
 	if err == nil {
 		err = diskroom.Ahead(f, info.Size(), aheadBytes)
@@ -50,7 +50,7 @@ func (s *Ingester) Create(sandbox string) (*os.File, error) {
 }
 
 func (s *Ingester) path(f Form, sandbox string) (string, error) {
-	// The ID becomes part of a path: only its own alphabet may pass.
+	// The ID becomes part of a path, so it must contain only characters of the ID alphabet.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
@@ -62,9 +62,9 @@ func (s *Ingester) markPath(sandbox string) string {
 	return filepath.Join(s.o.Forms[0].Dir, sandbox+markSuffix)
 }
 
-// Remove removes a sandbox's file of the first Form, and the positions of all. A file that does not
-// exist is no error. The caller has drained the files or does not need their lines: nothing of the
-// sandbox is ingested afterwards.
+// Remove removes a sandbox's file of the first Form, and the positions in all its files. A missing
+// file is not an error. The caller must have drained the files, or must not need their lines,
+// because nothing of the sandbox is ingested afterwards.
 func (s *Ingester) Remove(sandbox string) error {
 	path, err := s.path(s.o.Forms[0], sandbox)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Ingester) Remove(sandbox string) error {
 	if err := s.Leave(sandbox); err != nil {
 		return err
 	}
-	// Remove the mark last: after a crash it shows what is left.
+	// Remove the mark last, so that the sandbox is still in List if this is interrupted.
 	for _, path := range []string{path, s.markPath(sandbox)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("spool: %w", err)
@@ -85,7 +85,7 @@ func (s *Ingester) Remove(sandbox string) error {
 	return nil
 }
 
-// Has reports whether there may be lines of a sandbox that are not in the audit log yet.
+// Has reports whether a sandbox may have lines that are not in the audit log yet.
 func (s *Ingester) Has(sandbox string) (bool, error) {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return false, err

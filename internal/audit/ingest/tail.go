@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// gather is how long a change waits for others, so that many lines of a busy sandbox cost one
-	// write to the disk.
-	gather = 25 * time.Millisecond
-	// again is the pause after the audit log refused an entry.
-	again = time.Second
+	// batchDelay is how long to wait after a change for further lines, so that many lines of a busy
+	// sandbox cost one write to the disk.
+	batchDelay = 25 * time.Millisecond
+	// retryPause is the pause after the audit log rejected an entry.
+	retryPause = time.Second
 )
 
 // tail ingests the files of one sandbox.
@@ -47,9 +47,9 @@ func (t *tail) follow() {
 			return
 		case <-t.wake:
 		}
-		rest := gather
+		rest := batchDelay
 		if failing {
-			rest = again
+			rest = retryPause
 		}
 		select {
 		case <-t.ctx.Done():
@@ -70,7 +70,7 @@ func (t *tail) follow() {
 	}
 }
 
-// take reads all files to their ends. An error in one does not stop the others.
+// take reads all files to their ends. An error in one file does not stop the others.
 func (t *tail) take(ctx context.Context, last bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,8 +99,8 @@ func (t *tail) take(ctx context.Context, last bool) error {
 	})
 }
 
-// locked calls do while no other process reads these files. If another process has read them since,
-// the positions are read from the audit log. The caller holds t.mu.
+// locked calls do while no other process reads these files. If another process has read them in the
+// meantime, the positions are read from the audit log. The caller holds t.mu.
 func (t *tail) locked(ctx context.Context, do func() error) error {
 	if err := t.mark.open(t.s.markPath(t.sandbox)); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch reports which files in a few directories have grown. One inotify descriptor serves all: the
-// kernel limits their number for each user.
+// watch reports which files in a few directories have grown. It uses one inotify descriptor for all
+// of them, because the kernel limits the number of descriptors for each user.
 type watch struct{ f *os.File }
 
 func newWatch(dirs []string) (*watch, error) {
@@ -29,7 +29,7 @@ func newWatch(dirs []string) (*watch, error) {
 
 func (w *watch) close() error { return w.f.Close() }
 
-// run calls changed with the name of each file that has grown, or with "" if events were missed,
+// run calls changed with the name of each file that has grown, or with "" if events were lost,
 // until the watch is closed.
 func (w *watch) run(changed func(file string)) error {
 	buf := make([]byte, 64<<10)

@@ -1,7 +1,7 @@
 package payload
 
-// Console is the data of console.invited, console.signed_in and console.signed_out: about links and
-// sessions, never the credentials that open them.
+// Console is the data of console.invited, console.signed_in and console.signed_out. It describes
+// links and sessions, but never has the credentials that open them.
 type Console struct {
 	Session   string `json:"session,omitempty"` // absent for a link that has not been used
 	Name      string `json:"name,omitempty"`

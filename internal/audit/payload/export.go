@@ -2,8 +2,8 @@ package payload
 
 // Export is the data of export: changes are about to leave a sandbox.
 type Export struct {
-	// To is the host directory that they are applied to, or the format tar or patch, or diff if
-	// they were shown with their text.
+	// To is the host directory to which the changes are applied, the format (tar or patch), or diff
+	// if they were shown with their text.
 	To string `json:"to"`
 	// Digest is the digest of exactly these changes.
 	Digest    string `json:"digest"`
@@ -11,7 +11,7 @@ type Export struct {
 	Deletions int    `json:"deletions"` // files removed inside
 	// Masked is the number of files in which values of secrets were redacted.
 	Masked int `json:"masked,omitempty"`
-	// Flagged are paths that are protected or that tools run by themselves, at most the first
+	// Flagged lists paths that are protected or that tools execute by themselves, at most the first
 	// hundred.
 	Flagged  []string `json:"flagged,omitempty"`
 	Rule     string   `json:"rule"`
@@ -19,13 +19,13 @@ type Export struct {
 	Approval string   `json:"approval,omitempty"`
 }
 
-// Provenance is the data of provenance.signed: a statement about files that leave a sandbox is
-// about to be handed out.
+// Provenance is the data of provenance.signed: a statement about exported files is about to be
+// returned.
 type Provenance struct {
-	// Artifact is the SHA-256 of the written file, or "" if the files themselves are brought out.
+	// Artifact is the SHA-256 of the written file, or "" if the files themselves are exported.
 	Artifact string `json:"artifact,omitempty"`
 	Subjects int    `json:"subjects"`
-	// Envelope is the SHA-256 of the signed statement with its signature, Key the ID of the key.
+	// Envelope is the SHA-256 of the signed statement with its signature. Key is the ID of the key.
 	Envelope string `json:"envelope"`
 	Key      string `json:"key"`
 	Digest   string `json:"digest"` // digest of the changes, as in export

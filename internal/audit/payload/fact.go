@@ -7,20 +7,20 @@ package payload
 type Action struct {
 	// Do is the requested action: create, remove, forget, prune, timeout, extend, access, pause,
 	// resume, fork, rollback, reset, snapshot, snapshot.remove; or the method and path of an HTTP
-	// request that was refused before it reached an action.
+	// request that was rejected before it reached an action.
 	Do string `json:"do"`
-	// Ref is how the caller named the object, if not by the sandbox's ID.
+	// Ref is the name or ID that the caller used, if it is not the sandbox's ID.
 	Ref string `json:"ref,omitempty"`
 	// Outcome is ok, or the code of the fault.
 	Outcome string `json:"outcome"`
 	TookMS  int64  `json:"took_ms,omitempty"`
-	// Count, if set, is the number of refused requests of the last minute without an entry of their
-	// own. So strangers cannot fill the disk.
+	// Count, if set, is the number of rejected requests of the last minute that have no entries of
+	// their own, so that callers without credentials cannot fill the disk.
 	Count int64 `json:"count,omitempty"`
 }
 
-// FromReading is the origin of a temporary copy that the server makes to read the files of a saved
-// state.
+// FromReading is the origin of a temporary copy that the server creates to read the files of a
+// snapshot.
 const FromReading = "reading"
 
 // Started is the data of sandbox.started: a sandbox is ready.
@@ -37,7 +37,7 @@ type Started struct {
 	Boundary string   `json:"boundary"`
 	Enforced []string `json:"enforced,omitempty"` // limits that are enforced on this host
 	Limits   Limits   `json:"limits"`
-	// Workspace is the host directory that is shown inside, copy-on-write.
+	// Workspace is the host directory that is visible inside, copy-on-write.
 	Workspace string `json:"workspace,omitempty"`
 	Level     string `json:"level"`
 	Policy    string `json:"policy"` // digest of the policy
@@ -153,7 +153,7 @@ type Approval struct {
 	Quorum  int               `json:"quorum,omitempty"`
 	Granted *bool             `json:"granted,omitempty"` // in approval.voted
 	Reason  string            `json:"reason,omitempty"`
-	// Amendment is the rule that the grant is to add to the policy.
+	// Amendment is the rule that the grant adds to the policy.
 	Amendment string `json:"amendment,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// MaxEnvelope bounds an envelope that is read.
+// MaxEnvelope limits the size of an envelope.
 const MaxEnvelope = 64 << 20
 
 // envelope is a DSSE envelope.
@@ -21,7 +21,7 @@ type envelope struct {
 }
 
 type signature struct {
-	// KeyID is a hint; the signature does not cover it.
+	// KeyID is a hint. The signature does not cover it.
 	KeyID string `json:"keyid"`
 	Sig   string `json:"sig"` // base64
 }
@@ -33,7 +33,7 @@ func pae(payloadType string, payload []byte) []byte {
 	return append([]byte(head), payload...)
 }
 
-// opened is a parsed envelope. Nothing in it is verified yet.
+// opened is a parsed envelope. It is not verified yet.
 type opened struct {
 	payloadType string
 	payload     []byte
@@ -45,8 +45,8 @@ type openedSignature struct {
 	sig   []byte
 }
 
-// open parses an envelope. It accepts one encoding only: an envelope that two readers could
-// understand differently is refused.
+// open parses an envelope. It accepts one encoding only, so that no two readers can understand an
+// envelope differently.
 func open(data []byte) (opened, error) {
 	if len(data) > MaxEnvelope {
 		return opened{}, fmt.Errorf("it is larger than %d bytes", MaxEnvelope)
@@ -70,8 +70,8 @@ func open(data []byte) (opened, error) {
 	return out, nil
 }
 
-// unbase64 accepts one encoding of each value: line breaks and stray bits at the end are refused,
-// because they would give the same value other encodings.
+// unbase64 accepts one encoding of each value. It rejects line breaks and stray bits at the end,
+// which would give the same value other encodings.
 func unbase64(text string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err == nil && strings.ContainsAny(text, "\r\n") {
@@ -96,11 +96,11 @@ func strict(data []byte, into any) error {
 	return nil
 }
 
-// deepest is more than the nesting of any statement.
+// deepest exceeds the nesting of every statement.
 const deepest = 32
 
-// distinct refuses objects with two fields of one name: one reader would use the first and another
-// the last. Go's reader ignores case in names, so distinct does too.
+// distinct rejects objects with duplicate field names, of which one reader would use the first and
+// another the last. Go's reader ignores case in names, so distinct does too.
 func distinct(data []byte) error {
 	err := distinctValue(json.NewDecoder(bytes.NewReader(data)), 0)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -128,8 +128,8 @@ func distinctValue(in *json.Decoder, depth int) error {
 			if err != nil {
 				return err
 			}
-			// ToUpper and then ToLower: some letters have two forms with the same upper case, and
-			// Go's reader treats them as equal.
+			// ToUpper and then ToLower, because some letters have two lower-case forms with the
+			// same upper case, and Go's reader treats them as equal.
 			folded := strings.ToLower(strings.ToUpper(fmt.Sprint(name)))
 			if seen[folded] {
 				return fmt.Errorf("the field %.40q occurs twice", name)

@@ -22,25 +22,25 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// DirName is the directory of keys in a state directory.
+// DirName is the directory of the keys in a state directory.
 const DirName = "provenance"
 
 const (
 	keyName      = "key"
 	lockName     = "lock"
 	privateBlock = "PRIVATE KEY"
-	// maxKey bounds the size of a key file.
+	// maxKey limits the size of a key file.
 	maxKey = 4096
 )
 
-// Keys is the directory of one installation's key. Several processes may use it at once: one of
-// them creates the key, and all sign with it.
+// Keys is the directory with the key of one installation. Several processes may use it
+// concurrently: one of them creates the key, and all sign with it.
 type Keys struct{ dir string }
 
-// NewKeys returns the key directory. It is created with the key.
+// NewKeys returns the key directory. It is created together with the key.
 func NewKeys(dir string) *Keys { return &Keys{dir} }
 
-// Public returns the key for verifying. It returns NotFound if no key was created yet.
+// Public returns the public key. It returns NotFound if there is no key yet.
 func (k *Keys) Public() (PublicKey, error) {
 	s, err := k.read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,7 +84,7 @@ func (k *Keys) read() (*Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A user who could read the key could sign files that never were in a sandbox.
+	// A user who can read the key could sign files that never were in a sandbox.
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return nil, wrong("other users can access it")
 	}
@@ -107,7 +107,7 @@ func (k *Keys) read() (*Signer, error) {
 	return s, err
 }
 
-// private refuses a directory into which other users could put a key.
+// private rejects a directory into which other users could put a key.
 func (k *Keys) private() error {
 	info, err := os.Lstat(k.dir)
 	if err != nil {
@@ -121,9 +121,9 @@ func (k *Keys) private() error {
 	return nil
 }
 
-// make creates the key once. Of several processes one holds the lock, and the others find the key.
-// A process that is killed leaves at most a partial key under another name, which the next process
-// overwrites.
+// make creates the key once. If several processes try this, one holds the lock and the others then
+// find the key. A process that is killed leaves at most a partial key under another name, which the
+// next process overwrites.
 func (k *Keys) make() (err error) {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
@@ -150,14 +150,14 @@ func (k *Keys) make() (err error) {
 	if err != nil {
 		return err
 	}
-	// Sync the key before anything is signed with it: a statement signed with a key that a crash
-	// removes could never be verified.
+	// Sync the key before anything is signed with it. If a crash removed the key, statements signed
+	// with it could never be verified.
 	text := pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
 	return durable.Replace(k.path(keyName), text, durable.Options{Lasting: true})
 }
 
-// lockWait bounds how long to wait for another process to create a key. A process that was
-// suspended with the lock must not block all others.
+// lockWait limits the wait for another process that creates a key. A process that is suspended with
+// the lock must not block all others.
 const lockWait = 10 * time.Second
 
 func acquire(lock *os.File) error {

@@ -67,7 +67,7 @@ func TestOneKeyOfManyProcesses(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNotUsed(t *testing.T) {
+func TestUnusableKeys(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string) error{
 		"readable by others":    func(_ *testing.T, dir string) error { return os.Chmod(filepath.Join(dir, "key"), 0o640) },
 		"a directory of others": func(_ *testing.T, dir string) error { return os.Chmod(dir, 0o755) },

@@ -1,6 +1,6 @@
-// Package provenance owns the signed statements about files that came out of a sandbox. Their
-// format is in-toto with the SLSA predicate in a DSSE envelope. The package signs and verifies;
-// verification needs no server. Callers supply the facts.
+// Package provenance owns the signed statements about files that were exported from a sandbox.
+// Their format is in-toto with the SLSA predicate in a DSSE envelope. The package signs and
+// verifies; verification needs no server. Callers supply the facts.
 package provenance
 
 import "time"
@@ -10,7 +10,7 @@ const (
 	PayloadType = "application/vnd.in-toto+json"
 	// EnvelopeType is the media type of an envelope.
 	EnvelopeType = "application/vnd.dsse.envelope.v1+json"
-	// BuildType identifies the format of our external and internal parameters.
+	// BuildType identifies the format of Crannog's external and internal parameters.
 	BuildType = "https://github.com/crannog/crannog/docs/provenance.md#export-v1"
 
 	statementType = "https://in-toto.io/Statement/v1"
@@ -43,13 +43,13 @@ type Digest struct {
 	GitCommit string `json:"gitCommit,omitempty"`
 }
 
-// Predicate describes how the subjects were made.
+// Predicate describes how the subjects were created.
 type Predicate struct {
 	BuildDefinition BuildDefinition `json:"buildDefinition"`
 	RunDetails      RunDetails      `json:"runDetails"`
 }
 
-// BuildDefinition is the request, and what it started from.
+// BuildDefinition describes the request and its inputs.
 type BuildDefinition struct {
 	BuildType            string     `json:"buildType"`
 	ExternalParameters   External   `json:"externalParameters"`
@@ -57,12 +57,12 @@ type BuildDefinition struct {
 	ResolvedDependencies []Resource `json:"resolvedDependencies,omitempty"`
 }
 
-// External is what callers chose. It omits commands, because arguments may hold secrets; the audit
-// log has them.
+// External has what callers chose. It has no commands, because arguments may contain secrets; the
+// audit log has them.
 type External struct {
 	Template string `json:"template,omitempty"` // the template as requested
-	// Policy is the digest of the policy that was in force when the files came out, Level the level
-	// that it extends.
+	// Policy is the digest of the policy that was in force at the export. Level is the level that
+	// it extends.
 	Policy string `json:"policy"`
 	Level  string `json:"level"`
 	// Out is tar or patch for a written file, or apply.
@@ -71,16 +71,16 @@ type External struct {
 	Since string `json:"since"` // start, or a snapshot
 }
 
-// Internal is what the server chose or determined.
+// Internal has what the server chose or determined.
 type Internal struct {
 	Engine   string `json:"engine,omitempty"`
 	Boundary string `json:"boundary,omitempty"`
-	// Origin is the snapshot that the sandbox started from, Parent the sandbox that it was forked
-	// from.
+	// Origin is the snapshot from which the sandbox started. Parent is the sandbox from which it
+	// was forked.
 	Origin string `json:"origin,omitempty"`
 	Parent string `json:"parent,omitempty"`
-	// Changes is the digest of exactly the changes that came out, as in the audit log and in
-	// approval requests. Removals is the number of removed files.
+	// Changes is the digest of exactly the exported changes, as in the audit log and in approval
+	// requests. Removals is the number of removed files.
 	Changes  string `json:"changes"`
 	Removals int    `json:"removals"`
 	// Masked is the number of files in which values of secrets were redacted, so that they differ
@@ -89,7 +89,7 @@ type Internal struct {
 	Approval string `json:"approval,omitempty"`
 }
 
-// RunDetails describe the one sandbox.
+// RunDetails describes the sandbox.
 type RunDetails struct {
 	Builder  Builder  `json:"builder"`
 	Metadata Metadata `json:"metadata"`
@@ -103,7 +103,7 @@ type Builder struct {
 	Version map[string]string `json:"version"`
 }
 
-// Metadata names the sandbox, its start time, and the time when the files came out.
+// Metadata has the ID of the sandbox, its start time, and the time of the export.
 type Metadata struct {
 	InvocationID string     `json:"invocationId"`
 	StartedOn    *time.Time `json:"startedOn,omitempty"`

@@ -68,7 +68,7 @@ func sign(t testing.TB, s *provenance.Signer, r provenance.Release) []byte {
 	return out
 }
 
-func TestWhatIsStated(t *testing.T) {
+func TestStatementContent(t *testing.T) {
 	s := signer(t)
 	st, found := provenance.Verify(sign(t, s, release()), provenance.Check{Key: s.Public, Artifact: sum("the tar"), Path: "/tmp/any.tar", Policy: policy})
 	if len(found) != 0 {
@@ -149,7 +149,7 @@ func payload(t *testing.T, e *envelope, edit func(string) string) {
 }
 
 // P41: a change of a signed statement is detected and named.
-func TestWhatDoesNotHold(t *testing.T) {
+func TestFailedVerifications(t *testing.T) {
 	s, other := signer(t), signer(t)
 	good := sign(t, s, release())
 	fine := provenance.Check{Key: s.Public, Artifact: sum("the tar"), Path: "/tmp/out.tar", Policy: policy}
@@ -304,7 +304,7 @@ func TestNamesStayApart(t *testing.T) {
 	}
 }
 
-func TestWhatNoStatementIsAbout(t *testing.T) {
+func TestReleasesWithoutStatement(t *testing.T) {
 	r := applied()
 	r.Files = nil
 	if _, err := r.Statement(); fault.CodeOf(err) != "provenance_empty" {

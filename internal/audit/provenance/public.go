@@ -30,7 +30,7 @@ func (k PublicKey) ID() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// PEM returns the key in the form that openssl and other verifiers read.
+// PEM returns the key in PEM format, which openssl and other verifiers read.
 func (k PublicKey) PEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: publicBlock, Bytes: k.der}))
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Release holds the facts of a statement: files that came out of a sandbox at one time.
+// Release has the facts of a statement about files that were exported from a sandbox at one time.
 type Release struct {
-	// Artifact is the SHA-256 of the file that they were written to, in hexadecimal, or "" if the
-	// files themselves were brought out.
+	// Artifact is the SHA-256 of the file to which they were written, in hexadecimal, or "" if the
+	// files themselves were exported.
 	Artifact string
 	Files    []File
 
@@ -29,7 +29,7 @@ type Release struct {
 	Server, Version  string // the server's name and version
 }
 
-// File is one file that came out, by its path below External.Dir.
+// File is one exported file, by its path below External.Dir.
 type File struct{ Path, SHA256 string }
 
 // Checkpoint is the signed tree head of the audit log that covers the release.
@@ -43,20 +43,20 @@ const (
 	recordName   = "record"
 	templateName = "template"
 	commitName   = "workspace"
-	// mostFiles bounds a statement, so that it is not too large for a reader.
-	mostFiles = 100_000
+	// maxFiles limits the size of a statement for its readers.
+	maxFiles = 100_000
 )
 
-// artifactName is the name of the subject for the whole written file. Paths inside begin with a
-// slash, so no program can create a file that is taken for it.
+// artifactName returns the subject name of the whole written file. Paths inside begin with a slash,
+// so no program can create a file that is mistaken for it.
 func artifactName(out string) string { return "export." + out }
 
-// Fits returns an error if one statement cannot cover that many files.
+// Fits returns an error if a statement cannot cover that many files.
 func Fits(files int) error {
-	if files <= mostFiles {
+	if files <= maxFiles {
 		return nil
 	}
-	return fault.Newf(fault.Invalid, "provenance_too_large", "a statement can cover at most %d files, and these are %d", mostFiles, files).
+	return fault.Newf(fault.Invalid, "provenance_too_large", "a statement can cover at most %d files, and these are %d", maxFiles, files).
 		WithHint("name fewer paths, or leave the provenance out")
 }
 
@@ -117,7 +117,7 @@ func (r Release) dependencies() []Resource {
 	return out
 }
 
-// Checkpoint returns the tree head that the statement names.
+// Checkpoint returns the tree head in the statement.
 func (s Statement) Checkpoint() (Checkpoint, bool) {
 	for _, b := range s.Predicate.RunDetails.Byproducts {
 		if b.Name != recordName {
@@ -132,8 +132,8 @@ func (s Statement) Checkpoint() (Checkpoint, bool) {
 // inside returns the subject name of a file.
 func inside(dir, name string) string { return escaped(path.Join(dir, name)) }
 
-// escaped returns a path as valid UTF-8 for JSON. It escapes invalid bytes and the escape
-// character, so that two files never have the same name.
+// escaped returns a path as valid UTF-8 for JSON. It escapes invalid bytes and the escape character
+// itself, so that two files never have the same name.
 func escaped(full string) string {
 	if utf8.ValidString(full) && !strings.Contains(full, "%") {
 		return full

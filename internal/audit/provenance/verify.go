@@ -34,22 +34,22 @@ func finding(f Flaw, format string, args ...any) Finding {
 	return Finding{f, fmt.Sprintf(format, args...)}
 }
 
-// Check is what a provenance is verified against.
+// Check has the expected values for verifying a provenance.
 type Check struct {
 	Key PublicKey
-	// Artifact is the SHA-256 of the file in hexadecimal. Path is its absolute, clean path: a
-	// subject's name must be a suffix of it. Otherwise one attested file could stand in for
+	// Artifact is the SHA-256 of the file in hexadecimal. Path is its absolute, clean path. A
+	// subject's name must be a suffix of it, because otherwise one attested file could stand in for
 	// another.
 	Artifact string
 	Path     string
-	// As, if set, is the name of the subject that the file must be.
+	// As, if set, is the subject name that the file must have.
 	As string
 	// Policy, if set, is the digest of the policy that must have been in force.
 	Policy string
 }
 
 // Verify checks an envelope against c. The statement is trustworthy only if there are no findings.
-// If the signature does not hold, no statement is returned.
+// If the signature is invalid, Verify returns no statement.
 func Verify(data []byte, c Check) (*Statement, []Finding) {
 	one := func(f Flaw, format string, args ...any) (*Statement, []Finding) {
 		return nil, []Finding{finding(f, format, args...)}
@@ -61,7 +61,7 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	if e.payloadType != PayloadType {
 		return one(OtherType, "the envelope holds %.100q, not an in-toto statement", e.payloadType)
 	}
-	// A second signature could be of a key that the caller did not ask for.
+	// A second signature could be of a key that the caller did not choose.
 	if len(e.signatures) != 1 {
 		return one(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
 	}
@@ -83,7 +83,7 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 		return one(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
 	}
 	var found []Finding
-	if f := st.holds(c); f != nil {
+	if f := st.matches(c); f != nil {
 		found = append(found, *f)
 	}
 	if got := st.Predicate.BuildDefinition.ExternalParameters.Policy; c.Policy != "" && got != c.Policy {
@@ -92,7 +92,7 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	return &st, found
 }
 
-// check refuses statements of other types, so that a signature for one purpose is not accepted for
+// check rejects statements of other types, so that a signature for one purpose is not accepted for
 // another.
 func (s *Statement) check() error {
 	switch {
@@ -130,9 +130,9 @@ func (s *Statement) Artifact() (Resource, bool) {
 	return s.Subject[i], true
 }
 
-// meant returns the subject that a file has to match: the named one, else the whole written file,
-// else, if none was written, the file with that path. A file within an export must be named.
-// Otherwise a program inside could create a file with the name of the export, and it would be
+// meant returns the subject that a file has to match: the named one, otherwise the whole written
+// file, otherwise (if none was written) the file with that path. A file within an export must be
+// named. Otherwise a program inside could create a file with the name of the export, which would be
 // accepted as the export.
 func (s *Statement) meant(c Check) (Resource, bool) {
 	if a, ok := s.Artifact(); ok && c.As == "" {
@@ -156,8 +156,8 @@ func (s *Statement) endsWith(file, name string) bool {
 	return ok && rel != "" && strings.HasSuffix(file, "/"+rel)
 }
 
-// holds compares the file with the subjects.
-func (s *Statement) holds(c Check) *Finding {
+// matches compares the file with the subjects.
+func (s *Statement) matches(c Check) *Finding {
 	wrong := func(f Flaw, format string, args ...any) *Finding {
 		out := finding(f, format, args...)
 		return &out

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// block is the least disk space of a file.
+	// block is the minimum disk space of a file.
 	block = 4 << 10
-	// this share of the budget may be written before the disk usage is checked again.
+	// share is the part of the budget that may be written before disk usage is measured again.
 	share = 16
-	// keepShare is the percentage of the budget that stays when the oldest recordings are dropped,
-	// so that the next check is not due at once.
+	// keepShare is the percentage of the budget that remains after the oldest recordings are
+	// dropped, so that the next measurement is not due at once.
 	keepShare = 90
 )
 
-// spentFile holds the sum of what all processes have written since the last check.
+// spentFile has the sum of what all processes have written since the last measurement.
 const spentFile = "spent"
 
-// spend counts written bytes, and checks the disk usage when they are many.
+// spend counts written bytes, and measures the disk usage after enough of them.
 func (s *Store) spend(bytes int64) {
 	s.mu.Lock()
 	s.spent += bytes
@@ -98,8 +98,8 @@ func (s *Store) exclusive(do func(sum *os.File) error) error {
 	return nil
 }
 
-// kept is a file that can be dropped.
-type kept struct {
+// candidate is a file that can be dropped.
+type candidate struct {
 	path    string
 	bytes   int64
 	written time.Time
@@ -111,13 +111,13 @@ func (s *Store) sweep() error {
 	if err != nil || total <= s.budget {
 		return err
 	}
-	slices.SortFunc(all, func(a, b kept) int { return a.written.Compare(b.written) })
+	slices.SortFunc(all, func(a, b candidate) int { return a.written.Compare(b.written) })
 	dropped := 0
 	for _, k := range all {
 		if total <= s.budget/100*keepShare {
 			break
 		}
-		// A writer of the removed file notices that it has no name any more.
+		// A writer of the removed file notices that the file has no name any more.
 		if err := os.Remove(k.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -128,8 +128,8 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// survey lists all files that can be dropped, and sums up the disk usage.
-func (s *Store) survey() (all []kept, total int64, err error) {
+// survey returns all files that can be dropped, and the total disk usage.
+func (s *Store) survey() (all []candidate, total int64, err error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, 0, err
@@ -149,7 +149,7 @@ func (s *Store) survey() (all []kept, total int64, err error) {
 			_, isOwn := ownOf(e.Name())
 			_, isReel := packOf(e.Name())
 			if isOwn || isReel {
-				all = append(all, kept{filepath.Join(s.dir, id, e.Name()), bytes, info.ModTime()})
+				all = append(all, candidate{filepath.Join(s.dir, id, e.Name()), bytes, info.ModTime()})
 			}
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// pollEvery is how often a followed recording is read again. Output reaches the disk within
-// flushAfter.
+// pollEvery is the interval at which a followed recording is read again. Output reaches the disk
+// within flushAfter.
 const pollEvery = 100 * time.Millisecond
 
-// Follow opens a recording that ends when its command ends: until then, a read waits for more
-// output. It returns an error when ctx ends. The caller closes the result.
+// Follow opens a recording for following: until the command has ended, reads wait for more output.
+// They fail when ctx ends. The caller closes the result.
 func (s *Store) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *following) more() error {
 		f.last = ended
 		return nil
 	}
-	// It got a file in between, or was moved to a pack at its end.
+	// In the meantime the recording got its own file, or was moved to a pack at its end.
 	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err

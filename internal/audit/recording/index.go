@@ -39,7 +39,7 @@ type history struct {
 	pack  *os.File
 	reelN int
 	gone  bool // all was dropped, and nothing may be added
-	// resting closes files after use: the sandbox has ended.
+	// resting means that the sandbox has ended, so that files are closed after each use.
 	resting bool
 }
 
@@ -50,7 +50,7 @@ var errGone = errors.New("the sandbox was removed")
 type entry struct {
 	Head
 	Tail
-	// Pack, At and Size are the place of a recording without a file of its own.
+	// Pack, At and Size locate a recording without a file of its own.
 	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
@@ -69,7 +69,7 @@ func (r *history) begin(h Head) (n int, err error) {
 	return n, err
 }
 
-// end writes the end of a command, and its output unless that is in a file of its own.
+// end writes the end of a command, and its output unless that has a file of its own.
 func (r *history) end(n int, t Tail, printed []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,8 +90,8 @@ func (r *history) end(n int, t Tail, printed []byte) error {
 	return err
 }
 
-// rest closes open files, and makes later ends of commands close them again.
-func (r *history) rest() error {
+// closeIdle closes open files, and makes later ends of commands close them again.
+func (r *history) closeIdle() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resting = true
@@ -107,7 +107,7 @@ type tailLine struct {
 	Size int64 `json:"size,omitempty"`
 }
 
-// maxTries bounds how often an index that other processes replace is opened.
+// maxTries limits the attempts to open an index that other processes replace.
 const maxTries = 100
 
 // locked calls do with the lock of the index, after reading what others have added to it. The
@@ -152,8 +152,8 @@ func (r *history) open() error {
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	// A command does not run if its number cannot be written: otherwise a sandbox that fills the
-	// disk would stop all others.
+	// If a command's number cannot be written, the command does not run. The reserved space
+	// prevents a sandbox that fills the disk from stopping all others.
 	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
 		return errors.Join(errors.New("recordings: cannot reserve disk space"), err, f.Close())
 	}
@@ -161,8 +161,7 @@ func (r *history) open() error {
 	return nil
 }
 
-// catchUp reads what is new in the index. It reports that the index is not current if it was
-// removed or replaced.
+// catchUp reads the new lines of the index. It returns false if the index was removed or replaced.
 func (r *history) catchUp() (current bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(r.index.Fd()), &stat); err != nil {
@@ -257,13 +256,13 @@ func (r *history) append(printed []byte) (at int64, err error) {
 		}
 		r.pack = nil
 	}
-	return 0, errors.New("recordings: cannot write to a reel")
+	return 0, errors.New("recordings: cannot write to a pack")
 }
 
-// aheadBytes is the disk space reserved for coming lines of the index.
+// aheadBytes is the disk space reserved for future lines of the index.
 const aheadBytes = 64 << 10
 
-// openPack opens the last pack, or a new one if that is full.
+// openPack opens the last pack, or a new one if the last one is full.
 func (r *history) openPack() error {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -293,21 +292,21 @@ func (r *history) release() error {
 	return r.shut()
 }
 
-// bury closes open files for good.
-func (r *history) bury() error {
+// closeForGood closes open files permanently.
+func (r *history) closeForGood() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone = true
 	return r.shut()
 }
 
-func (r *history) buried() bool {
+func (r *history) closedForGood() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gone
 }
 
-// shut is release with r.mu held.
+// shut is like release, with r.mu held.
 func (r *history) shut() error {
 	var errs []error
 	for _, f := range []**os.File{&r.index, &r.pack} {
@@ -319,7 +318,7 @@ func (r *history) shut() error {
 	return errors.Join(errs...)
 }
 
-// entries reads a sandbox's index. It skips invalid lines, which a writer that is killed leaves.
+// entries reads a sandbox's index. It skips invalid lines, which a killed writer may leave.
 func entries(dir string, yield func(entry)) error {
 	f, err := os.OpenFile(filepath.Join(dir, indexFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

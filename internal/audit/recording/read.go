@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Info is one command in a list.
+// Info describes one command in a list.
 type Info struct {
 	Head
-	// Tail is zero while the command runs. It stays zero if the recording process was killed.
+	// Tail is zero while the command runs, or if the recording process was killed.
 	Tail
 	// Dropped reports whether the output was dropped to free disk space.
 	Dropped bool
 }
 
-// Newest returns a sandbox's newest commands in their order, at most the given number.
+// Newest returns a sandbox's newest commands, oldest first, at most the given number.
 func (s *Store) Newest(sandbox string, most int) ([]Info, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
@@ -58,14 +58,14 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Open opens a recording, which the caller closes. The recording of a command that began just now
+// Open opens a recording, which the caller closes. The recording of a command that has just begun
 // is empty.
 func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
 	}
-	// Try twice: it may get a file of its own in between.
+	// Try twice, because the recording may get a file of its own in between.
 	f, err := open(filepath.Join(dir, own(n)))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err

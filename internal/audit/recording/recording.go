@@ -1,11 +1,10 @@
 // Package recording owns the recordings of commands' output: their numbers, their files below the
 // state directory, lists of them, and their disk usage. Package asciicast owns their format.
 //
-// A sandbox has one index, to which each command adds a line when it begins
-// and one when it has ended, and which gives the numbers. What a short command
-// printed goes to the end of a file for many, because making a file costs more
-// than most commands; a longer one has a file of its own from the moment on in
-// which somebody could want to watch it.
+// Each sandbox has one index. Each command adds a line to it at its start, which assigns its
+// number, and another at its end. The output of a short command is appended to a pack, a file for
+// many commands, because creating a file costs more than most commands. A longer command gets a
+// file of its own, so that its output can be followed.
 package recording
 
 import (
@@ -30,16 +29,16 @@ const DefaultBudget = 1 << 30
 // Options configure New. Dir is required.
 type Options struct {
 	Dir string
-	// Bound is the maximum size of one recording, Budget that of all. Zero means the default of
-	// each.
+	// Bound is the maximum size of one recording, Budget that of all recordings. Zero means the
+	// default.
 	Bound, Budget int64
 	Log           *slog.Logger // nil discards
-	// Step, unless nil, is called at each step of Keep and Remove at which tests let the process
-	// die.
+	// Step, if not nil, is called at each step of Retain and Remove, where tests can let the
+	// process end.
 	Step func(name string)
 }
 
-// Store holds the recordings of a state directory. Several processes may open one at once.
+// Store has the recordings of a state directory. Several processes may open the same directory.
 type Store struct {
 	dir           string
 	bound, budget int64
@@ -53,7 +52,8 @@ type Store struct {
 	spent int64
 }
 
-// New returns the Store. It creates directories when a recording needs them. Close ends it.
+// New returns the Store. It creates directories when a recording needs them. The caller must call
+// Close.
 func New(o Options) *Store {
 	s := &Store{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, histories: map[string]*history{}}
 	if s.bound <= 0 {
@@ -73,7 +73,7 @@ func New(o Options) *Store {
 
 // path returns the directory of a sandbox.
 func (s *Store) path(sandbox string) (string, error) {
-	// The ID becomes part of a path: only its own alphabet may pass.
+	// The ID becomes part of a path, so it must contain only characters of the ID alphabet.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
@@ -109,12 +109,13 @@ func (s *Store) done(r *history) {
 	r.running--
 }
 
-// maxOpen bounds the sandboxes whose files are open. Beyond it, files are opened for each use.
+// maxOpen limits the number of sandboxes whose files are open. Beyond it, files are opened for each
+// use.
 const maxOpen = 128
 
-// releaseOne closes the files of a sandbox without running commands. A history with running commands
-// must stay known: Remove has to reach it, or the end of the command would create the directory
-// again. The caller holds s.mu.
+// releaseOne closes the files of a sandbox without running commands. A history with running
+// commands must remain, because Remove has to reach it. Otherwise the end of the command would
+// create the directory again. The caller holds s.mu.
 func (s *Store) releaseOne() error {
 	var busy *history
 	for id, r := range s.histories {
@@ -130,8 +131,8 @@ func (s *Store) releaseOne() error {
 	return busy.release()
 }
 
-// Release closes the files of a sandbox that has ended. The end of a command after that opens them
-// for a moment.
+// Release closes the files of a sandbox that has ended. If a command ends later, its files are
+// opened only for that.
 func (s *Store) Release(sandbox string) error {
 	s.mu.Lock()
 	r := s.histories[sandbox]
@@ -139,10 +140,10 @@ func (s *Store) Release(sandbox string) error {
 	if r == nil {
 		return nil
 	}
-	return r.rest()
+	return r.closeIdle()
 }
 
-// Remove drops all recordings of a sandbox. It is no error if there are none.
+// Remove removes all recordings of a sandbox. It is not an error if there are none.
 func (s *Store) Remove(sandbox string) error {
 	path, err := s.path(sandbox)
 	if err != nil {
@@ -153,10 +154,11 @@ func (s *Store) Remove(sandbox string) error {
 	delete(s.histories, sandbox)
 	s.mu.Unlock()
 	if r != nil {
-		err = r.bury()
+		err = r.closeForGood()
 	}
-	// Remove keptFile first: if the process dies in between, the rest must not look complete.
-	err = errors.Join(err, s.Let(sandbox))
+	// Remove retainedFile first: if the process is killed in between, incomplete recordings must
+	// not be listed as retained.
+	err = errors.Join(err, s.Discard(sandbox))
 	s.step("let")
 	if err = errors.Join(err, os.RemoveAll(path)); err != nil {
 		return fmt.Errorf("recordings of %s: %w", sandbox, err)
@@ -198,7 +200,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Files in the directory of a sandbox.
+// Names of files in the directory of a sandbox.
 const (
 	indexFile = "index"
 	ownSuffix = ".cast" // after the number of a command

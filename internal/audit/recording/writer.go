@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
-// Head is the facts at the start of a command.
+// Head has the facts about the start of a command.
 type Head struct {
 	N       int       `json:"n"`
 	How     string    `json:"how"` // start, exec, cell, terminal or connect
@@ -27,7 +27,7 @@ type Head struct {
 	Term string `json:"-"`
 }
 
-// Tail is the facts at the end of a command.
+// Tail has the facts about the end of a command.
 type Tail struct {
 	Ended time.Time `json:"ended"`
 	// Exit is absent if the exit code is unknown.
@@ -56,12 +56,12 @@ type Recording struct {
 }
 
 const (
-	// flushAfter bounds how long output is only in memory, for followers and in case the process is
-	// killed.
+	// flushAfter limits how long output is only in memory, for readers that follow and in case the
+	// process is killed.
 	flushAfter = 200 * time.Millisecond
-	// maxShort is the size from which a recording gets a file of its own.
+	// maxShort is the size at which a recording gets a file of its own.
 	maxShort = 64 << 10
-	// maxListed bounds the text of a command in a list.
+	// maxListed limits the text of a command in a list.
 	maxListed = 1 << 10
 )
 
@@ -90,7 +90,7 @@ func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
 	return t, nil
 }
 
-// spool is the writer's destination: memory, and from maxShort on a file.
+// spool is the writer's destination: memory, and a file once maxShort is reached.
 type spool Recording
 
 func (t *spool) Write(lines []byte) (int, error) {
@@ -115,7 +115,7 @@ func (t *Recording) own() error {
 	return err
 }
 
-// shortened keeps the first bytes of a command.
+// shortened returns the first bytes of a command.
 func shortened(argv []string, most int) []string {
 	var out []string
 	for _, arg := range argv {
@@ -128,7 +128,7 @@ func shortened(argv []string, most int) []string {
 	return out
 }
 
-// maxQuoted bounds the command in a header; a comment in the recording has all of it.
+// maxQuoted limits the command in a header. A comment in the recording has the complete command.
 const maxQuoted = 1 << 10
 
 // quoted returns a command with shell quoting.
@@ -187,7 +187,7 @@ func (t *Recording) write(event func(time.Duration) error) {
 	}
 }
 
-// note keeps the first error for End. The caller holds t.mu.
+// note stores the first error for End. The caller holds t.mu.
 func (t *Recording) note(err error) {
 	if t.broken == nil {
 		t.broken = err
@@ -207,8 +207,8 @@ func (t *Recording) sync() {
 	}
 }
 
-// End writes the end of the command. If it returns an error, the recording is incomplete. A second
-// End does nothing, and neither does one for a removed sandbox.
+// End writes the end of the command. If it returns an error, the recording is incomplete. It does
+// nothing if it was called before, or if the sandbox was removed.
 func (t *Recording) End(end Tail) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -229,12 +229,12 @@ func (t *Recording) End(end Tail) error {
 	if t.file != nil {
 		t.note(t.file.Close())
 	}
-	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Kept()
+	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Size()
 	t.note(t.history.end(t.n, end, t.printed))
 	t.printed = nil
 	t.store.done(t.history)
 	t.store.spend(end.Bytes)
-	if t.broken == nil || t.history.buried() {
+	if t.broken == nil || t.history.closedForGood() {
 		return nil
 	}
 	return fmt.Errorf("recording %d: %w", t.n, t.broken)

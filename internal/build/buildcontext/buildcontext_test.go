@@ -110,7 +110,7 @@ func TestAContextIsUnpackedAsItWas(t *testing.T) {
 	}
 }
 
-// A build reads no device, pipe or socket of the machine on which its context is.
+// A build reads no device, pipe or socket of the machine that has its context.
 func TestHostileContextsAreRefused(t *testing.T) {
 	ignore, err := buildcontext.ParseIgnore([]byte("left\n"))
 	if err != nil {

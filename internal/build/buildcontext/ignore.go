@@ -1,6 +1,6 @@
-// Package buildcontext owns the files that a Dockerfile copies: which files of a directory belong
-// to a build, and how they come to the server. A context may come from a stranger's repository, so
-// nothing of it reaches outside its directory.
+// Package buildcontext owns the files that a Dockerfile can copy: which files of a directory belong
+// to a build, and how they are sent to the server. A context may come from an untrusted repository,
+// so it cannot reach files outside its directory.
 package buildcontext
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CodeInvalid is the code of the error for a context with files that no build may have.
+// CodeInvalid is the code of the error for a context with files that a build must not contain.
 const CodeInvalid = "build_context_invalid"
 
-// Ignore are the patterns of a .dockerignore.
+// Ignore has the patterns of a .dockerignore.
 type Ignore struct {
 	matcher *patternmatcher.PatternMatcher
 }
 
-// ParseIgnore reads patterns. Paths in keep belong to the context even if a pattern excludes them.
+// ParseIgnore parses patterns. Paths in keep belong to the context even if a pattern excludes them.
 func ParseIgnore(text []byte, keep ...string) (*Ignore, error) {
 	patterns, err := ignorefile.ReadAll(bytes.NewReader(text))
 	if err != nil {
@@ -36,13 +36,13 @@ func ParseIgnore(text []byte, keep ...string) (*Ignore, error) {
 	}
 	m, err := patternmatcher.New(patterns)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the .dockerignore has a pattern that cannot be read")
+		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the .dockerignore has an invalid pattern")
 	}
 	return &Ignore{m}, nil
 }
 
-// FindIgnore reads the patterns of a context: FILE.dockerignore beside the Dockerfile, or
-// .dockerignore at its top.
+// FindIgnore reads the patterns of a context: from FILE.dockerignore beside the Dockerfile, or from
+// .dockerignore at the top.
 func FindIgnore(root *os.Root, dockerfile string) (*Ignore, error) {
 	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
 		if strings.HasPrefix(name, "../") || path.IsAbs(name) {
@@ -60,7 +60,7 @@ func FindIgnore(root *os.Root, dockerfile string) (*Ignore, error) {
 	return ParseIgnore(nil)
 }
 
-// matches reports whether a path is left out, given the result for the directory above.
+// matches reports whether a path is excluded, given the result for the directory above.
 func (i *Ignore) matches(name string, above patternmatcher.MatchInfo) (bool, patternmatcher.MatchInfo, error) {
 	return i.matcher.MatchesUsingParentResults(name, above)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Pack writes the files of a directory that are not ignored as a tar. It refuses everything but
-// regular files, directories and symbolic links: a build that read a device or a pipe of the
-// machine might never end, or might disclose what it holds.
+// Pack writes the files of a directory that are not ignored as a tar. It accepts only regular
+// files, directories and symbolic links: a build that read a device or a pipe of the machine might
+// never end, or might disclose data.
 func Pack(ctx context.Context, root *os.Root, ignore *Ignore, w io.Writer) error {
 	p := &packer{ctx: ctx, root: root, ignore: ignore, tar: tar.NewWriter(w), open: map[string]bool{}}
 	if err := p.directory(".", patternmatcher.MatchInfo{}); err != nil {
@@ -32,7 +32,7 @@ type packer struct {
 	root   *os.Root
 	ignore *Ignore
 	tar    *tar.Writer
-	open   map[string]bool // directories that were written
+	open   map[string]bool // directories that are written already
 }
 
 func (p *packer) directory(dir string, above patternmatcher.MatchInfo) error {
@@ -90,7 +90,7 @@ func (p *packer) above(name string) error {
 	return p.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: int64(info.Mode().Perm()) | sticky(info.Mode()), ModTime: info.ModTime()})
 }
 
-// sticky returns the bits of a mode other than its permissions.
+// sticky returns the sticky, set-user-ID and set-group-ID bits of a mode.
 func sticky(m fs.FileMode) (bits int64) {
 	for bit, value := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if m&bit != 0 {
@@ -121,7 +121,7 @@ func (p *packer) file(name string) error {
 		return err
 	}
 	defer f.Close()
-	// The opened file may be another one by now.
+	// Another file may have replaced it before it was opened.
 	if info, err = f.Stat(); err != nil {
 		return err
 	}
@@ -144,11 +144,11 @@ func refused(name, why string) error {
 		WithHint("leave it out with a line in .dockerignore")
 }
 
-// cleanName returns the path of an entry, which leads out of no directory.
+// cleanName returns the path of an entry, or an error if the path leads out of the directory.
 func cleanName(name string) (string, error) {
 	trimmed := strings.TrimSuffix(name, "/")
 	if trimmed == "" || path.IsAbs(trimmed) || strings.ContainsRune(trimmed, 0) || len(trimmed) > 4096 || slices.Contains(strings.Split(trimmed, "/"), "..") {
-		return "", refused(name, "its name is no path below the context")
+		return "", refused(name, "its name is not a path below the context")
 	}
 	return path.Clean(trimmed), nil
 }

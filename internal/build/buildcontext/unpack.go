@@ -12,18 +12,18 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Limits bound a context.
+// Limits bound the size of a context.
 type Limits struct {
 	Entries int
 	Bytes   int64
 }
 
-// DefaultLimits hold unless an operator sets others.
+// DefaultLimits apply unless an operator sets others.
 var DefaultLimits = Limits{Entries: 1_000_000, Bytes: 16 << 30}
 
-// Unpack reads what Pack wrote, or what another client claims to have packed, into an empty
-// directory. An entry is never written through a link: os.Root refuses a link that leads out, and
-// no entry replaces an existing one.
+// Unpack unpacks a tar of Pack, or of another client, into an empty directory. An entry is never
+// written through a link: os.Root refuses a link that leads out, and no entry replaces an existing
+// one.
 func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 			return nil
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, CodeInvalid, "the build context is not a whole tar archive")
+			return fault.Wrap(err, fault.Invalid, CodeInvalid, "the build context is not a complete tar archive")
 		}
 		if left -= h.Size; n >= limits.Entries || left < 0 {
 			return fault.Newf(fault.Exhausted, "build_context_large", "the build context has more than %d files or %d bytes", limits.Entries, limits.Bytes).
@@ -60,7 +60,7 @@ func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
 	}
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return refused(h.Name, fmt.Sprintf("its directory cannot be made: %v", err))
+			return refused(h.Name, fmt.Sprintf("its directory cannot be created: %v", err))
 		}
 	}
 	mode := os.FileMode(h.Mode & 0o777) //nolint:gosec // nine bits
@@ -73,7 +73,7 @@ func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
 	case tar.TypeDir:
 		err = root.MkdirAll(name, 0o755)
 		if err == nil {
-			// The owner has to be able to enter it to remove it.
+			// The owner must be able to enter the directory in order to remove it.
 			err = root.Chmod(name, mode|0o700)
 		}
 	case tar.TypeSymlink:

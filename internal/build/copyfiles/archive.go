@@ -20,7 +20,8 @@ import (
 // Archive is a tar that ADD unpacks.
 type Archive struct{ item Item }
 
-// TakeArchives takes the tars out of a selection. Their content identifies them, not their names.
+// TakeArchives removes the tars from a selection and returns them. They are recognised by their
+// content, not by their names.
 func (s *Selection) TakeArchives() (list []Archive, err error) {
 	var rest []Item
 	for _, i := range s.Items {
@@ -79,13 +80,13 @@ func (i Item) uncompressed() (io.ReadCloser, error) {
 	}
 	plain, err := layer.Uncompress(head)
 	if err != nil {
-		return readCloser{bytes.NewReader(nil), f.Close}, nil //nolint:nilerr // what cannot be uncompressed is a plain file
+		return readCloser{bytes.NewReader(nil), f.Close}, nil //nolint:nilerr // a file that cannot be uncompressed is a plain file
 	}
 	return readCloser{plain, func() error { return errors.Join(plain.Close(), f.Close()) }}, nil
 }
 
-// Write writes the files of the archive as a layer. No entry may lead out of the
-// destination or be a device.
+// Write writes the files of the archive as a layer. Entries that lead out of the destination, and
+// devices, are refused.
 func (a Archive) Write(w *layertar.Writer, d Destination) error {
 	out := &writer{w: w, d: d, made: map[string]bool{"": true, ".": true}}
 	target := strings.TrimPrefix(path.Clean("/"+d.Path), "/")
@@ -110,7 +111,7 @@ func (a Archive) Write(w *layertar.Writer, d Destination) error {
 			return nil
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "build_archive_invalid", "an archive that ADD unpacks is not whole")
+			return fault.Wrap(err, fault.Invalid, "build_archive_invalid", "an archive that ADD unpacks is incomplete")
 		}
 		if err := out.unpack(target, *h, entries); err != nil {
 			return err

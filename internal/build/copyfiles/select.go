@@ -1,5 +1,5 @@
-// Package copyfiles owns COPY and ADD: which files of a context or of another stage they select,
-// which digest identifies these files, and how they become a layer.
+// Package copyfiles owns COPY and ADD: which files of a context or another stage they select, the
+// digest of these files, and how they become a layer.
 package copyfiles
 
 import (
@@ -27,31 +27,31 @@ const CodeMissing = "build_file_missing"
 // Source is a tree from which files are copied.
 type Source struct {
 	Root *os.Root
-	// Owners keeps the owners of files; otherwise they become root's.
+	// Owners preserves the owners of files. Otherwise the files belong to root.
 	Owners bool
-	// Resolve returns where a path leads without links. If it is nil, links that lead out of the
-	// tree are not followed.
+	// Resolve returns a path with all links resolved. If it is nil, links that lead out of the tree
+	// are not followed.
 	Resolve func(name string) (string, error)
-	// Skip reports paths that do not belong to the tree.
+	// Skip reports whether a path does not belong to the tree.
 	Skip func(name string) bool
-	What string // for errors: the build context, or a stage
+	What string // for errors: "the build context", or the name of a stage
 }
 
 // Item is one file to copy.
 type Item struct {
-	Name string // below the destination; "" is the destination itself
-	from string // below the source
+	Name string // path below the destination; "" is the destination itself
+	from string // path below the source
 	info fs.FileInfo
 	link string
-	data []byte // of a file without a source
+	data []byte // content of a file without a source
 	root *os.Root
 	own  bool
 }
 
-// Selection are the files of one instruction.
+// Selection is the set of files of one instruction.
 type Selection struct {
 	Items []Item
-	// Several is set if there is more than one source, so that the destination must be a directory.
+	// Several is set if there are several sources, so that the destination must be a directory.
 	Several bool
 	// Whole is set if the only source is a directory, whose content is copied.
 	Whole bool
@@ -63,7 +63,7 @@ func (s *Selection) Inline(name string, data []byte) {
 	s.Items = append(s.Items, Item{Name: path.Base(name), data: append([]byte{}, data...)})
 }
 
-// Options of an instruction.
+// Options are the options of an instruction.
 type Options struct {
 	Exclude []string
 	Parents bool
@@ -73,7 +73,7 @@ type Options struct {
 func (s *Selection) Select(ctx context.Context, src Source, patterns []string, o Options) error {
 	exclude, err := patternmatcher.New(o.Exclude)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, "build_pattern_invalid", "--exclude has a pattern that cannot be read")
+		return fault.Wrap(err, fault.Invalid, "build_pattern_invalid", "--exclude has an invalid pattern")
 	}
 	w := &walk{ctx: ctx, src: src, exclude: exclude, out: s}
 	count := 0
@@ -141,7 +141,7 @@ func globDirs(root *os.Root, pattern string) (found []string) {
 
 func (src Source) missing(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fault.Newf(fault.NotFound, CodeMissing, "%.200q is not in %s", name, src.What).WithHint("it may be left out by .dockerignore; paths are relative to the context")
+		return fault.Newf(fault.NotFound, CodeMissing, "%.200q is not in %s", name, src.What).WithHint(".dockerignore may exclude it; paths are relative to the context")
 	}
 	return fault.Wrap(err, fault.Invalid, "build_file_refused", fmt.Sprintf("%.200q of %s cannot be copied: %v", name, src.What, err))
 }
@@ -197,7 +197,8 @@ func (w *walk) source(name, pattern string, parents, only bool) error {
 	return w.directory(to, real, ".")
 }
 
-// kept is the part of a source's path that --parents keeps: what follows "/./", or all of it.
+// kept returns the part of a source's path that --parents preserves: everything after "/./", or all
+// of it.
 func kept(name, pattern string) string {
 	if before, _, ok := strings.Cut(pattern, "/./"); ok {
 		return strings.TrimPrefix(strings.TrimPrefix(name, clean(before)), "/")
@@ -290,8 +291,8 @@ func (i Item) owner() (uid, gid int) {
 	return 0, 0
 }
 
-// Digest names the content of a selection: names, kinds, modes, owners and bytes, but no
-// times, so that a fresh checkout of the same files is the same.
+// Digest returns a digest of a selection: names, kinds, modes, owners and bytes. Times do not
+// count, so that a fresh checkout of the same files has the same digest.
 func (s *Selection) Digest() (string, error) {
 	sum := sha256.New()
 	for _, i := range s.sorted() {
@@ -319,7 +320,7 @@ func (s *Selection) Digest() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// sorted returns the files by their names. Of two files with one name, the last counts.
+// sorted returns the files sorted by name. If a name occurs twice, the last file counts.
 func (s *Selection) sorted() []Item {
 	byName := map[string]Item{}
 	for _, i := range s.Items {

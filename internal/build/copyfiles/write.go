@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Destination is where files go.
+// Destination is the path to which files are copied.
 type Destination struct {
-	// Path is absolute. If it ends in "/", it is a directory, whatever exists there.
+	// Path is absolute. If it ends in "/", it is a directory, regardless of what exists there.
 	Path string
-	// Over reports what the stage has at a path, and where the path leads without links. If it is
-	// nil, the layer depends on no other one (--link).
+	// Over returns the file that the stage has at a path, and the path with all links resolved. If
+	// it is nil, the layer depends on no other layer (--link).
 	Over func(name string) (at string, info fs.FileInfo, err error)
 	// Owner of all files, if Owned is set.
 	Owned    bool
@@ -56,7 +56,7 @@ type clause struct {
 }
 
 func parseSymbolic(text string) (list []clause, err error) {
-	bad := fault.Newf(fault.Invalid, "build_mode_invalid", "--chmod: %.50q is no mode", text).WithHint("a mode is octal, such as 755, or u=rwX,go=rX")
+	bad := fault.Newf(fault.Invalid, "build_mode_invalid", "--chmod: %.50q is not a mode", text).WithHint("a mode is octal, such as 755, or u=rwX,go=rX")
 	for part := range strings.SplitSeq(text, ",") {
 		at := strings.IndexAny(part, "+-=")
 		if at < 0 {
@@ -143,7 +143,7 @@ func (s *Selection) Write(w *layertar.Writer, d Destination) error {
 			directory = true
 			out.made[target] = true
 		} else if err == nil && directory {
-			return fault.Newf(fault.Invalid, "build_destination", "%s is a file, and a directory would have to be there", d.Path)
+			return fault.Newf(fault.Invalid, "build_destination", "%s is a file where the copy needs a directory", d.Path)
 		}
 	}
 	for _, i := range s.sorted() {
@@ -172,7 +172,7 @@ func (o *writer) header(h tar.Header, i Item) tar.Header {
 	return h
 }
 
-// above writes the directories that the stage does not have.
+// above writes the directories that the stage lacks.
 func (o *writer) above(dir string) error {
 	if o.made[dir] {
 		return nil
@@ -206,7 +206,7 @@ func (o *writer) item(to string, i Item) error {
 	switch {
 	case was.IsDir():
 		if o.made[to] {
-			return nil // the stage has it
+			return nil // the stage already has it
 		}
 		o.made[to] = true
 		h.Typeflag, h.Name, h.Size = tar.TypeDir, to+"/", 0

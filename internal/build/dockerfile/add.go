@@ -7,24 +7,24 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// CheckAdd returns an error for an ADD of something that is not in the build context. Its words are
+// CheckAdd returns an error for an ADD whose source is not in the build context. Its words must be
 // expanded.
 func CheckAdd(c *instructions.AddCommand) error { return checkSources(c, c.SourcePaths) }
 
 func checkSources(c *instructions.AddCommand, sources []string) error {
 	for _, source := range sources {
 		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
-			return Refused(c, "%.100q is not of the build context; fetch it in a RUN", source)
+			return Refused(c, "%.100q is not in the build context; download it in a RUN", source)
 		}
 	}
 	if c.Checksum != "" {
-		return Refused(c, "--checksum goes with a URL")
+		return Refused(c, "--checksum applies to URLs only")
 	}
 	return nil
 }
 
-// checkAdds refuses such an ADD before anything is built. A word whose variables may be set by the
-// base image is left to its step.
+// checkAdds refuses such an ADD before anything is built. A word with variables that the base image
+// may set is checked later, in its step.
 func (p *Plan) checkAdds(commands []instructions.Command) error {
 	values := map[string]string{}
 	for _, c := range commands {
@@ -60,7 +60,7 @@ func (p *Plan) known(word string, values map[string]string) (string, bool) {
 	return out.Result, err == nil && len(out.Unmatched) == 0
 }
 
-// set sets a variable, or forgets it if its value is not known.
+// set sets a variable, or removes it if its value is not known.
 func (p *Plan) set(values map[string]string, name, word string) {
 	value, known := p.known(word, values)
 	if values[name] = value; !known {

@@ -72,7 +72,7 @@ func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
 		"FROM a\nCOPY x":                      "at least two",
 		"FROM $NONE":                          "names no image",
 		"FROM a AS x\nCOPY --from=x a b":      "own stage",
-		"FROM a\nCOPY --from=5 a b":           "no earlier stage",
+		"FROM a\nCOPY --from=5 a b":           "not refer to an earlier stage",
 		"FROM a\nRUN --network=moon true":     "network",
 		"FROM a\nRUN --mount=type=wrong true": "mount type",
 	} {
@@ -177,7 +177,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What no build can add is refused before a step runs, if its stage is needed at all.
+// An ADD that cannot be built is refused before a step runs, if its stage is needed at all.
 func TestAddOfOtherPlacesIsRefusedFirst(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM a\nRUN x\nADD https://example.com/f /f\n":                        "line 3: ADD: \"https://example.com/f\"",

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Environ returns variables as NAME=VALUE, in the order of their names.
+// Environ returns variables as NAME=VALUE, sorted by name.
 func Environ(m map[string]string) []string {
 	list := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -66,7 +66,7 @@ func (p *Plan) words(list, env []string) (out []string, err error) {
 	return out, nil
 }
 
-// Argument returns the value that an ARG of a stage has, and false if it has none.
+// Argument returns the value of an ARG in a stage, and false if it has none.
 func (p *Plan) Argument(a instructions.KeyValuePairOptional) (string, bool) {
 	if v, ok := p.Args[a.Key]; ok {
 		return v, true
@@ -95,19 +95,19 @@ func (p *Plan) Proxies() map[string]string {
 	return out
 }
 
-// Script is what RUN executes.
+// Script is the program that RUN executes.
 type Script struct {
 	Args []string
-	// File is a script with an interpreter line of its own, in place of Args.
+	// File is a script with its own interpreter line, instead of Args.
 	File string
 }
 
-// ScriptOf returns the program of a RUN. A shell runs the shell form.
+// ScriptOf returns the program of a RUN. The shell form is run by a shell.
 func ScriptOf(c *instructions.RunCommand, sh []string) (Script, error) {
 	args := c.CmdLine
 	if len(c.Files) > 0 {
 		if len(args) != 1 || !c.PrependShell {
-			return Script{}, Refused(c, "its here-document belongs to no command")
+			return Script{}, Refused(c, "no command reads its here-document")
 		}
 		if parser.MustParseHeredoc(args[0]) != nil {
 			data := c.Files[0].Data
@@ -119,7 +119,7 @@ func ScriptOf(c *instructions.RunCommand, sh []string) (Script, error) {
 			}
 			args = []string{data}
 		} else {
-			// The shell itself reads several here-documents.
+			// With several here-documents, the shell reads them itself.
 			var full strings.Builder
 			full.WriteString(args[0])
 			for _, f := range c.Files {

@@ -1,5 +1,5 @@
-// Package dockerfile owns what a Dockerfile means: its stages, which of them a build needs,
-// and the variables that its instructions name. It runs nothing.
+// Package dockerfile owns the meaning of a Dockerfile: its stages, which of them a build needs, and
+// the variables of its instructions. It runs nothing.
 package dockerfile
 
 import (
@@ -15,13 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CodeInvalid is the code of the error for a Dockerfile that cannot be built as it is written.
+// CodeInvalid is the code of the error for a Dockerfile that cannot be built.
 const CodeInvalid = "dockerfile_invalid"
 
-// maxBytes bounds a Dockerfile: its parser holds all of it in memory, several times.
+// maxBytes bounds the size of a Dockerfile, because the parser holds several copies of it in
+// memory.
 const maxBytes = 1 << 20
 
-// Warning is a complaint of the linter about an instruction that works.
+// Warning is a linter warning about an instruction that works.
 type Warning struct {
 	Line       int
 	Rule, Text string
@@ -38,7 +39,7 @@ type File struct {
 // Parse reads a Dockerfile.
 func Parse(text []byte) (*File, error) {
 	if len(text) > maxBytes {
-		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the Dockerfile has %d bytes, and %d is the most", len(text), maxBytes)
+		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the Dockerfile has %d bytes, and the limit is %d", len(text), maxBytes)
 	}
 	parsed, err := parser.Parse(bytes.NewReader(text))
 	if err != nil {
@@ -68,7 +69,7 @@ func invalid(err error) error {
 	return fault.Wrap(err, fault.Invalid, CodeInvalid, "the Dockerfile cannot be built: "+firstLine(err))
 }
 
-// Refused returns the error for an instruction that cannot be built as it is written.
+// Refused returns the error for an instruction that cannot be built.
 func Refused(c instructions.Command, format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if len(c.Location()) == 0 {
@@ -82,7 +83,7 @@ func firstLine(err error) string {
 	return text
 }
 
-// ParseOne reads one instruction, which ONBUILD of a base image holds.
+// ParseOne parses one instruction, such as an ONBUILD trigger of a base image.
 func ParseOne(text string) (instructions.Command, error) {
 	parsed, err := parser.Parse(strings.NewReader(text))
 	if err != nil {

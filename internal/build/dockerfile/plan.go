@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Scratch is the base of a stage that begins with nothing.
+// Scratch is the base of a stage that starts with no files.
 const Scratch = "scratch"
 
 // Options are a caller's choices for a Dockerfile.
@@ -27,12 +27,12 @@ type Stage struct {
 	Index    int
 	Name     string
 	Base     string // an image or Scratch, if Parent is negative
-	Parent   int    // the stage whose files it begins with
+	Parent   int    // the stage whose files it starts with
 	Platform string
 	Commands []instructions.Command
 	// Steps describe the commands one by one if they come from no Dockerfile.
 	Steps []Step
-	// Needs are the stages that have to be built before this one.
+	// Needs lists the stages that have to be built before this one.
 	Needs []int
 }
 
@@ -40,7 +40,7 @@ type Stage struct {
 type Plan struct {
 	Target int
 	Stages map[int]*Stage
-	// Globals are the arguments before the first FROM, which a stage takes over by name.
+	// Globals are the arguments before the first FROM, which a stage can redeclare.
 	Globals map[string]string
 	Args    map[string]string
 	// Platform are the predefined arguments, such as TARGETARCH.
@@ -49,7 +49,7 @@ type Plan struct {
 	names    map[string]int
 }
 
-// Plan chooses the stages that a target needs.
+// Plan selects the stages that a target needs.
 func (f *File) Plan(o Options) (*Plan, error) {
 	p := &Plan{Stages: map[int]*Stage{}, Args: o.Args, Platform: platformArgs(o.Platform), lex: f.lex, names: map[string]int{}}
 	if err := p.globals(f.args); err != nil {
@@ -93,7 +93,7 @@ func (p *Plan) take(all []*Stage, i int) {
 	}
 }
 
-// find returns the stage with a name or a number, before the stage of the given index.
+// find returns the stage with a name or a number. It must precede the stage with the given index.
 func (p *Plan) find(name string, before int) (int, bool) {
 	if i, ok := p.names[strings.ToLower(name)]; ok && i < before {
 		return i, true
@@ -104,7 +104,7 @@ func (p *Plan) find(name string, before int) (int, bool) {
 	return 0, false
 }
 
-// From returns the stage that a --from of a stage names, and false if it names an image.
+// From returns the stage that --from refers to in a stage, and false if it refers to an image.
 func (p *Plan) From(stage int, name string) (int, bool) { return p.find(name, stage) }
 
 func (p *Plan) globals(args []instructions.ArgCommand) error {
@@ -131,7 +131,7 @@ func (p *Plan) merged(list ...map[string]string) []string {
 	return Environ(all)
 }
 
-// argument returns the value that the caller gives an ARG, or its default.
+// argument returns the caller's value for an ARG, or its default.
 func (p *Plan) argument(a instructions.KeyValuePairOptional, env []string) (*string, error) {
 	if v, ok := p.Args[a.Key]; ok {
 		return &v, nil
@@ -157,7 +157,7 @@ func (p *Plan) stage(i int, s instructions.Stage) (*Stage, error) {
 		return nil, err
 	}
 	out := &Stage{Index: i, Name: s.Name, Base: base, Parent: -1, Platform: platform, Commands: s.Commands}
-	// FROM cannot name a stage by its number.
+	// FROM cannot refer to a stage by number.
 	if parent, ok := p.names[strings.ToLower(base)]; ok {
 		out.Parent, out.Base = parent, ""
 		out.Needs = append(out.Needs, parent)
@@ -172,10 +172,10 @@ func (p *Plan) stage(i int, s instructions.Stage) (*Stage, error) {
 				out.Needs = append(out.Needs, need)
 			}
 			if n, err := strconv.Atoi(from); err == nil && (n < 0 || n >= i) {
-				return nil, Refused(c, "--from=%s names no earlier stage", from)
+				return nil, Refused(c, "--from=%s does not refer to an earlier stage", from)
 			}
 			if strings.EqualFold(from, s.Name) && s.Name != "" {
-				return nil, Refused(c, "--from=%s names its own stage", from)
+				return nil, Refused(c, "--from=%s refers to its own stage", from)
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func sources(c instructions.Command) (list []string, err error) {
 			list = append(list, c.From)
 		}
 	case *instructions.RunCommand:
-		// Parsed without values: only the names count.
+		// The flags are parsed without values, because only their names matter.
 		if err := c.Expand(func(word string) (string, error) { return word, nil }); err != nil {
 			return nil, err
 		}
@@ -203,7 +203,7 @@ func sources(c instructions.Command) (list []string, err error) {
 	return list, nil
 }
 
-// platformArgs are the arguments that each Dockerfile may name without a value.
+// platformArgs are the arguments that each Dockerfile may declare without a value.
 func platformArgs(platform string) map[string]string {
 	parts := strings.SplitN(platform+"//", "/", 4)
 	out := map[string]string{}

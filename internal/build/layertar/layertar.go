@@ -1,5 +1,5 @@
-// Package layertar owns how a layer is written: in one order, and without anything of the machine
-// or the time, so that the same files always have the same digest.
+// Package layertar owns the format of a layer: sorted and without data about the machine or the
+// time, so that the same files always have the same digest.
 package layertar
 
 import (
@@ -26,7 +26,7 @@ type Layer struct {
 	Size           int64
 }
 
-// Writer writes a layer into a file without a name.
+// Writer writes a layer into an unnamed file.
 type Writer struct {
 	latest  time.Time
 	f       *os.File
@@ -37,7 +37,8 @@ type Writer struct {
 	Entries int
 }
 
-// New begins a layer. Times after latest become latest; a zero latest keeps them.
+// New returns a Writer. Times after latest are replaced by latest; with a zero latest, times are
+// preserved.
 func New(dir string, latest time.Time) (*Writer, error) {
 	f, err := os.CreateTemp(dir, ".layer-")
 	if err != nil {
@@ -52,7 +53,7 @@ func New(dir string, latest time.Time) (*Writer, error) {
 	return w, nil
 }
 
-// Close drops what was not stored.
+// Close drops the layer if it was not stored.
 func (w *Writer) Close() { _ = w.f.Close() }
 
 // Add writes an entry. content is nil except for regular files.
@@ -63,7 +64,7 @@ func (w *Writer) Add(h tar.Header, content io.Reader) error {
 		h.ModTime = w.latest
 	}
 	for key := range h.PAXRecords {
-		// Other attributes belong to the overlay that the file came from.
+		// Other attributes belong to the overlay from which the file was read.
 		if !strings.HasPrefix(key, "SCHILY.xattr.user.") && key != "SCHILY.xattr.security.capability" {
 			delete(h.PAXRecords, key)
 		}
@@ -80,7 +81,7 @@ func (w *Writer) Add(h tar.Header, content io.Reader) error {
 	return err
 }
 
-// Store ends the layer and puts it into the blob store.
+// Store completes the layer and adds it to the blob store.
 func (w *Writer) Store(ctx context.Context, blobs *blob.Store) (Layer, error) {
 	if err := errors.Join(w.tar.Close(), w.gz.Close()); err != nil {
 		return Layer{}, err

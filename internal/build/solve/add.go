@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/build/stepcache"
 )
 
-// addFiles is ADD: like COPY, and archives are unpacked.
+// addFiles implements ADD, which is like COPY and unpacks archives.
 func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title string) error {
 	if err := dockerfile.CheckAdd(c); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/build/dockerfile"
 )
 
-// configure applies an instruction that changes no file.
+// configure applies an instruction that changes no files.
 func (g *stage) configure(c instructions.Command) error {
 	config := &g.image.Config
 	switch c := c.(type) {
@@ -44,7 +44,7 @@ func (g *stage) configure(c instructions.Command) error {
 	case *instructions.EntrypointCommand:
 		config.Entrypoint = dockerfile.WithShell(c.CmdLine, c.PrependShell, config.Shell)
 		if !g.ownCmd {
-			config.Cmd = nil // the base image's CMD was meant for its own entrypoint
+			config.Cmd = nil // the base image's CMD is meant for its own entrypoint
 		}
 	case *instructions.ExposeCommand:
 		return g.expose(c)
@@ -101,7 +101,7 @@ func (g *stage) expose(c *instructions.ExposeCommand) error {
 		from, err := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
 		if err != nil || err2 != nil || from == 0 || to < from || to > most || !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(protocol)) {
-			return dockerfile.Refused(c, "%.50q is no port", port)
+			return dockerfile.Refused(c, "%.50q is not a port", port)
 		}
 		for n := from; n <= to; n++ {
 			g.image.Config.ExposedPorts[strconv.FormatUint(n, 10)+"/"+strings.ToLower(protocol)] = struct{}{}

@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// copying is what COPY and ADD have in common.
+// copying is the common part of COPY and ADD.
 type copying struct {
 	command      instructions.Command
 	files        instructions.SourcesAndDest
@@ -56,7 +56,7 @@ func (g *stage) copyFiles(ctx context.Context, title string, c copying) error {
 	})
 }
 
-// selectBy returns what identifies the files of an instruction. Files of another stage are
+// selectBy returns an identifier of the files of an instruction. Files of another stage are
 // identified by that stage's layers, so that a build whose steps are all cached unpacks nothing.
 func (g *stage) selectBy(ctx context.Context, c copying, into *copyfiles.Selection) (string, error) {
 	if c.from == "" {
@@ -84,7 +84,7 @@ func (g *stage) selectNow(ctx context.Context, c copying, into *copyfiles.Select
 		if err != nil {
 			return "", err
 		}
-		// The source is read until the layer is written.
+		// The source is read until the layer is complete.
 		context.AfterFunc(ctx, func() { root.Close() })
 		src = copyfiles.Source{Root: root, Owners: os.Geteuid() == 0, Resolve: tree.Resolve, Skip: tree.Made, What: c.from}
 	}
@@ -99,7 +99,7 @@ func (g *stage) selectNow(ctx context.Context, c copying, into *copyfiles.Select
 	return into.Digest()
 }
 
-// absolute returns a path of an instruction, relative to the working directory.
+// absolute returns a path of an instruction, resolved against the working directory.
 func (g *stage) absolute(name string) string {
 	out := path.Join("/", name)
 	if !path.IsAbs(name) {
@@ -162,10 +162,10 @@ func (g *stage) destination(ctx context.Context, c copying) (copyfiles.Destinati
 
 func isLetter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' }
 
-// maxAccounts bounds a user database of an image.
+// maxAccounts bounds the size of an image's user database.
 const maxAccounts = 4 << 20
 
-// owner returns the user and group IDs of USER[:GROUP]. Names are looked up in the image's own
+// owner returns the user and group ID of USER[:GROUP]. Names are looked up in the image's own
 // files.
 func (g *stage) owner(tree *stagetree.Tree, text string) (uid, gid int, err error) {
 	if text == "" {
@@ -186,7 +186,7 @@ func (g *stage) owner(tree *stagetree.Tree, text string) (uid, gid int, err erro
 	return uid, gid, err
 }
 
-// account returns an ID, and the primary group of a user that is in the file.
+// account returns an ID and, for a user in the file, the primary group.
 func account(tree *stagetree.Tree, file, name string) (id, group int, err error) {
 	if n, err := strconv.Atoi(name); err == nil && n >= 0 {
 		return n, -1, nil
@@ -194,7 +194,7 @@ func account(tree *stagetree.Tree, file, name string) (id, group int, err error)
 	var data []byte
 	if tree != nil {
 		if data, err = tree.ReadFile(file, maxAccounts); err != nil {
-			return 0, 0, fault.Newf(fault.Invalid, "build_account_unknown", "the image has no /%s in which %.100q is", file, name)
+			return 0, 0, fault.Newf(fault.Invalid, "build_account_unknown", "the image has no /%s to look up %.100q in", file, name)
 		}
 	}
 	for l := range strings.Lines(string(data)) {
@@ -217,7 +217,7 @@ func account(tree *stagetree.Tree, file, name string) (id, group int, err error)
 	return 0, 0, fault.Newf(fault.Invalid, "build_account_unknown", "the image has no account or group %.100q", name)
 }
 
-// workdir makes the directory in which later instructions work.
+// workdir creates the working directory of later instructions.
 func (g *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand, title string) error {
 	dir := path.Clean(strings.TrimSuffix(g.absolute(c.Path), "/") + "/")
 	user := g.image.Config.User

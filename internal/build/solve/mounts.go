@@ -21,20 +21,20 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// showing is a file or directory that a command sees at a path. Its changes there are never part of
-// a layer.
+// showing is a file or directory that is mounted for a command. Changes to it are never part of a
+// layer.
 type showing struct {
 	source, target string
 	directory      bool
-	// keep stores the command's changes there, or is nil.
+	// keep stores the command's changes, or is nil.
 	keep func(ctx context.Context, c *stagetree.Changes) error
 }
 
-// mounts are those of one RUN.
+// mounts are the mounts of one RUN.
 type mounts struct {
 	g    *stage
 	list []*instructions.Mount
-	key  string // the part of the step's key that depends on them
+	key  string // part of the step's cache key
 }
 
 func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts, error) {
@@ -51,11 +51,11 @@ func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts,
 			part += content
 		case instructions.MountTypeCache:
 			if one.From != "" {
-				return m, dockerfile.Refused(c, "--mount=type=cache,from=%s: a cache begins empty here", one.From)
+				return m, dockerfile.Refused(c, "--mount=type=cache,from=%s: a cache always starts empty here", one.From)
 			}
 		case instructions.MountTypeSecret, instructions.MountTypeTmpfs:
 		case instructions.MountTypeSSH:
-			return m, dockerfile.Refused(c, "--mount=type=ssh is not supported; give a key as a secret")
+			return m, dockerfile.Refused(c, "--mount=type=ssh is not supported; pass a key as a secret")
 		default:
 			return m, dockerfile.Refused(c, "--mount=type=%s is not supported", one.Type)
 		}
@@ -134,7 +134,7 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 			return s, err
 		}
 	}
-	// A link leads where it would inside, so that no link shows a file of the host.
+	// A link leads where it would in the sandbox, so that it cannot expose a file of the host.
 	at, err := tree.Resolve(name)
 	if err != nil {
 		return s, err
@@ -151,8 +151,7 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 	return s, nil
 }
 
-// secret shows a secret as a file, or passes it as a variable. shown is false if there is nothing
-// to show.
+// secret shows a secret as a file, or passes it as a variable. shown is false if no file is shown.
 func (m mounts) secret(one *instructions.Mount, place string, env map[string]string) (s showing, shown bool, err error) {
 	id := one.CacheID
 	if id == "" {
@@ -198,7 +197,7 @@ func (m mounts) secret(one *instructions.Mount, place string, env map[string]str
 	return s, true, errors.Join(err, unix.Chmod(place, mode))
 }
 
-// cache shows a directory that persists between builds. One command at a time uses it.
+// cache returns a directory that persists between builds. Only one command at a time uses it.
 func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *os.File, error) {
 	id := one.CacheID
 	if id == "" {
@@ -238,7 +237,7 @@ func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *o
 	return showing{source: data, target: one.Target, directory: true, keep: keep}, lock, nil
 }
 
-// lockRetry is the pause between attempts to take a lock that another process holds.
+// lockRetry is the delay between attempts to take a lock that another process holds.
 const lockRetry = 100 * time.Millisecond
 
 func lockFile(ctx context.Context, name string) (*os.File, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// scriptPlace is where a here-document with an interpreter line of its own is shown.
+// scriptPlace is the path of a here-document with its own interpreter line.
 const scriptPlace = "/.crannog/build-script"
 
 func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title string) error {
@@ -50,7 +50,7 @@ func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title strin
 	})
 }
 
-// runEnv is the environment of a command: the image's, and the arguments of the stage.
+// runEnv returns the environment of a command: the image's, and the arguments of the stage.
 func (g *stage) runEnv() map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, g.args)
@@ -79,7 +79,7 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 	args := script.Args
 	if script.File != "" {
 		path := filepath.Join(dir, "script")
-		if err := os.WriteFile(path, []byte(script.File), 0o755); err != nil { //nolint:gosec // it is executed inside
+		if err := os.WriteFile(path, []byte(script.File), 0o755); err != nil { //nolint:gosec // it is executed in the sandbox
 			return err
 		}
 		shown = append(shown, showing{source: path, target: scriptPlace})
@@ -116,11 +116,11 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 	}
 	if code != 0 {
 		return fault.Newf(fault.Invalid, "build_step_failed", "%s: the command ended with exit code %d", g.place, code).
-			WithHint("its output is above; the steps before it are cached")
+			WithHint("see its output above; the steps before it are cached")
 	}
 	list, err := stagetree.ReadChanges(changes)
 	if err != nil {
-		return fmt.Errorf("read what a command has changed: %w", err)
+		return fmt.Errorf("read the changes of a command: %w", err)
 	}
 	for i, s := range shown {
 		if s.keep == nil {

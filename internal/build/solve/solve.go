@@ -1,5 +1,5 @@
-// Package solve owns the building of a plan. Stages run concurrently, and the steps of each in
-// their order. A step comes from the cache if nothing that it depends on has changed.
+// Package solve owns the execution of a plan. Stages run concurrently, and the steps of a stage in
+// order. The result of a step is taken from the cache if nothing that it depends on has changed.
 package solve
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// Images finds the images that stages begin with.
+// Images finds base images.
 type Images interface {
 	// Base returns an image whose blobs are in the store.
 	Base(ctx context.Context, ref, platform string) (manifest.Image, error)
@@ -30,19 +30,19 @@ type Images interface {
 
 // Command is a command of RUN.
 type Command struct {
-	Tree      string // the host directory that it sees as its root
+	Tree      string // the host directory that is its root
 	Binds     []engine.Bind
 	Args      []string
 	Env       map[string]string
 	Dir, User string
 	NoNetwork bool
 	Output    io.Writer
-	// Changes is an empty file to which the command's changes are written, as engine.Archiver
-	// writes them.
+	// Changes is an empty file that receives the command's changes, in the format of
+	// engine.Archiver.
 	Changes *os.File
 }
 
-// Runner runs commands, each in a sandbox of its own.
+// Runner runs each command in a separate sandbox.
 type Runner interface {
 	// Run returns the exit code. If the command failed, nothing is written to Changes.
 	Run(ctx context.Context, c Command) (int, error)
@@ -61,36 +61,36 @@ const (
 	Warning Kind = "warning"
 )
 
-// Event is progress of a build.
+// Event reports progress of a build.
 type Event struct {
 	Kind  Kind
-	Step  int    // counts the steps of all stages from 1; 0 is the build itself
+	Step  int    // number of the step among those of all stages, from 1; 0 is the build itself
 	Title string // of a step that starts
 	Text  string
 	Took  time.Duration
 }
 
-// Options are what a caller chooses.
+// Options are the choices of a caller.
 type Options struct {
 	NoCache bool
-	// Epoch bounds the times in layers and is the time of the image; zero is none.
+	// Epoch bounds the times in layers and is the time of the image. Zero means that it is not set.
 	Epoch   time.Time
 	Secrets map[string][]byte
 	// Owner separates the caches of RUN --mount=type=cache.
 	Owner string
-	// Access is what RUN may reach. It is part of the key of a step's result.
+	// Access describes what RUN may access. It is part of the cache key of a step.
 	Access string
 }
 
-// Deps are what a build works with.
+// Deps are the dependencies of a build.
 type Deps struct {
 	Blobs *blob.Store
-	// Hold keeps others from removing blobs to which no name leads yet, until release.
+	// Hold prevents the removal of blobs to which no name refers yet, until release is called.
 	Hold   func(ctx context.Context) (release func(), err error)
 	Cache  *stepcache.Cache
 	Images Images
 	Runner Runner
-	// Work is an empty directory of the build's own. Mounts is the directory of cache mounts.
+	// Work is an empty directory for this build. Mounts is the directory of cache mounts.
 	Work, Mounts string
 	// Context is the directory of the build context.
 	Context string
@@ -107,7 +107,7 @@ type solver struct {
 	mu      sync.Mutex
 	steps   int
 	stages  map[int]*stage
-	images  map[string]*stage // of --from=IMAGE
+	images  map[string]*stage // by the reference of --from=IMAGE
 }
 
 // Result is a built image.
@@ -159,7 +159,7 @@ func stageName(p *dockerfile.Stage) string {
 	return "stage-" + strconv.Itoa(p.Index)
 }
 
-// begin reports the start of a step, and returns the function that reports its end.
+// begin reports the start of a step, and returns a function that reports its end.
 func (s *solver) begin(title string) (step int, end func(kind Kind, text string)) {
 	s.mu.Lock()
 	s.steps++
@@ -172,7 +172,7 @@ func (s *solver) begin(title string) (step int, end func(kind Kind, text string)
 	}
 }
 
-// stepOutput reports what a step prints.
+// stepOutput reports the output of a step.
 type stepOutput struct {
 	s    *solver
 	step int
@@ -197,7 +197,7 @@ func (s *solver) imageStage(ctx context.Context, ref string) (*stage, error) {
 	return one, one.err
 }
 
-// source returns the stage that --from names.
+// source returns the stage to which --from refers.
 func (s *solver) source(ctx context.Context, stage int, from string) (*stage, error) {
 	if i, ok := s.plan.From(stage, from); ok {
 		return s.stages[i], nil

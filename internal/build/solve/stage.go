@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// stage is a stage while it is built.
+// stage is a stage that is being built.
 type stage struct {
 	s    *solver
 	plan *dockerfile.Stage
@@ -40,7 +40,7 @@ type stage struct {
 	place string
 	fresh bool
 
-	mu      sync.Mutex // guards tree, which other stages ask for
+	mu      sync.Mutex // guards tree, which other stages use
 	dir     string
 	tree    *stagetree.Tree
 	applied int
@@ -91,7 +91,7 @@ func (e *StepError) Error() string { return e.Err.Error() }
 // Unwrap returns the instruction's own error.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// from begins with what the stage's FROM names.
+// from starts the stage with the files that its FROM refers to.
 func (g *stage) from(ctx context.Context) (err error) {
 	g.args = map[string]string{}
 	if g.plan.Parent >= 0 {
@@ -112,7 +112,7 @@ func (g *stage) from(ctx context.Context) (err error) {
 		return err
 	}
 	g.image, g.layers, g.made = *img.Config.DeepCopy(), slices.Clone(img.Manifest.Layers), img.Config.Created.Time
-	g.image.Container, g.image.DockerVersion = "", "" //nolint:staticcheck // images of today still have it
+	g.image.Container, g.image.DockerVersion = "", "" //nolint:staticcheck // present images still have it
 	if !slices.ContainsFunc(g.image.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
 		g.image.Config.Env = append(g.image.Config.Env, "PATH="+defaultPath)
 	}
@@ -122,7 +122,7 @@ func (g *stage) from(ctx context.Context) (err error) {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environ returns the variables that words of the stage's instructions may name.
+// environ returns the variables that words of the stage's instructions may use.
 func (g *stage) environ() []string {
 	all := maps.Clone(g.args)
 	for _, e := range g.image.Config.Env {
@@ -132,7 +132,7 @@ func (g *stage) environ() []string {
 	return dockerfile.Environ(all)
 }
 
-// chain identifies the files of the stage so far.
+// chain returns an identifier of the stage's files so far.
 func (g *stage) chain() string {
 	parts := make([]string, 0, len(g.layers))
 	for _, d := range g.image.RootFS.DiffIDs {
@@ -141,7 +141,7 @@ func (g *stage) chain() string {
 	return stepcache.Key(parts...)
 }
 
-// files returns the stage's files as a directory. It unpacks the layers that are not unpacked yet.
+// files returns the stage's files as a directory. It unpacks layers that are not unpacked yet.
 func (g *stage) files(ctx context.Context) (*stagetree.Tree, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,8 +165,8 @@ func (g *stage) history(text string, empty bool) {
 	g.image.History = append(g.image.History, v1.History{CreatedBy: text, Created: v1.Time{Time: g.at()}, EmptyLayer: empty, Comment: "crannog"})
 }
 
-// at is the time of the image so far, which is that of its last layer. So a build that finds
-// everything in the cache makes the same image again.
+// at returns the time of the image so far, which is that of its last layer. Thus a build that is
+// completely cached produces the same image again.
 func (g *stage) at() time.Time {
 	if !g.s.o.Epoch.IsZero() {
 		return g.s.o.Epoch
@@ -185,8 +185,8 @@ func (g *stage) finished() *v1.ConfigFile {
 	return c
 }
 
-// cached returns the result of a step that writes a layer: the one of an earlier build, or what
-// work makes now.
+// cached returns the result of a step that writes a layer: that of an earlier build, or a new one
+// from work.
 func (g *stage) cached(ctx context.Context, title, key string, work func(step int, w *layertar.Writer) error) error {
 	step, end := g.s.begin("[" + g.name + "] " + title)
 	epoch := ""
@@ -228,7 +228,7 @@ func (g *stage) make(ctx context.Context, key string, step int, work func(int, *
 	if err := work(step, w); err != nil {
 		return e, err
 	}
-	// Until the cache names the layer, nothing else does.
+	// Until the cache refers to the layer, nothing else does.
 	release, err := g.s.Hold(ctx)
 	if err != nil {
 		return e, err

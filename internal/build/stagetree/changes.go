@@ -15,20 +15,20 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// machine are files that sandboxes are given for themselves. What a command writes to them does not
-// last, as with other builders.
+// machine lists files that each sandbox gets for itself. As with other builders, a command's
+// changes to them are discarded.
 var machine = []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc/machine-id", "var/lib/dbus/machine-id"}
 
-// places are directories that sandboxes are given. Files in them belong to the image.
+// places are directories that each sandbox has. Files in them belong to the image.
 var places = []string{"run/lock", "workspace"}
 
-// hidden are directories that belong to no image.
+// hidden are directories that are not part of an image.
 var hidden = []string{".crannog", "dev", "proc", "sys"}
 
-// change is an entry of a sandbox's changes.
+// change is one change of a sandbox.
 type change struct {
 	header tar.Header
-	at     int64 // where its content begins
+	at     int64 // offset of its content
 	name   string
 	opaque bool
 }
@@ -43,8 +43,8 @@ type Changes struct {
 	list []change
 }
 
-// ReadChanges reads the changes of a sandbox as an engine wrote them. The order of such an archive
-// is not defined, so the entries are sorted, and the first of several hard links becomes the file.
+// ReadChanges reads the changes of a sandbox from an engine's archive. The order of such an archive
+// is undefined, so the entries are sorted, and the first of several hard links becomes the file.
 func ReadChanges(f *os.File) (*Changes, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func ReadChanges(f *os.File) (*Changes, error) {
 
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// linkedWhiteouts finds the removals that an engine writes as links to the first one.
+// linkedWhiteouts marks removals that an engine writes as links to the first one.
 func (c *Changes) linkedWhiteouts() {
 	removed := map[string]change{}
 	for _, one := range c.list {
@@ -94,13 +94,13 @@ func (c *Changes) linkedWhiteouts() {
 	}
 }
 
-// orderLinks makes the first name of each file with several the file itself.
+// orderLinks makes the first name of a file with several names the file itself.
 func (c *Changes) orderLinks() {
 	byName := map[string]int{}
 	for i, one := range c.list {
 		byName[one.name] = i
 	}
-	first := map[int]int{} // file: the entry with its first name
+	first := map[int]int{} // index of a file: index of the entry with its first name
 	for i, one := range c.list {
 		file, ok := byName[one.header.Linkname]
 		if one.header.Typeflag != tar.TypeLink || !ok {
@@ -139,8 +139,8 @@ func (c *Changes) Below(dir string) *Changes {
 	return out
 }
 
-// Write writes the changes as a layer over a tree. It leaves out what is below the paths in
-// without, where the command was shown something else.
+// Write writes the changes as a layer over a tree. It leaves out paths below those in without, at
+// which other files were mounted for the command.
 func (c *Changes) Write(w sink, over *Tree, without []string) error {
 	lower, err := over.Open()
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 			continue
 		}
 		if info, err := lower.Lstat(one.name); one.opaque && (err != nil || !info.IsDir()) {
-			one.opaque = false // there is nothing for it to hide
+			one.opaque = false // there is nothing to hide
 		}
 		if err := c.write(w, one); err != nil {
 			return err
@@ -169,7 +169,7 @@ func below(name string, list []string) bool {
 	return slices.ContainsFunc(list, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }
 
-// unneeded reports whether an entry changes nothing of the stage: a directory that is listed only
+// unneeded reports whether an entry does not change the stage: a directory that is listed only
 // because of its content, or the removal of a path that no layer has.
 func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	info, err := lower.Lstat(one.name)
@@ -189,7 +189,7 @@ func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	if !ok {
 		return false
 	}
-	// Without root all files of a tree belong to this user, and inside they belong to root.
+	// Without root, all files of a tree belong to this user; in the sandbox they belong to root.
 	same := os.Geteuid() != 0 && one.header.Uid == 0 && one.header.Gid == 0 ||
 		int64(one.header.Uid) == int64(stat.Uid) && int64(one.header.Gid) == int64(stat.Gid)
 	return same && one.header.Mode&0o1777 == int64(stat.Mode&0o1777)
@@ -213,7 +213,7 @@ func (c *Changes) write(w sink, one change) error {
 	return w.Add(h, nil)
 }
 
-// ApplyTo makes the changes in a directory that keeps them for later commands.
+// ApplyTo applies the changes to a directory that preserves them for later commands.
 func (c *Changes) ApplyTo(ctx context.Context, dir string, limits layer.Limits) error {
 	r, w := io.Pipe()
 	go func() {
@@ -234,12 +234,12 @@ func (c *Changes) ApplyTo(ctx context.Context, dir string, limits layer.Limits) 
 	return t.change(func(l *layer.Tree) error { return l.Apply(ctx, r) })
 }
 
-// sink takes the entries of a layer.
+// sink receives the entries of a layer.
 type sink interface {
 	Add(h tar.Header, content io.Reader) error
 }
 
-// plain writes a tar without changes.
+// plain writes entries to a tar unchanged.
 type plain struct{ *tar.Writer }
 
 // Add implements sink.

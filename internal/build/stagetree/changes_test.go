@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// archive is a sandbox's changes as an engine writes them.
+// archive returns a sandbox's changes in the format of an engine.
 func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "changes"))
@@ -57,10 +57,10 @@ func file(name, content string) tar.Header {
 
 func dir(name string) tar.Header { return tar.Header{Name: "./" + name + "/", Typeflag: tar.TypeDir} }
 
-// written notes the entries of a layer.
+// written records the entries of a layer.
 type written []string
 
-// Add notes an entry.
+// Add records an entry.
 func (w *written) Add(h tar.Header, content io.Reader) error {
 	text := h.Name
 	if h.Linkname != "" {
@@ -106,7 +106,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 		file("z", "Z"), tar.Header{Name: "./a", Typeflag: tar.TypeLink, Linkname: "./z"}, tar.Header{Name: "./m", Typeflag: tar.TypeLink, Linkname: "./z"},
 		// Changes of the sandbox's own files, and of the files of a mount.
 		file("etc/resolv.conf", "x"), file(".crannog/x", "x"), file("proc/x", "x"), dir("run"), dir("run/lock"), dir("cache"), file("cache/x", "C"),
-		// A directory that was made again, and one that is new.
+		// A directory that was created again, and one that is new.
 		tar.Header{Name: "./etc/again/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
 		tar.Header{Name: "./etc/fresh/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
 	)
@@ -121,7 +121,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 	}
 }
 
-// Certificates of a sandbox belong to this machine's gateway, and to no image.
+// Certificates of a sandbox belong to this machine's gateway and not to an image.
 func TestNoLayerTrustsTheGateway(t *testing.T) {
 	const authority = "-----BEGIN CERTIFICATE-----\nQUJDREVGR0hJSktMTU5PUA==\n-----END CERTIFICATE-----\n"
 	link := func(name, to string) tar.Header {
@@ -166,7 +166,7 @@ func TestACacheTakesOverChanges(t *testing.T) {
 	}
 }
 
-// A link of an image leads where it would inside, and never to this machine's files.
+// A link of an image leads where it would in the sandbox, and never to this machine's files.
 func TestPlacesAreInTheStage(t *testing.T) {
 	tree := stage(t, "real/x")
 	for name, to := range map[string]string{"out": "/etc", "up": "../../../etc", "in": "/real"} {

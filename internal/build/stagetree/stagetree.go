@@ -1,5 +1,5 @@
-// Package stagetree owns the directory of the files of one stage while the stage is built: layers
-// are applied to it, commands run in sandboxes that show it, and files are copied out of it.
+// Package stagetree owns the directory with the files of a stage that is being built: layers are
+// unpacked into it, commands run in sandboxes that show it, and files are copied out of it.
 package stagetree
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/image/root"
 )
 
-// Tree is the files of a stage. One goroutine at a time changes it.
+// Tree is the directory of a stage's files. Only one goroutine at a time changes it.
 type Tree struct {
 	Dir    string
 	limits layer.Limits
-	// made are paths that no layer has: what a sandbox needs in its root.
+	// made are paths that no layer has, because they were created for sandboxes.
 	made map[string]bool
 }
 
-// New makes an empty tree.
+// New creates an empty tree.
 func New(dir string, limits layer.Limits) (*Tree, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -34,10 +34,10 @@ func New(dir string, limits layer.Limits) (*Tree, error) {
 	return &Tree{Dir: dir, limits: limits, made: map[string]bool{}}, os.Chmod(dir, 0o755)
 }
 
-// Unpacked is the tree of an image that is unpacked. It is only read.
+// Unpacked returns the tree of an unpacked image. It is read-only.
 func Unpacked(dir string) *Tree { return &Tree{Dir: dir, made: map[string]bool{}} }
 
-// change opens the tree for a change and completes it.
+// change opens the tree for a change and completes the change.
 func (t *Tree) change(do func(*layer.Tree) error) error {
 	l, err := layer.Open(t.Dir, t.limits)
 	if err != nil {
@@ -66,19 +66,19 @@ func (t *Tree) Apply(ctx context.Context, digest v1.Hash, blobs *blob.Store) err
 	if err != nil {
 		return err
 	}
-	// The blob is read to its end, where its digest is compared.
+	// The blob is read to its end, because its digest is compared there.
 	_, err = io.Copy(io.Discard, f)
 	return err
 }
 
-// Place is a path at which a command is shown something else.
+// Place is a path at which something is mounted for a command.
 type Place struct {
 	Target    string // absolute
 	Directory bool
 }
 
-// Prepare adds what a sandbox needs, and makes the places at which something is shown. It returns
-// the places with the links in their paths resolved. undo removes the places that Prepare has made.
+// Prepare creates the files that a sandbox needs, and the mount points. It returns the paths of the
+// mount points with all links resolved. undo removes the mount points that Prepare has created.
 func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo func() error, err error) {
 	var fresh []string
 	undo = func() error {
@@ -125,7 +125,7 @@ func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo fun
 	return at, undo, err
 }
 
-// absent returns the parts of a path that do not exist, the highest first.
+// absent returns the parts of a path that do not exist, highest first.
 func absent(l *layer.Tree, name string) (list []string, err error) {
 	at := ""
 	for part := range strings.SplitSeq(name, "/") {
@@ -141,7 +141,7 @@ func absent(l *layer.Tree, name string) (list []string, err error) {
 	return list, nil
 }
 
-// Resolve returns where a path of the stage leads, without links.
+// Resolve returns a path of the stage with all links resolved.
 func (t *Tree) Resolve(name string) (at string, err error) {
 	l, err := layer.Open(t.Dir, t.limits)
 	if err != nil {
@@ -151,7 +151,7 @@ func (t *Tree) Resolve(name string) (at string, err error) {
 	return l.Resolve(strings.TrimPrefix(path.Clean("/"+name), "/"))
 }
 
-// ReadFile reads a file of the stage, through links within it.
+// ReadFile reads a file of the stage, following links within the stage.
 func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 	l, err := layer.Open(t.Dir, t.limits)
 	if err != nil {
@@ -161,10 +161,10 @@ func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 	return l.ReadFile(name, limit)
 }
 
-// Open opens the tree for reading. Nothing is read through a link that leads out of it.
+// Open opens the tree for reading. Links that lead out of it are not followed.
 func (t *Tree) Open() (*os.Root, error) { return os.OpenRoot(t.Dir) }
 
-// Made reports whether a path exists for sandboxes only, so that no layer has it.
+// Made reports whether a path was created for sandboxes, so that no layer has it.
 func (t *Tree) Made(name string) bool { return t.made[name] }
 
 // Remove removes the tree.

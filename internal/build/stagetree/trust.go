@@ -12,10 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 )
 
-// trust returns the files by which a sandbox trusts its own gateway: the gateway's authority, and
-// the lists of roots that contain it. No image may have them: where the image runs, programs would
-// trust an authority of this machine, and no public one. A list that the command has written
-// itself, as update-ca-certificates does, does not contain this authority.
+// trust returns the files with which a sandbox trusts its own gateway: the gateway's certificate
+// authority, and the lists of root certificates that contain it. They must not become part of an
+// image. Where the image runs, programs would trust an authority of this machine, and no public
+// one. A list that the command itself has written, for example with update-ca-certificates, does
+// not contain this authority.
 func (c *Changes) trust() (map[string]bool, error) {
 	authority := trim(certs.AuthorityPath)
 	own, err := c.read(authority)
@@ -68,7 +69,7 @@ func (c *Changes) dropEmptied(drop map[string]bool) {
 	}
 }
 
-// needed reports whether a directory has an entry that is kept.
+// needed reports whether a directory has an entry that is not dropped.
 func (c *Changes) needed(dir string, drop map[string]bool) bool {
 	for _, one := range c.list {
 		if strings.HasPrefix(one.name, dir+"/") && !drop[one.name] && !strings.HasSuffix(one.name, ".crannog-new") {
@@ -78,10 +79,10 @@ func (c *Changes) needed(dir string, drop map[string]bool) bool {
 	return false
 }
 
-// maxTrust bounds a list of roots.
+// maxTrust bounds the size of a list of root certificates.
 const maxTrust = 16 << 20
 
-// read returns the content of a file that was changed, or nil.
+// read returns the content of a changed file, or nil.
 func (c *Changes) read(name string) ([]byte, error) {
 	for _, one := range c.list {
 		if one.name == name && one.header.Typeflag == tar.TypeReg && one.header.Size <= maxTrust {

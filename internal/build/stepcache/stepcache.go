@@ -1,5 +1,5 @@
 // Package stepcache owns the results of earlier builds: the layer of each step, by the digest of
-// what the step depends on. It holds no content; the blobs are in the image store.
+// everything that the step depends on. It holds no content; the blobs are in the image store.
 package stepcache
 
 import (
@@ -29,13 +29,14 @@ type Entry struct {
 // Cache is a directory of entries. It is safe for concurrent use, also by processes.
 type Cache struct{ dir string }
 
-// Keep is how long an unused entry is kept.
+// Keep is how long an unused entry is stored.
 const Keep = 14 * 24 * time.Hour
 
-// Open makes the directory if it does not exist.
+// Open opens a cache and creates the directory if necessary.
 func Open(dir string) (*Cache, error) { return &Cache{dir}, os.MkdirAll(dir, 0o700) }
 
-// Key returns the key of a step. Each part counts, and so does where it ends.
+// Key returns the key of a step. Parts are delimited, so that moving text from one to the next
+// changes the key.
 func Key(parts ...string) string {
 	sum := sha256.New()
 	for _, p := range parts {
@@ -45,7 +46,7 @@ func Key(parts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Find returns the result of a step, and false if no build has made it.
+// Find returns the result of a step, and false if there is none.
 func (c *Cache) Find(key string) (Entry, bool) {
 	path := filepath.Join(c.dir, key+".json")
 	data, err := os.ReadFile(path)
@@ -57,7 +58,7 @@ func (c *Cache) Find(key string) (Entry, bool) {
 		return Entry{}, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // this time only decides how long the entry is kept
+	_ = os.Chtimes(path, now, now) // this time only decides when the entry is removed
 	return e, true
 }
 
@@ -70,7 +71,8 @@ func (c *Cache) Put(key string, e Entry) error {
 	return durable.Replace(filepath.Join(c.dir, key+".json"), data, durable.Options{Draft: ".entry-*", Mode: 0o600})
 }
 
-// Blobs returns the layers that entries name. Entries that have not been used for long are dropped.
+// Blobs returns the layers to which entries refer. Entries that have not been used for long are
+// removed.
 func (c *Cache) Blobs() (map[v1.Hash]bool, error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil {

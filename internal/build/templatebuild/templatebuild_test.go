@@ -105,12 +105,12 @@ type rig struct {
 	boxes   *sandboxes
 	library *library.Library
 	catalog *catalog.Catalog
-	entries *audittest.Record
+	entries *audittest.Log
 }
 
 func open(t *testing.T, dir, host string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: dir, boxes: &sandboxes{waits: make(chan struct{})}, entries: &audittest.Record{}}
+	r := &rig{t: t, dir: dir, boxes: &sandboxes{waits: make(chan struct{})}, entries: &audittest.Log{}}
 	log := slog.New(slog.DiscardHandler)
 	audit := auditlog.New(r.entries, log)
 	var err error

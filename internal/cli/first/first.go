@@ -1,6 +1,6 @@
-// Package first owns what the command line does before anything else: if it runs a sandbox in its
-// own process, it allocates the memory that this will need. It has no imports with imports of their
-// own, so that Go initialises it before the standard library.
+// Package first runs before all other packages of the command line: if this process will run a
+// sandbox, it allocates the memory for that. Its imports have no imports of their own, so that Go
+// initialises it before the standard library.
 package first
 
 import "github.com/crannog/crannog/internal/host/prefault"

@@ -1,6 +1,6 @@
-// Package manual owns the written forms of the command table: the man pages and the part of
-// docs/reference/cli.md that lists the commands. Both come from the commands that crannog help
-// prints, so that they cannot differ from it.
+// Package manual generates the man pages, and the list of commands in docs/reference/cli.md, from
+// the command definitions. These also produce the output of crannog help, so that the texts cannot
+// differ.
 package manual
 
 import (
@@ -68,7 +68,7 @@ func children(cmd *cobra.Command) []*cobra.Command {
 	})
 }
 
-// topic reports whether a command is only a text of crannog help.
+// topic reports whether a command only prints a text of crannog help.
 func topic(cmd *cobra.Command) bool { return cmd.IsAdditionalHelpTopicCommand() && !cmd.Hidden }
 
 func section(cmd *cobra.Command) int {
@@ -80,7 +80,7 @@ func section(cmd *cobra.Command) int {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// text returns the description in a command's help, without the usage and the flags.
+// text returns the description of a command's help, without the usage and the flags.
 func text(cmd *cobra.Command) string {
 	if cmd.Long != "" {
 		var b strings.Builder

@@ -38,7 +38,8 @@ func Markdown(root *cobra.Command) string {
 	return b.String()
 }
 
-// help returns what crannog help prints about a command, without the flags of every command.
+// help returns the output of crannog help about a command, without the flags that every command
+// has.
 func help(cmd *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(text(cmd) + "\n")

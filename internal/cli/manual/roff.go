@@ -100,7 +100,7 @@ func defaultOf(f *pflag.Flag) string {
 	return " (default " + f.DefValue + ")"
 }
 
-// seeAlso names the pages above and below.
+// seeAlso names the pages of the parent command and of the subcommands.
 func seeAlso(b *strings.Builder, cmd *cobra.Command) {
 	var pages []string
 	if cmd.HasParent() {
@@ -118,7 +118,7 @@ func reference(cmd *cobra.Command) string {
 	return fmt.Sprintf("\\fB%s\\fR(%d)", escape(pageName(cmd)), section(cmd))
 }
 
-// escape returns text that roff prints as it is written.
+// escape returns text that roff prints literally.
 func escape(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, `"`, `\(dq`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 }

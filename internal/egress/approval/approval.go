@@ -1,6 +1,6 @@
 // Package approval owns the approval requests that a sandbox's policy raises: what a request is
 // bound to, who may decide it, and that a grant is valid for exactly one action. It does not decide
-// when to ask, nor what a grant permits.
+// when an approval is required, nor what a grant permits.
 package approval
 
 import (
@@ -36,26 +36,25 @@ func (s State) Open() bool { return s == Pending || s == Approved }
 type Approval struct {
 	ID      string // "a" and 19 of [0-9a-f]
 	Sandbox string
-	// Owner is the key that the sandbox belongs to; a local caller's is "".
+	// Owner is the key that owns the sandbox, or "" for a local caller.
 	Owner   string
 	Kind    string
 	Summary string
 	Facts   map[string]string
 	Rule    string
 	Policy  string
-	// Digest identifies what a grant is bound to: all of the above but Summary.
+	// Digest identifies what a grant is bound to: all fields above except Summary.
 	Digest string
-	// Quorum is how many different people must grant it, at least 1.
+	// Quorum is the number of different people who must grant the request, at least 1.
 	Quorum int
 	State  State
-	// Reason is the reason of the last vote, or the cause that ended the request otherwise.
+	// Reason is the reason of the last vote, or what else ended the request.
 	Reason string
-	// Amendment is what was added to the sandbox's policy with the grant,
-	// "host:port", or "".
+	// Amendment is the "host:port" that the grant added to the sandbox's policy, or "".
 	Amendment string
 	Votes     []Vote
 	Created   time.Time
-	// Expires is when the request, or an unused grant, ends.
+	// Expires is when the request, or an unused grant, expires.
 	Expires time.Time
 	Decided time.Time // zero while pending
 	Spent   time.Time // zero until the action happened
@@ -67,11 +66,11 @@ type Vote struct {
 	Granted bool
 	Reason  string
 	At      time.Time
-	// Amendment is what the grant adds to the policy, or "".
+	// Amendment is the "host:port" that the grant adds to the policy, or "".
 	Amendment string
 }
 
-// Grants counts the people who said yes.
+// Grants returns the number of people who granted the request.
 func (a Approval) Grants() int {
 	n := 0
 	for _, v := range a.Votes {
@@ -88,8 +87,8 @@ func (a Approval) Grants() int {
 type Caller struct {
 	KeyID string
 	Local bool
-	// Person names a local caller who is signed in to the web console by a link that was made for
-	// this person: the user who makes links for two people confirms that they are two. Without a
+	// Person names a local caller who is signed in to the web console by a link with this name. The
+	// user who creates links for two people is responsible for giving them to two people. Without a
 	// name the caller is the machine's user.
 	Person string
 }
@@ -97,7 +96,7 @@ type Caller struct {
 // LocalName is the name of a local caller in a vote. No key has this ID.
 const LocalName = "local"
 
-// ConsolePrefix precedes, in a vote, the name of a person who is signed in to the web console. No
+// ConsolePrefix precedes the name of a person who is signed in to the web console, in a vote. No
 // key has such an ID.
 const ConsolePrefix = "console:"
 
@@ -111,19 +110,21 @@ func (c Caller) name() string {
 	return LocalName
 }
 
-// sees is the one rule of visibility: the machine's user sees all requests, a key those of its own
-// sandboxes. The zero Caller sees nothing, although sandboxes of local callers have the owner "".
+// sees reports whether the caller may see a request: the machine's user sees all requests, a key
+// those of its own sandboxes. The zero Caller sees nothing, although sandboxes of local callers
+// have the owner "".
 func (c Caller) sees(a Approval) bool {
 	return c.Local || c.KeyID != "" && c.KeyID == a.Owner
 }
 
 // Event is one change of one approval.
 type Event struct {
-	// Seq numbers the events of a store in ascending order. It is zero where a watch cannot resume.
+	// Seq numbers the events of a store in ascending order. It is zero for events from which a
+	// watch cannot resume.
 	Seq int64
 	// Type is the new state of the request, or EventVote.
 	Type string
-	// Approval is the request at the time when the event is read, which may be after later events.
+	// Approval is the request when the event is read, possibly after later events.
 	Approval Approval
 }
 
@@ -136,8 +137,8 @@ var kinds = []string{
 	egress.AskSecret, egress.AskWiden, egress.AskExport, egress.AskDelete,
 }
 
-// Limits of a request. A program inside chooses many of the facts, and they are stored, sent and
-// shown.
+// Limits of a request. A program inside controls many of the facts, which are stored, sent and
+// displayed.
 const (
 	maxFacts    = 64
 	maxName     = 64
@@ -150,13 +151,13 @@ const (
 
 const factLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-"
 
-// check returns an error for a request that a person could not judge. If it were cut to fit, a
-// grant would cover what its reader never saw.
+// check rejects a request that is too large for a person to judge. If it were truncated instead, a
+// grant would cover facts that were never displayed.
 func check(q egress.ApprovalRequest) error {
 	size := 0
 	for name, value := range q.Facts {
 		size += len(name) + len(value)
-		// Names that look alike when shown would hide each other.
+		// Names that look alike when displayed could be confused.
 		if name == "" || len(name) > maxFactName || strings.Trim(name, factLetters) != "" {
 			return badRequest("a fact's name is not 1 to 128 letters, digits and .:_-")
 		}
@@ -184,8 +185,8 @@ func badRequest(why string) error {
 	return fault.New(fault.Invalid, "question_invalid", "this request cannot be decided by people: "+why)
 }
 
-// Unknown is the error for a request that does not exist or belongs to another owner: no caller
-// learns of another owner's requests.
+// Unknown returns the error for a request that does not exist or belongs to another owner, so that
+// no caller learns of another owner's requests.
 func Unknown(id string) error {
 	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", text.Strict(id, maxName)).
 		WithHint("crannog approvals lists what waits for an answer")

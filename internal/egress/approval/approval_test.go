@@ -34,7 +34,7 @@ type rig struct {
 	fail  error             // of the next amendment
 }
 
-// journal is a log that several may write and read.
+// journal is a log for concurrent writers and readers.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -97,14 +97,14 @@ func push() egress.ApprovalRequest {
 	}
 }
 
-// over is a context that has ended, for asking without waiting.
+// over is a cancelled context, for requests that do not wait.
 func over(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
 }
 
-// ask asks without waiting.
+// ask makes a request without waiting.
 func (r *rig) ask(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	a, err := r.Ask(over(r.t), q)
@@ -114,15 +114,15 @@ func (r *rig) ask(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	return a
 }
 
-// spend asks and waits long enough to use an existing grant, even on a busy machine. An existing
-// decision ends it at once.
+// spend makes a request and waits long enough to use an existing grant, even on a busy machine. An
+// existing decision ends it at once.
 func (r *rig) spend(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
-// tries asks and waits long enough to use a grant that must not exist; it would wait to its end for
-// one.
+// tries makes a request that must not find a grant. If there were one, it would wait long enough to
+// use it.
 func (r *rig) tries(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, 200*time.Millisecond)
@@ -153,7 +153,7 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A1: a grant covers what was shown and nothing else, and another action does not use it up.
+// A1: a grant covers exactly what was displayed, and another action does not use it up.
 func TestGrantIsBoundToItsQuestion(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -200,7 +200,7 @@ func TestGrantIsBoundToItsQuestion(t *testing.T) {
 	}
 }
 
-// The summary is for people: a grant does not depend on it.
+// The summary is for display, so a grant does not depend on it.
 func TestSummaryIsNotBound(t *testing.T) {
 	a, b := push(), push()
 	b.Summary = "other"
@@ -247,8 +247,8 @@ func TestOneGrantOneAction(t *testing.T) {
 	}
 }
 
-// A2: if two callers have both read that there is a grant, the store gives it to one, and only for
-// the same question and before it expires.
+// A2: if two callers have both read the grant, the store lets one use it, and only for the same
+// request and before it expires.
 func TestTheStoreSpendsOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, dir)
@@ -288,7 +288,8 @@ func TestTheStoreSpendsOnce(t *testing.T) {
 	}
 }
 
-// Of several waiters with equal questions one grant serves one; the others keep waiting.
+// If several callers wait with the same request, one grant serves one of them, and the others
+// continue to wait.
 func TestGrantWakesOneWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -326,7 +327,7 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 	})
 }
 
-// A5: a request without a decision is denied, by the time in the store.
+// A5: a request without a decision expires, by the time in the store.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -355,8 +356,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// A5: a request outlives the process that asked it, and a grant that was given in between is
-// used by the retry.
+// A5: a request outlives the process that made it, and the retry uses a grant that was given in
+// between.
 func TestPendingSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	one := newRig(t, dir)
@@ -368,7 +369,7 @@ func TestPendingSurvivesRestart(t *testing.T) {
 	}
 	two.approve(first.Approval)
 	three := newRig(t, dir)
-	// A caller that has left uses up no grant.
+	// A caller that has disconnected uses no grant.
 	if a := three.ask(push()); a.Granted || a.State != "pending" {
 		t.Errorf("%+v", a)
 	}
@@ -377,7 +378,7 @@ func TestPendingSurvivesRestart(t *testing.T) {
 	}
 }
 
-// A waiter learns of a decision that another process wrote.
+// A waiter notices a decision by another process.
 func TestAnswerFromAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server, other := newRig(t, dir), newRig(t, dir)
@@ -420,7 +421,7 @@ func TestCloseLetsWaitersGo(t *testing.T) {
 	})
 }
 
-// A request that a person could not judge is an error, and so is one of a sandbox without an
+// A request that a person could not judge is an error, and so is a request of a sandbox without an
 // owner.
 func TestBadQuestions(t *testing.T) {
 	r := newRig(t, t.TempDir())

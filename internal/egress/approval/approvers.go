@@ -2,12 +2,12 @@ package approval
 
 import "strconv"
 
-// SecondPerson describes the way that always leads to another person. On the command line every
-// person is the same caller, so a second crannog approve on this machine is not a second vote.
+// SecondPerson describes how another person can always vote. On the command line all people are the
+// same caller, so a second crannog approve on this machine is not a second vote.
 const SecondPerson = "somebody else, signed in by a link of crannog console --name SOMEBODY (needs crannog serve)"
 
-// HowToGrant returns a hint how to grant a request: the command alone if one person is enough, and
-// otherwise also whose votes count.
+// HowToGrant returns a hint about granting a request: the command, and, if several people must
+// vote, also whose votes count.
 func HowToGrant(id, owner string, quorum int) string {
 	way := "crannog approve " + id
 	if quorum <= 1 {
@@ -16,8 +16,8 @@ func HowToGrant(id, owner string, quorum int) string {
 	return strconv.Itoa(quorum) + " people must approve: " + way + ", and " + Others(owner)
 }
 
-// Others describes the people who count beside one who has approved already. A sandbox that the
-// machine's user created has no key whose holder could be one of them.
+// Others describes the people whose votes still count after one has voted. A sandbox of the
+// machine's user has no key whose holder could vote.
 func Others(owner string) string {
 	if owner == "" {
 		return SecondPerson

@@ -47,8 +47,8 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	}
 }
 
-// P42: a person who signs in to the console without a name is the machine's user, so that a page
-// and a command line are not two people; one with a name is another person.
+// P42: a person who signs in to the console without a name counts as the machine's user, so that
+// the console and the command line are not two people. A person with a name is another person.
 func TestPeopleOfTheConsole(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	q := push()
@@ -70,8 +70,8 @@ func TestPeopleOfTheConsole(t *testing.T) {
 	}
 }
 
-// P2: a key sees and decides only what its own sandboxes ask. A caller without a key that is not
-// the machine's user sees nothing.
+// P2: a key sees and decides only requests of its own sandboxes. A caller that has no key and is
+// not the machine's user sees nothing.
 func TestStrangersSeeNothing(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(push())
@@ -104,8 +104,8 @@ func TestStrangersSeeNothing(t *testing.T) {
 	}
 }
 
-// A program cannot wear people out: neither by many questions at once, nor by asking one by one,
-// nor by asking a denied one again.
+// A program cannot flood people: neither with many concurrent requests, nor with one after the
+// other, nor by repeating a denied one.
 func TestFloodIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -123,7 +123,7 @@ func TestFloodIsBounded(t *testing.T) {
 		other := numbered(5)
 		other.Kind = egress.AskPush
 		r.ask(other)
-		// Each denial makes room for one more, but not without limit.
+		// Each denial allows one more request, up to a limit.
 		asked := 5
 		for n := 0; asked < 100; n++ {
 			denied := r.ask(numbered(n))
@@ -163,7 +163,7 @@ func TestRemember(t *testing.T) {
 	if err != nil || a.Amendment != "api.example.com:443" || !slices.Equal(r.added, []string{"box api.example.com:443"}) {
 		t.Fatalf("%+v %v %v", a, err, r.added)
 	}
-	// The grant changed the policy, and the program still gets its answer.
+	// The grant changed the policy, which must not invalidate the grant itself.
 	pending := r.ask(push())
 	if err := r.Retire(t.Context(), "box", "sha256:p2", "the policy changed"); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// Questions and grants under rules that have changed are void.
+// Requests and grants under rules that have changed are void.
 func TestRetire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -281,7 +281,7 @@ func TestDecisionsStand(t *testing.T) {
 
 // A hint names only what works: only a named link makes a second person for a sandbox of the
 // machine's user.
-func TestHowToGrantNamesWhoCounts(t *testing.T) {
+func TestHowToGrantNamesThePeopleWhoCount(t *testing.T) {
 	for _, c := range []struct {
 		owner  string
 		quorum int

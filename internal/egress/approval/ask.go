@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Ask raises a question and waits for the decision as long as ctx allows. The answer uses up the
-// grant: of any number of callers with the same question exactly one gets it, and the others ask
-// again. If ctx ends first, the state is pending; the same question later finds the same request,
-// also in another process and after a restart.
+// Ask raises an approval request and waits for its decision until ctx ends. The answer uses up the
+// grant: of several callers with the same request exactly one gets it, and the others make a new
+// request. If ctx ends first, the state is pending. Repeating the request later finds the same one,
+// also from another process and after a restart.
 func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	if err := check(q); err != nil {
 		return egress.ApprovalOutcome{}, err
@@ -26,8 +26,8 @@ func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	}
 	turn, done := s.pulse.join()
 	defer done()
-	// The request must be stored even if the caller leaves at once: a program that disconnects and
-	// retries must find its request.
+	// Store the request even if the caller disconnects at once: a program that retries must find
+	// its request.
 	keep := context.WithoutCancel(ctx)
 	for {
 		fresh := newApproval(q, owner)
@@ -49,11 +49,12 @@ func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	}
 }
 
-// follow waits for the outcome of a request. It continues to wait if another caller used the grant.
+// follow waits for the outcome of a request. If another caller used the grant, it continues to
+// wait.
 func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.ApprovalOutcome, over bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	for {
-		// A grant whose caller has left stays for the next try.
+		// If the caller has disconnected, the grant remains for its next try.
 		if ctx.Err() != nil && a.State.Open() {
 			return reply(a, Pending), true, nil
 		}
@@ -68,8 +69,8 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer eg
 				return egress.ApprovalOutcome{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 			}
 			if spent {
-				// It is used up even if the audit log refuses the entry: then the action does not
-				// happen, and is asked about again.
+				// The grant is used up even if the audit log rejects the entry. The action then
+				// does not happen, and requires a new approval.
 				if err := s.o.Record(keep, StepSpent, a, nil); err != nil {
 					return egress.ApprovalOutcome{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 				}

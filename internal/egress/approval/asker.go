@@ -2,15 +2,15 @@ package approval
 
 import "github.com/crannog/crannog/internal/fault"
 
-// FactAsker is the fact that names the asker if it is not a program inside but an agent that holds
-// a key.
+// FactAsker is the fact that names the requester if it is an agent with a key and not a program
+// inside.
 const FactAsker = "asked_by"
 
 // RequesterKey is the value of FactAsker for the holder of a key.
 func RequesterKey(id string) string { return "key:" + id }
 
-// mayGrant refuses a grant by the key that asked: otherwise an agent could approve its own request
-// with the key that it works with. It may still withdraw its request.
+// mayGrant rejects a grant by the key that made the request. Otherwise an agent could approve its
+// own request with the key that it works with. It may still deny its request.
 func mayGrant(who Caller, a Approval) error {
 	if who.Local || a.Facts[FactAsker] != RequesterKey(who.KeyID) {
 		return nil
@@ -19,6 +19,6 @@ func mayGrant(who Caller, a Approval) error {
 		WithHint("the server's user decides, with crannog approve " + a.ID)
 }
 
-// Plain reports whether a host is one exact name or IPv4 address, by which a grant may extend a
+// Plain reports whether a host is one exact name or IPv4 address, which a grant may add to a
 // policy.
 func Plain(host string) bool { return plainHost(host) }

@@ -11,10 +11,9 @@ import (
 )
 
 // Digest returns the digest that a grant is bound to: SHA-256 over sandbox, kind, rule, policy and
-// facts. Every text is preceded by its length, so that no two different questions have the same
-// encoding: otherwise a program could move bytes from one fact to the next and use a grant for
-// something else.
-// It does not include the summary, which is made from the facts, for people.
+// facts. Each text is preceded by its length, so that different requests never have the same
+// encoding. Otherwise a program could move bytes from one fact to the next and use a grant for
+// something else. It does not include the summary, which is derived from the facts.
 func Digest(q egress.ApprovalRequest) string {
 	h := sha256.New()
 	var length [8]byte

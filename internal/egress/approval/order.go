@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// importantFacts are the facts by which a person judges, in the order in which they are shown. The
-// console has the same list.
+// importantFacts are the facts that matter for a decision, in the order of display. The console has
+// the same list.
 var importantFacts = []string{"method", "target", "covers", "body", "action", "package", "version", "repo", "secret", "host", "port"}
 
-// FactNames returns the names of facts in the order of display: first those by which a person
-// judges, then the others by name, and digests last. A sandbox chooses some names, such as those of
-// headers, and must not push the important ones out of sight.
+// FactNames returns the names of facts in the order of display: the important ones first, then the
+// others by name, and digests last. A sandbox controls some names, such as those of headers, and
+// must not be able to push important ones out of view.
 func FactNames(facts map[string]string) []string {
 	rank := func(name string) int {
 		if i := slices.Index(importantFacts, name); i >= 0 {

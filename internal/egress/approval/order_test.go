@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/approval"
 )
 
-// Finding S1: what a request does must not be pushed out of a short prompt by
-// facts whose names the sandbox chooses.
-func TestFindingS1WhatMattersIsShownFirst(t *testing.T) {
+// Finding S1: facts whose names the sandbox controls must not push the important ones out of a
+// short prompt.
+func TestFindingS1ImportantFactsAreShownFirst(t *testing.T) {
 	facts := map[string]string{"target": "", "method": "", "body_sha256": "", "host": "", "zeta": ""}
 	for _, c := range "abcdefghijklmnop" {
 		facts["header_a"+string(c)] = ""

@@ -38,10 +38,10 @@ type Decisions interface {
 	// denies a pending request; grants of enough different people approve it. It returns
 	// Conflict for a request that is not open and for a second grant of one person.
 	VoteApproval(ctx context.Context, id string, v Vote) (Approval, error)
-	// RetireApprovals ends the open requests of a sandbox, except those under the policy
-	// keep and those with an amendment; "" keeps none.
+	// RetireApprovals ends the open requests of a sandbox, except those under the policy with the
+	// digest keep and those with an amendment. If keep is "", it ends all.
 	RetireApprovals(ctx context.Context, sandbox, keep, reason string, at time.Time) error
-	// DropAmendment removes the amendment of a grant that changed no policy.
+	// DropAmendment removes the amendment of a grant whose policy change failed.
 	DropAmendment(ctx context.Context, id string) error
 	// SweepApprovals ends expired requests and returns the number of the last event, or
 	// zero.

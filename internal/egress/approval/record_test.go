@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tape holds the entries of a rig's audit log, and the step that it refuses.
+// tape has the entries of a rig's audit log, and the step that the log rejects.
 type tape struct {
 	mu     sync.Mutex
 	steps  []string
@@ -40,7 +40,7 @@ func (r *rig) refuses(step approval.Step) {
 	r.tape.refuse = step
 }
 
-// P33: each step of a question has exactly one audit entry.
+// P33: each step of a request has exactly one audit entry.
 func TestStepsAreRecorded(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	a := r.ask(push())
@@ -77,7 +77,7 @@ func TestNothingIsDecidedUnrecorded(t *testing.T) {
 	if got, err := r.Ask(ctx, push()); !errors.Is(err, errRecord) || got.Granted {
 		t.Errorf("spent: %+v, %v", got, err)
 	}
-	// It is used up all the same: a grant is valid once.
+	// The grant is used up anyway, because it is valid once.
 	r.refuses("")
 	if got, err := r.Get(t.Context(), local, a.Approval); err != nil || got.State != approval.Spent {
 		t.Errorf("it is %s, %v", got.State, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// Defaults. A person who decides once a minute keeps up with these.
+// Defaults. A person who decides one request a minute can keep up with them.
 const (
 	defaultExpiry = 30 * time.Minute
 	defaultOpen   = 5
@@ -29,14 +29,13 @@ type Options struct {
 	// Lookup returns the owner of a sandbox, and false if it is not live.
 	Lookup func(sandbox string) (owner string, ok bool)
 	Log    *slog.Logger
-	// Amend adds "host:port" to what a sandbox's policy allows. Without it decisions are valid only
-	// once.
+	// Amend adds "host:port" to what a sandbox's policy allows. If it is nil, approvals are valid
+	// only once.
 	Amend func(ctx context.Context, sandbox, endpoint string) error
-	// Record writes a step into the audit log: nil writes none, for tests alone.
-	// A decision counts, and a grant is used, only if the audit log has an entry
-	// of it.
+	// Record writes a step into the audit log. Only tests leave it nil. A decision counts, and a
+	// grant is used, only with an audit entry.
 	Record func(ctx context.Context, step Step, a Approval, v *Vote) error
-	// Bounds have defaults; zero never means unlimited.
+	// Zero Bounds mean the defaults, never unlimited.
 	Bounds Bounds
 }
 
@@ -49,7 +48,7 @@ type Service struct {
 
 var _ egress.Approver = (*Service)(nil)
 
-// New creates a Service. Close ends all waiting calls.
+// New returns a Service. Close ends all waiting calls.
 func New(o Options) (*Service, error) {
 	if o.Store == nil || o.Lookup == nil || o.Log == nil {
 		return nil, errors.New("make the approval service: an option is missing")
@@ -71,10 +70,10 @@ func New(o Options) (*Service, error) {
 	return s, nil
 }
 
-// Close ends all waiting calls: Ask returns pending, Watch returns. Requests stay.
+// Close ends all waiting calls: Ask returns pending, Watch returns. Requests remain stored.
 func (s *Service) Close() { s.pulse.close() }
 
-// sweep ends expired requests, for all callers.
+// sweep ends expired requests of all callers.
 func (s *Service) sweep(ctx context.Context) (int64, error) {
 	last, err := s.o.Store.SweepApprovals(ctx, now())
 	if err != nil && ctx.Err() == nil {
@@ -117,7 +116,7 @@ func scope(who Caller, q Query) (Query, bool) {
 }
 
 // Approve counts the caller's approval. With remember it also adds the host to the sandbox's
-// policy, so that it is not asked about again.
+// policy, so that no further approval is required.
 func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, remember bool) (Approval, error) {
 	a, err := s.Get(ctx, who, id)
 	if err != nil {
@@ -125,7 +124,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	}
 	// An ended sandbox cannot use a grant, and its name may be reused.
 	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
-		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox that asked has ended")
+		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox of this request has ended")
 	}
 	if err := mayGrant(who, a); err != nil {
 		return Approval{}, err
@@ -139,8 +138,8 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	if a, err = s.vote(ctx, a, v); err != nil || v.Amendment == "" {
 		return a, err
 	}
-	// The grant comes first: if the change of the policy fails, the person has still allowed this
-	// one action, and gets an error about the rest.
+	// Grant first: if the policy change fails, the person has still allowed this one action, and
+	// gets an error about the policy.
 	if err := s.o.Amend(ctx, a.Sandbox, v.Amendment); err != nil {
 		err = errors.Join(err, s.o.Store.DropAmendment(ctx, a.ID))
 		s.o.Log.Error("approval not remembered", "sandbox", a.Sandbox, "approval", a.ID, "err", err)
@@ -151,7 +150,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	return a, nil
 }
 
-// Deny ends a request, or revokes a grant that was not spent.
+// Deny ends a request, or revokes an unused grant.
 func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Approval, error) {
 	if reason = text.Strict(reason, maxText); reason == "" {
 		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
@@ -172,7 +171,7 @@ func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error
 	if err != nil {
 		return Approval{}, err
 	}
-	s.o.Log.Info("approval answered", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
+	s.o.Log.Info("approval decided", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
 	s.pulse.wake()
 	if a.State == Pending {
 		return a, nil
@@ -192,9 +191,9 @@ const (
 	StepSpent   Step = "spent"
 )
 
-// Retire ends the open requests of a sandbox, except those of the policy with the digest keep:
-// decisions were about rules that have changed. "" ends all, for a sandbox that has ended or a
-// secret that was changed. Call it after the change is in force.
+// Retire ends the open requests of a sandbox, except those under the policy with the digest keep,
+// because decisions were about rules that have changed. "" ends all, for a sandbox that has ended
+// or a secret that has changed. Call it after the change is in force.
 func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) error {
 	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, text.Strict(reason, maxText), now()); err != nil {
 		return fmt.Errorf("retire approvals of %s: %w", sandbox, err)
@@ -203,26 +202,27 @@ func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) erro
 	return nil
 }
 
-// Facts that name the destination of a request.
+// Facts that describe the destination of a request.
 const (
 	FactHost = "host"
 	FactPort = "port"
 )
 
-// amendment returns what a remembered grant would add to the policy, or an error that says why it
-// cannot.
+// amendment returns what a remembered grant would add to the policy, or an error that explains why
+// it cannot.
 func (s *Service) amendment(a Approval) (string, error) {
 	endpoint := Amendable(a)
 	switch {
 	case ofRule(a):
-		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and keeps asking even if another rule allows the host").
+		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host requires an approval each time, even if another rule allows the host").
 			WithHint("approve it once, or change the rule: crannog policy set")
 	case endpoint == "":
-		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed permanently, and this question is about more than one").
+		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed permanently, and this request is about more than one").
 			WithHint("approve it once, or change the sandbox's policy")
 	case a.Quorum > 1:
-		// One person's decision would be permanent where several are required for a single action.
-		return "", fault.New(fault.Invalid, "not_rememberable", "a question that several people must decide cannot be allowed permanently").
+		// Otherwise one person's decision would be permanent where several people are required for
+		// a single action.
+		return "", fault.New(fault.Invalid, "not_rememberable", "a request that several people must decide cannot be allowed permanently").
 			WithHint("approve it once, or change the sandbox's policy")
 	case s.o.Amend == nil:
 		return "", fault.New(fault.Unsupported, "not_rememberable", "this server cannot change the policy of a running sandbox").
@@ -231,8 +231,7 @@ func (s *Service) amendment(a Approval) (string, error) {
 	return endpoint, nil
 }
 
-// Amendable returns the "host:port" that remembering this question would
-// allow, or "".
+// Amendable returns the "host:port" that remembering this request would allow, or "".
 func Amendable(a Approval) string {
 	if a.Kind != egress.AskHost && a.Kind != egress.AskRequest || ofRule(a) {
 		return ""
@@ -245,13 +244,12 @@ func Amendable(a Approval) string {
 	return host + ":" + port
 }
 
-// ofRule reports whether a rule of a listed host asks. Such a rule asks even if another one allows:
-// adding the host would change nothing, and the person would be asked again in spite of the
-// promise.
+// ofRule reports whether the request comes from a rule of a listed host. Such a rule requires
+// approval even if another rule allows the host, so adding the host to the policy would have no
+// effect.
 func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }
 
-// plainHost keeps everything but one exact name or IPv4 address out of a policy, above all
-// wildcards.
+// plainHost rejects everything except one exact name or IPv4 address, in particular wildcards.
 func plainHost(host string) bool {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Is4()

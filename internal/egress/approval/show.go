@@ -7,15 +7,14 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// Lengths of displayed texts. The value of a fact gets more room than a line, because a surprise
-// may be at the end of a path.
+// Maximum lengths of displayed texts. Values of facts may be longer than a line, because the
+// important part may be at the end of a path.
 const (
 	showLine  = 160
 	showValue = 2048
 )
 
-// Show returns the only form in which a request is shown to people: every text that a sandbox could
-// have chosen has passed through Text.
+// Show converts a request for display. Every text that a sandbox could control passes through Text.
 func Show(a Approval) api.Approval {
 	out := api.Approval{
 		ID: a.ID, Sandbox: text.Strict(a.Sandbox, maxName), Kind: text.Strict(a.Kind, maxName), Summary: text.Strict(a.Summary, showLine),
@@ -36,7 +35,7 @@ func Show(a Approval) api.Approval {
 	return out
 }
 
-// ShowEvent is Show for an event.
+// ShowEvent converts an event for display.
 func ShowEvent(e Event) api.ApprovalEvent {
 	return api.ApprovalEvent{Type: e.Type, Approval: Show(e.Approval)}
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// heartbeat is how often waiting callers poll the store, because another process may have changed
-// it, or a request may have expired.
+// heartbeat is the interval at which waiting callers poll the store, because another process may
+// change it and requests may expire.
 const heartbeat = time.Second
 
-// pulse wakes waiting goroutines. Changes of this process wake them at once; one
-// goroutine polls for all other changes, and only while something waits.
+// pulse wakes waiting goroutines. Changes by this process wake them at once. One goroutine polls
+// for all other changes, and only while there are waiters.
 type pulse struct {
 	sweep func(context.Context) (int64, error)
 
@@ -45,14 +45,14 @@ func (p *pulse) close() {
 	}
 }
 
-// turn is the position of one waiter. It remembers the last change that it has seen, so that no
-// change between reading and waiting is missed.
+// turn is the position of one waiter. It stores the last change that the waiter has seen, so that
+// no change between reading and waiting is missed.
 type turn struct {
 	pulse *pulse
 	seen  chan struct{}
 }
 
-// join returns a turn. Everything that is read after it counts as seen.
+// join returns a turn. Data that is read after it counts as seen.
 func (p *pulse) join() (*turn, func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +88,8 @@ func (t *turn) wait(ctx context.Context) bool {
 	return true
 }
 
-// run polls the store once a beat. A failed poll wakes the waiters too: they read the store
-// themselves and return the error to their callers.
+// run polls the store at each heartbeat. A failed poll also wakes the waiters, which read the store
+// themselves and return the error.
 func (p *pulse) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()

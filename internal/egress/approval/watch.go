@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// FromNow as the number to watch after starts with the open requests.
+// FromNow as the number after which to watch starts with the open requests.
 const FromNow int64 = -1
 
-// Watch calls each for every event after a number that the caller may see, oldest first, and waits
-// for more until ctx ends or the service closes, which both return nil, or until each returns an
-// error. With FromNow it first reports every open request, as an event of its state; a change at
-// that moment may be reported twice. Only the last of these events has a number, so that a client
-// that is cut off between them starts over.
+// Watch calls each for every later event that the caller may see, oldest first. It waits for more
+// until ctx ends or the service closes (and then returns nil), or until each returns an error. With
+// FromNow it first reports every open request as an event; a concurrent change may be reported
+// twice. Only the last of these events has a number, so that a client that is disconnected between
+// them starts over.
 func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, each func(Event) error) error {
 	q, ok := scope(who, q)
 	if !ok {
@@ -31,7 +31,7 @@ func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, e
 		}
 		after = last
 	}
-	// Numbers only grow, so a greater number is from a store that was removed.
+	// Numbers only grow, so a larger number is from a store that was removed.
 	after = min(after, last)
 	for {
 		events, err := s.o.Store.ApprovalEvents(ctx, q, after)

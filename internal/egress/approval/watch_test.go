@@ -71,8 +71,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// A watcher learns at once of this process's changes, and soon of other processes' changes and of
-// expiries.
+// A watcher notices changes by this process at once, and changes by other processes and expiries
+// soon.
 func TestWatchWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -204,7 +204,7 @@ func TestWebhookIsSigned(t *testing.T) {
 }
 
 // A redirect is not followed: it could lead into our own network.
-func TestWebhookStaysWhereItWasTold(t *testing.T) {
+func TestWebhookFollowsNoRedirects(t *testing.T) {
 	for _, status := range []int{301, 302, 307, 308, 404} {
 		r, at := newRig(t, t.TempDir()), receive(t)
 		at.status.Store(int64(status))

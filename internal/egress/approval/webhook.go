@@ -21,13 +21,13 @@ const (
 	// HeaderSignature is "t=SECONDS,v1=HEX": HMAC-SHA256 with the shared
 	// secret over the seconds, a dot and the body.
 	HeaderSignature = "X-Crannog-Signature"
-	// HeaderDelivery identifies the event. A repeated call has the same value, so that a receiver
-	// can recognise it.
+	// HeaderDelivery identifies the event. A repeated call has the same value, by which the
+	// receiver recognises it.
 	HeaderDelivery = "X-Crannog-Delivery"
 )
 
-// tries is the number of calls, with waits of 1, 2, 4 and 8 seconds between. All tries take at most
-// a minute, far less than a request lives.
+// tries is the number of calls, with waits of 1, 2, 4 and 8 seconds in between. All of them take at
+// most a minute, far less than a request's lifetime.
 const (
 	callTries   = 5
 	callBackoff = time.Second
@@ -53,13 +53,12 @@ func Sign(secret string, at time.Time, body []byte) string {
 	return "t=" + seconds + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Run sends the open requests and then every event until ctx ends or the service closes. A call
-// that finally fails is logged and skipped: people still find the request in the list.
+// Run sends the open requests and then every event until ctx ends or the service closes. An event
+// whose calls all fail is logged and skipped: people still find the request in the list.
 func (w *Webhook) Run(ctx context.Context, s *Service) error {
 	client := &http.Client{
 		Transport: w.Transport, Timeout: callTimeout,
-		// A redirect could lead the request to a host that is not configured, even one inside our
-		// network.
+		// A redirect could lead the request to another host, even one inside the local network.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -109,7 +108,7 @@ func (w *Webhook) deliver(ctx context.Context, client *http.Client, e Event) err
 	}
 }
 
-// refused is an answer that a retry would not change.
+// refused is a status that a retry would not change.
 type refused int
 
 func (r refused) Error() string { return fmt.Sprintf("the receiver answered %d", int(r)) }
@@ -127,7 +126,7 @@ func (w *Webhook) call(ctx context.Context, client *http.Client, id string, body
 	if err != nil {
 		return err
 	}
-	// Only the status counts; a little of the body is read so that the connection can be reused.
+	// Only the status matters. A little of the body is read so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	if err := resp.Body.Close(); err != nil {
 		return err

@@ -10,28 +10,29 @@ import (
 type carrier int
 
 const (
-	// packetSocket keeps frame boundaries and reports the end.
+	// packetSocket preserves frame boundaries and reports when the peer has closed it.
 	packetSocket carrier = iota
-	// datagramSocket keeps frame boundaries. It does not report that its peer is closed, and an
-	// empty datagram reads like an end.
+	// datagramSocket preserves frame boundaries. It does not report when the peer has closed it,
+	// and an empty datagram reads like an end.
 	datagramSocket
-	// byteStream has each frame preceded by its length in four bytes, like QEMU.
+	// byteStream precedes each frame by its length in four bytes, like QEMU.
 	byteStream
 	// device is a TUN or TAP device, which is not a socket.
 	device
 )
 
-// ends reports whether a read shows that the other end is closed. A device shows by an error that
-// it was deleted.
+// ends reports whether a read detects that the peer has closed its end. A device returns an error
+// when it is deleted.
 func (c carrier) ends() bool { return c == packetSocket || c == byteStream }
 
-// carrierOf returns the carrier of a descriptor, and rejects those that do not fit the kind.
+// carrierOf returns the carrier of a descriptor, or an error if the descriptor does not fit the
+// kind.
 func carrierOf(kind Kind, fd int) (carrier, error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(fd, &info); err != nil {
 		return 0, err
 	}
-	// It does not use TUNGETIFF, because the confined gateway has no ioctl. If a device's frames
+	// Do not use TUNGETIFF, because the confined gateway may not call ioctl. If a device's frames
 	// begin with another header, parse drops all of them.
 	isDevice := info.Mode&unix.S_IFMT == unix.S_IFCHR && info.Rdev == unix.Mkdev(10, 200)
 	if isDevice && kind != Packets {

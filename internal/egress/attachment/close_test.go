@@ -156,7 +156,7 @@ func TestLinksLeaveNothing(t *testing.T) {
 	}
 }
 
-// ours counts goroutines, without those of the test sandbox's endpoint, which live as long as the
+// ours counts goroutines, except those of the test sandbox's endpoint, which live as long as the
 // process.
 func ours() int {
 	stacks := make([]byte, 4<<20)
@@ -169,8 +169,8 @@ func ours() int {
 	return n
 }
 
-// settled counts goroutines and descriptors once they are at most want, or when waiting has not
-// helped.
+// settled counts goroutines and descriptors, and waits for a limited time until they are at most
+// want.
 func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
 	t.Helper()
 	const quiet = 10 // equal counts in a row: a busy machine ends things late
@@ -221,7 +221,7 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 }
 
 // A descriptor may arrive over a socket, or have been set to block.
-func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
+func TestOpenAcceptsABlockingDescriptor(t *testing.T) {
 	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)

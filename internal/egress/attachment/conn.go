@@ -31,8 +31,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.plain(err)
 }
 
-// plain maps the stack's errors to those of package net, because callers check whether a deadline
-// passed or the peer reset.
+// plain maps the stack's errors to those of package net, because callers test whether a deadline
+// has passed or the peer has reset the connection.
 func (c *conn) plain(err error) error {
 	op, ok := err.(*net.OpError) //nolint:errorlint // exactly what the stack's connection returns
 	if !ok || op.Err == nil {
@@ -53,7 +53,7 @@ func (c *conn) plain(err error) error {
 	return op
 }
 
-// Close sends what was written, and then the end.
+// Close sends buffered data and then the end of the stream.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		_ = c.TCPConn.Close()
@@ -62,8 +62,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// Reset ends the connection with an error, so that the program inside does not take what it has for
-// complete.
+// Reset ends the connection with an error, so that the program inside does not treat incomplete
+// data as complete.
 func (c *conn) Reset() error {
 	c.once.Do(func() {
 		c.endpoint.Abort()

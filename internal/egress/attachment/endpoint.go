@@ -23,8 +23,8 @@ func (p *port) deliver(frame []byte) {
 	(*d).DeliverNetworkPacket(ipv4.ProtocolNumber, pkt)
 }
 
-// WritePackets implements stack.LinkWriter. It never blocks: the stack calls
-// it with locks held that Close and deadlines need.
+// WritePackets implements stack.LinkWriter. It never blocks, because the stack calls it with locks
+// that Close and deadlines need.
 func (p *port) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *port) WritePackets(list stack.PacketBufferList) (int, tcpip.Error) {
 	return list.Len(), nil
 }
 
-// The rest of stack.LinkEndpoint: this endpoint has no address and adds no header.
+// The remaining methods of stack.LinkEndpoint. This endpoint has no address and adds no header.
 
 func (p *port) MTU() uint32                             { return egress.MTU }
 func (p *port) SetMTU(uint32)                           {}
@@ -52,8 +52,8 @@ func (p *port) ParseHeader(*stack.PacketBuffer) bool    { return true }
 func (p *port) Close()                                  {}
 func (p *port) SetOnCloseAction(func())                 {}
 
-// Capabilities declares that checksums are not needed if both ends are processes of one machine
-// that do without. A kernel at the other end drops packets without checksums.
+// Capabilities disables checksums if both ends are processes of one machine. A kernel as the peer
+// drops packets without checksums.
 func (p *port) Capabilities() stack.LinkEndpointCapabilities {
 	if p.summed {
 		return stack.CapabilityNone

@@ -22,8 +22,8 @@ const (
 // mac is an Ethernet address.
 type mac [macSize]byte
 
-// gatewayMAC is the gateway's address at every attachment: a locally administered one
-// that ends in its IPv4 address.
+// gatewayMAC is the gateway's address at every attachment. It is locally administered and ends in
+// the gateway's IPv4 address.
 var gatewayMAC = func() mac {
 	ip := egress.Gateway.As4()
 	return mac{0x02, 0xc7, ip[0], ip[1], ip[2], ip[3]}
@@ -31,13 +31,13 @@ var gatewayMAC = func() mac {
 
 var broadcastMAC = mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// single reports whether the address belongs to one interface.
+// single reports whether the address is a unicast address.
 func (m mac) single() bool { return m[0]&1 == 0 && m != mac{} }
 
-// ethernet is the Ethernet side of a port: one peer, whose address is learnt.
+// ethernet is the Ethernet side of a port. It learns the address of its one peer.
 type ethernet struct {
-	// peer is the source of the last valid frame. A sandbox that changes it only misdirects its own
-	// frames: sandboxes are told apart by the attachment, not by an address.
+	// peer is the source of the last valid frame. A sandbox that changes its address only
+	// misdirects its own frames, because sandboxes are distinguished by attachment, not by address.
 	peer atomic.Uint64
 }
 
@@ -50,7 +50,7 @@ func (e *ethernet) learn(m mac) {
 	}
 }
 
-// header appends the Ethernet header of a frame for the peer.
+// header appends the header of a frame for the peer.
 func (e *ethernet) header(to []byte, etherType uint16) []byte {
 	var peer [8]byte
 	binary.BigEndian.PutUint64(peer[:], e.peer.Load())
@@ -59,7 +59,7 @@ func (e *ethernet) header(to []byte, etherType uint16) []byte {
 }
 
 // parseEthernet parses a frame. A valid frame comes from one interface other than the gateway, and
-// goes to the gateway. For an ARP request, the packet's ip is the message.
+// is addressed to the gateway. For an ARP request, the packet's ip is the message.
 func parseEthernet(frame []byte) (p packet, from mac) {
 	p.protocol = "malformed"
 	if len(frame) < etherHeader {
@@ -90,7 +90,7 @@ func parseEthernet(frame []byte) (p packet, from mac) {
 	if !from.single() || from == gatewayMAC {
 		p.verdict, p.protocol = drop, "spoofed"
 	} else if to != gatewayMAC {
-		// To all, to a group or to an interface that does not exist.
+		// It is a broadcast, a multicast, or addressed to an interface that does not exist.
 		p.verdict = drop
 	}
 	return p, from
@@ -101,9 +101,9 @@ const (
 	arpRequest, arpReply = 1, 2
 )
 
-// parseARP parses an ARP message. Only a request for the gateway's address gets a verdict other
-// than drop. Replies, and requests with another sender address than the sandbox's, are used to
-// poison a network's ARP tables.
+// parseARP parses an ARP message. Every message except a request for the gateway's address gets the
+// verdict drop. Replies, and requests with a sender address that is not the sandbox's, serve to
+// poison ARP tables.
 func parseARP(message []byte, from mac) packet {
 	p := packet{protocol: "malformed"}
 	// Ethernet and IPv4, with the sizes of their addresses.
@@ -113,7 +113,8 @@ func parseARP(message []byte, from mac) packet {
 	operation := binary.BigEndian.Uint16(message[6:])
 	sender, target := netip.AddrFrom4([4]byte(message[14:])), netip.AddrFrom4([4]byte(message[24:]))
 	p.protocol, p.dst = "arp", netip.AddrPortFrom(target, 0)
-	// A sandbox without an address probes with an empty sender whether an address is free.
+	// A sandbox without an address sends a probe with an empty sender, to find out whether an
+	// address is free.
 	if mac(message[8:]) != from || sender != egress.SandboxPrefix.Addr() && !sender.IsUnspecified() {
 		p.protocol = "spoofed"
 		return p

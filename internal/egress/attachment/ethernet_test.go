@@ -73,7 +73,7 @@ func wantCurls(t *testing.T, k *attachmenttest.Kernel, l attachment.Attachment) 
 // QEMU itself joins the device to the socket, without a guest. If a socket accepts only a part of a
 // frame, QEMU's hub forgets the frame, and QEMU 7.2 then exits: so the socket's buffer is larger
 // than all data in flight.
-func TestEthernetIsWhatQEMUSpeaks(t *testing.T) {
+func TestEthernetWithQEMU(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Program("curl"), hosttest.Program("qemu-system-x86_64"))
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
@@ -186,7 +186,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 			for _, frame := range dropped {
 				send(t, conn, form, frame)
 			}
-			// The last message is answered first: none before it was answered.
+			// The reply to the last message arrives first, so the others got no reply.
 			send(t, conn, form, gatewayQuestion)
 			reply := receive(t, conn, form)
 			want := etherFrame(peerMAC, gatewayMAC, 0x0806, []byte{0, 1, 8, 0, 6, 4, 0, 2}, gatewayMAC, gatewayIP, peerMAC, peerIP)
@@ -206,7 +206,7 @@ func TestARPAnswersForTheGatewayAlone(t *testing.T) {
 }
 
 // Frames that no sandbox needs are dropped, counted, and reported by name.
-func TestEthernetDropsWhatItDoesNotCarry(t *testing.T) {
+func TestEthernetDropsOtherFrames(t *testing.T) {
 	query := udpTo(53, 8, 8, 8, 8)
 	damaged := slices.Clone(query)
 	damaged[8]++
@@ -294,7 +294,7 @@ func TestABrokenStreamEnds(t *testing.T) {
 	}
 }
 
-// A peer that closes its end ends the attachment, if the kernel reports it.
+// A peer that closes its end ends the attachment, if the kernel reports that.
 func TestEthernetEndsWithItsPeer(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		l, conn := openEthernet(t, form, &handler{})

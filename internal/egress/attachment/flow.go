@@ -13,11 +13,10 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// ErrDecided is returned by Accept if the flow was accepted or refused before.
+// ErrDecided is returned by Accept if the flow has already been accepted or refused.
 var ErrDecided = errors.New("the flow was accepted or refused before")
 
-// Flow is a connection that a sandbox has requested and that was not accepted or
-// rejected yet.
+// Flow is a connection that a sandbox has requested, until it is accepted or refused.
 type Flow struct {
 	attempt attempt
 	source  netip.AddrPort
@@ -25,8 +24,8 @@ type Flow struct {
 	decided atomic.Bool
 }
 
-// attempt is a requested connection, with an implementation for each kind of attachment. One of its
-// two methods is called, once.
+// attempt is a requested connection. Each kind of attachment has an implementation. Exactly one of
+// its methods is called, once.
 type attempt interface {
 	accept() (net.Conn, error)
 	refuse()
@@ -35,7 +34,7 @@ type attempt interface {
 // Source returns the address of the sandbox's end, which distinguishes its flows.
 func (f *Flow) Source() netip.AddrPort { return f.source }
 
-// Destination returns where the sandbox wants to connect to.
+// Destination returns the destination that the sandbox requested.
 func (f *Flow) Destination() netip.AddrPort { return f.dst }
 
 // Accept completes the handshake. Like net.TCPConn, the connection has CloseRead and CloseWrite. It
@@ -67,8 +66,8 @@ type segment struct {
 
 func (s *segment) accept() (net.Conn, error) {
 	l := s.link
-	// Counted before closing is read, so that either Close sees this handshake or this handshake
-	// sees Close.
+	// Count before reading closing, so that either Close sees this handshake or this handshake sees
+	// Close.
 	l.handshakes.Add(1)
 	defer l.handshakes.Add(-1)
 	if l.closing.Load() {

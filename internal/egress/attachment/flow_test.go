@@ -72,7 +72,7 @@ func TestHalfCloseFromOutside(t *testing.T) {
 	}
 }
 
-func TestCloseDeliversWhatWasWritten(t *testing.T) {
+func TestCloseDeliversWrittenData(t *testing.T) {
 	h, conns := accepting(t)
 	_, b := open(t, h, attachment.Options{})
 	inside := b.mustDial(t, "1.1.1.1:80")

@@ -8,9 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// slot is one connection's place under the limit. It is freed when the stack has nothing left of
-// the connection, not when the handler closes it: otherwise a sandbox that reads nothing could hold
-// any number of buffers.
+// slot counts one connection against the limit. It is released when the stack has finished with the
+// connection, not when the handler closes it. Otherwise a sandbox that never reads could occupy any
+// number of buffers.
 type slot struct {
 	endpoint tcpip.Endpoint // nil until accepted
 	closed   time.Time      // when the handler closed it; zero before
@@ -24,15 +24,15 @@ type flows struct {
 }
 
 const (
-	// crowd is the number of connections from which on each gets smaller buffers.
+	// crowd is the number of connections above which each gets smaller buffers.
 	crowd = 32
 	// maxLinger is how long a closed connection may take to send its remaining data.
 	maxLinger = time.Minute
-	// sweepEvery is how often lingering connections are checked.
+	// sweepEvery is the interval at which lingering connections are checked.
 	sweepEvery = 200 * time.Millisecond
 )
 
-// take returns a place, or nil if none is free.
+// take returns a slot, or nil if none is free.
 func (f *flows) take(most int) *slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *flows) ended(s *slot) {
 	delete(f.open, s)
 }
 
-// linger keeps the place of a connection that the handler has closed until its remaining data is
+// linger keeps the slot of a connection that the handler has closed until its remaining data is
 // sent.
 func (f *flows) linger(s *slot) {
 	f.mu.Lock()
@@ -87,8 +87,8 @@ func (f *flows) expire() {
 	f.sweep = nil
 }
 
-// reap frees the places of finished connections and ends those that linger for too long. It returns
-// how many linger. mu must be held.
+// reap releases the slots of finished connections and ends those that linger for too long. It
+// returns how many linger. mu must be held.
 func (f *flows) reap(now time.Time) int {
 	left := 0
 	for s := range f.open {
@@ -106,7 +106,7 @@ func (f *flows) reap(now time.Time) int {
 	return left
 }
 
-// over reports whether a connection has nothing left to send or to wait for.
+// over reports whether a connection is finished.
 func over(e tcpip.Endpoint) bool {
 	switch tcp.EndpointState(e.State()) {
 	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait:
@@ -141,7 +141,7 @@ func (f *flows) count() int {
 func (f *flows) crowded() bool { return f.count() > crowd }
 
 // abortHandshakes ends handshakes that sandboxes have not completed. It repeats, because the stack
-// does not know one yet that has just begun.
+// may not know a handshake that has just begun.
 func (l *Link) abortHandshakes() {
 	for {
 		for _, e := range l.stack.RegisteredEndpoints() {

@@ -39,8 +39,9 @@ const (
 	resolve                // answered with an ARP reply
 )
 
-// parse parses a frame. Everything that it does not understand gets the verdict drop: attacks on a
-// stack use fragments, options and spoofed sources, and no program in a sandbox needs them.
+// parse parses a frame. Everything that it does not recognise gets the verdict drop: fragments,
+// options and spoofed sources serve to attack a network stack, and no program in a sandbox needs
+// them.
 func parse(frame []byte) packet {
 	p := packet{protocol: "malformed"}
 	if len(frame) == 0 {
@@ -62,7 +63,7 @@ func parse(frame []byte) packet {
 		return p
 	}
 	p.ip, p.proto = frame[:length], frame[9]
-	// Neither "more fragments" nor an offset.
+	// Neither "more fragments" nor an offset is set.
 	if binary.BigEndian.Uint16(frame[6:])&0x3fff != 0 {
 		p.protocol = "fragment"
 		return p
@@ -131,8 +132,8 @@ func (p *packet) udp(source netip.Addr, body []byte) {
 }
 
 // unicast reports whether an address belongs to one machine other than the sandbox itself. The
-// handler gets addresses such as loopback and link-local ones, and refuses them with an audit
-// entry, except those that the stack could take for its own.
+// handler gets addresses such as loopback and link-local ones and refuses them with an audit entry.
+// Addresses that the stack could treat as its own are dropped.
 func unicast(a netip.Addr) bool {
 	b := a.As4()
 	return b[0] != 0 && b[0] != 127 && b[0] < 224 && a != egress.SandboxPrefix.Addr() &&
@@ -147,7 +148,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// intact reports whether the checksums of the IP header and of UDP are right. The stack checks
+// intact reports whether the checksums of the IP header and of UDP are valid. The stack checks
 // those of TCP.
 func (p *packet) intact() bool {
 	if checksum(p.ip[:ipHeader]) != 0 {
@@ -161,7 +162,7 @@ func (p *packet) intact() bool {
 	return checksum(pseudoHeader(p.ip, len(datagram)), datagram) == 0
 }
 
-// pseudoHeader returns what a UDP checksum covers beside the datagram.
+// pseudoHeader returns the data that a UDP checksum covers in addition to the datagram.
 func pseudoHeader(ip []byte, length int) []byte {
 	h := make([]byte, 12)
 	copy(h, ip[12:20])
@@ -186,8 +187,8 @@ func (p *packet) answerUDP(data []byte) []byte {
 	return f
 }
 
-// unreachable returns the frame that reports that p's port has no listener, so that a program fails
-// at once instead of waiting.
+// unreachable returns an ICMP frame that reports that p's port has no listener, so that a program
+// fails at once instead of waiting.
 func (p *packet) unreachable() []byte {
 	const size, destinationUnreachable, port = 8, 3, 3
 	quote := p.ip[:ipHeader+udpHeader]

@@ -85,7 +85,7 @@ func arrived(t testing.TB, l attachment.Attachment, n uint64) {
 	hosttest.Eventually(t, "the frames have arrived", func() bool { return l.Counts().Received >= n })
 }
 
-func TestWhatGoesNowhere(t *testing.T) {
+func TestDroppedTraffic(t *testing.T) {
 	change := func(f []byte, at int, to ...byte) []byte { copy(f[at:], to); return sum(f) }
 	tcpSyn := segment(4000, 80, syn, 1, 0)
 	addr := netip.MustParseAddr
@@ -156,7 +156,7 @@ func TestWhatGoesNowhere(t *testing.T) {
 
 // A sandbox that begins handshakes without completing them holds no more than the limit, and does
 // not delay Close.
-func TestHandshakesThatAreLeft(t *testing.T) {
+func TestAbandonedHandshakes(t *testing.T) {
 	const most, sent = 16, 200
 	begun, failed := make(chan struct{}, sent), make(chan struct{}, sent)
 	l, end := openRaw(t, &handler{tcp: func(f *attachment.Flow) {
@@ -188,7 +188,7 @@ func TestHandshakesThatAreLeft(t *testing.T) {
 	<-failed
 }
 
-// A sandbox's flood harms only that sandbox.
+// A flood affects only the sandbox that sends it.
 func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	h := &handler{}
 	flooded, end := openRaw(t, h, attachment.Options{})
@@ -218,7 +218,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	})
 	c := b.mustDial(t, "1.1.1.1:80")
 	var worst time.Duration
-	// On a busy machine it takes longer until it counts as a flood.
+	// On a busy machine it takes longer until the traffic counts as a flood.
 	enough := func() bool {
 		return flooded.Counts().Received >= 10_000 || time.Since(began) > hosttest.Patience(hosttest.Hang)
 	}
@@ -246,8 +246,8 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	}
 }
 
-// Hostile traffic of a sandbox neither stops the attachment nor reaches another address, and every
-// answer goes back to the sandbox.
+// Hostile traffic of a sandbox neither stops the attachment nor reaches another address, and all
+// answers go back to the sandbox.
 func FuzzFrames(f *testing.F) {
 	f.Add(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)), frame(6, boxAddress, elsewhere, segment(4000, 80, ack, 2, 1)))
 	f.Add(frame(17, boxAddress, elsewhere, datagram(4000, 53, "q")), frame(17, boxAddress, elsewhere, datagram(4000, 54, "q")))

@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Kind is the form in which a sandbox's traffic reaches the gateway. The engine that starts the
-// sandbox decides which kind it needs.
+// Kind is how a sandbox's traffic reaches the gateway. The engine that starts the sandbox
+// determines the kind.
 type Kind = egress.AttachmentKind
 
-// The kinds that Open serves.
+// The kinds that Open supports.
 const (
 	Packets  = egress.Packets
 	Tap      = egress.Tap
@@ -23,17 +23,18 @@ const (
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
 type Attachment interface {
-	// Close resets every connection. It returns when nothing is left of the attachment but the
-	// handler's own calls, whose connections then fail.
+	// Close resets every connection. When it returns, only the handler's own calls are left, whose
+	// connections then fail.
 	Close() error
-	// Done is closed when the attachment has ended, for whatever reason.
+	// Done is closed when the attachment has ended for any reason.
 	Done() <-chan struct{}
-	// Counts returns what the attachment has seen so far.
+	// Counts returns the attachment's counters.
 	Counts() Counts
 }
 
-// Open serves the attachment whose gateway end is ours, until Close or until the sandbox's end is
-// closed. It takes ownership of ours, and closes it even after an error.
+// Open serves the attachment whose gateway end is ours, until Close is called or the sandbox's end
+// is closed. It takes ownership of ours, and closes it even after an error.
+//
 // Packets, and Ethernet over a stream or a packet socket, end when the sandbox closes its end. The
 // device of a Tap, or of Ethernet, lives as long as ours and keeps its network namespace alive. A
 // datagram socket does not report that its peer is closed. The socket of a Proxy listens as long as
@@ -58,7 +59,7 @@ func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	}
 }
 
-// serve returns a link as an Attachment, which is nil after an error.
+// serve starts a link. If that fails, the Attachment is nil.
 func serve(p *port, h Handler, o Options) (Attachment, error) {
 	l, err := newPacketLink(p, h, o)
 	if err != nil {
@@ -68,9 +69,9 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 }
 
 // Pair returns the two ends of an attachment: the sandbox's, for the engine, and the gateway's, for
-// Open. Ethernet uses a stream, since a stream ends with its peer; QEMU accepts it with -netdev
-// stream,addr.type=fd. There is no pair for a Tap: NewTap creates it inside the sandbox's network
-// namespace.
+// Open. Ethernet uses a stream, because a stream ends with its peer; QEMU accepts it with -netdev
+// stream,addr.type=fd. There is no pair for a Tap, because NewTap creates it inside the sandbox's
+// network namespace.
 func Pair(kind Kind) (peer, ours *os.File, err error) {
 	switch kind {
 	case Packets:

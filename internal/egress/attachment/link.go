@@ -16,31 +16,30 @@ import (
 // concurrently.
 type Handler interface {
 	// TCP decides about a connection attempt to any address and port. It runs in its own goroutine
-	// and may take as long as it needs. A flow that it has neither accepted nor refused when it
-	// returns is refused. It must close an accepted connection, also after it has returned.
+	// and may take as long as it needs. If it returns without accepting or refusing the flow, the
+	// flow is refused. The handler must close an accepted connection, even after TCP has returned.
 	TCP(f *Flow)
 
 	// Names returns the answer to a DNS query to any server, in at most max bytes. Nil means no
 	// answer.
 	Names(query []byte, max int) []byte
 
-	// Dropped reports dropped traffic, in a flood a sample of it. It is called by the packet
-	// reader, so a slow call slows down the attachment.
+	// Dropped reports dropped traffic, in a flood only samples. It is called by the packet reader,
+	// so a slow call slows down the attachment.
 	Dropped(proto string, dst netip.AddrPort)
 }
 
-// Options limit what one sandbox may cost. A zero field stands for the default, never for
-// unlimited.
+// Options limit what one sandbox may cost. A zero field means the default, never unlimited.
 type Options struct {
-	// MaxConnections is the greatest number of connections, including those that are closing. The
+	// MaxConnections is the maximum number of connections, including those that are closing. The
 	// default is 256.
 	MaxConnections int
-	// MaxHalfOpen is how many of them may be waiting for the handler, for the handshake or, with a
-	// Proxy, for the first byte. The default is 128.
+	// MaxHalfOpen is how many of them may wait for the handler, for the handshake or, with a Proxy,
+	// for the first byte. The default is 128.
 	MaxHalfOpen int
-	// NamesPerSecond is the greatest number of DNS queries that are answered. The default is 200.
+	// NamesPerSecond is the maximum number of answered DNS queries. The default is 200.
 	NamesPerSecond int
-	// ConnectsPerSecond is the greatest number of new connections. The default is 500.
+	// ConnectsPerSecond is the maximum number of new connections. The default is 500.
 	ConnectsPerSecond int
 }
 
@@ -57,7 +56,7 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Counts are the numbers of an attachment so far.
+// Counts are the counters of an attachment.
 type Counts struct {
 	Received    uint64 // frames from the sandbox
 	Sent        uint64 // frames to it
@@ -67,7 +66,7 @@ type Counts struct {
 	Connections int    // open now
 }
 
-// Link is an attachment that carries packets: a network stack of the gateway terminates the
+// Link is an attachment that carries packets. A network stack in the gateway terminates the
 // sandbox's connections.
 type Link struct {
 	handler Handler
@@ -103,7 +102,7 @@ func newPacketLink(p *port, h Handler, o Options) (*Link, error) {
 	go func() {
 		defer close(l.reading)
 		l.port.read(l.take)
-		// The sandbox is gone. Close waits for this goroutine.
+		// The sandbox has ended. Close waits for this goroutine.
 		go l.Close()
 	}()
 	return l, nil
@@ -113,7 +112,7 @@ func newPacketLink(p *port, h Handler, o Options) (*Link, error) {
 func (l *Link) Close() error {
 	l.once.Do(func() {
 		l.closing.Store(true)
-		// First the flows, while the sandbox can still receive resets.
+		// End the flows first, while the sandbox can still receive resets.
 		l.flows.abort()
 		l.abortHandshakes()
 		l.port.flush(l.reading)
@@ -121,8 +120,8 @@ func (l *Link) Close() error {
 		<-l.reading
 		l.port.release()
 		l.stack.Close()
-		// Not the stack's own Wait, which would also wait for connections that a sandbox can keep
-		// from ending.
+		// Do not use the stack's own Wait, which would also wait for connections that a sandbox can
+		// keep open.
 		l.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
 		_ = l.stack.RemoveNIC(nic)
 		close(l.done)

@@ -23,14 +23,14 @@ func newMeters(o Options) meters {
 	}
 }
 
-// newMeter returns a limiter that admits a number of events per second, and twice that number at
-// once after a quiet time.
+// newMeter returns a limiter that admits a number of events per second, with a burst of twice that
+// number.
 func newMeter(perSecond int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
 }
 
-// rest returns after ten milliseconds, or when stop is closed. A reader that rests whenever the
-// meter of dropped packets is empty costs no processor time in a flood.
+// rest returns after ten milliseconds, or when stop is closed. Readers call it when the meter of
+// dropped packets is empty, so that a flood costs no processor time.
 func rest(stop <-chan struct{}) {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()

@@ -13,13 +13,13 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// port is the stack's link endpoint: our descriptor of the attachment, on Go's poller. An idle port
-// has one parked goroutine, no thread and no buffer.
+// port is the stack's link endpoint: the gateway's descriptor of the attachment, on Go's poller. An
+// idle port needs one parked goroutine, but no thread and no buffer.
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
 	carrier
-	// summed is set if the other end is a kernel, which needs checksums.
+	// summed is set if the peer is a kernel, which needs checksums.
 	summed bool
 	// ether is set if packets are in Ethernet frames.
 	ether *ethernet
@@ -40,25 +40,25 @@ type port struct {
 }
 
 const (
-	// maxFrame is larger than any valid frame, so that a longer one is noticed.
+	// maxFrame exceeds the size of any valid frame, so that longer ones are detected.
 	maxFrame = 64 << 10
-	// maxWaiting limits the bytes that wait for a sandbox that does not read. Above it frames are
-	// lost, and TCP slows down.
+	// maxWaiting limits the bytes that are queued for a sandbox that does not read. Beyond it
+	// frames are dropped, and TCP slows down.
 	maxWaiting = 4 << 20
 	// socketBuffer is the size of the kernel's buffer for either end.
 	socketBuffer = 1 << 20
 )
 
-// widen requests a socket buffer for several large frames. Without the privilege it gets the host's
-// maximum, which works too.
+// widen requests a socket buffer for several large frames. Without the privilege, the kernel grants
+// the host's maximum, which is enough too.
 func widen(fd int) {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, socketBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, socketBuffer)
 	}
 }
 
-// newPort takes ownership of file. It opens a descriptor of its own, because only one that does not
-// block when Go first sees it gets onto the poller.
+// newPort takes ownership of file. It opens a descriptor of its own, because Go uses the poller
+// only for descriptors that are non-blocking from the start.
 func newPort(kind Kind, file *os.File) (*port, error) {
 	defer file.Close()
 	old, err := file.SyscallConn()
@@ -101,7 +101,8 @@ func (p *port) shut() {
 			_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 		}
 		if !p.ends() {
-			// Nothing else wakes the reader of a device. The device goes with its last descriptor.
+			// Nothing else wakes the reader of a device. The device disappears with its last
+			// descriptor.
 			_ = p.file.SetDeadline(time.Unix(1, 0))
 		}
 	}
@@ -111,13 +112,13 @@ func (p *port) shut() {
 
 const (
 	// farewell is how long a live sandbox has to receive the resets of its connections, and grace
-	// is for its kernel to act on them: a kernel that finds the end of its attachment first forgets
-	// unread packets.
+	// how long its kernel has to act on them. A kernel that first detects the end of its attachment
+	// discards unread packets.
 	farewell = 50 * time.Millisecond
 	grace    = 2 * time.Millisecond
 )
 
-// flush waits until the sandbox has read what was written, if that happens soon.
+// flush waits until the sandbox has read all data, within farewell.
 func (p *port) flush(over <-chan struct{}) {
 	tick := time.NewTicker(grace)
 	defer tick.Stop()
@@ -137,6 +138,6 @@ func (p *port) flush(over <-chan struct{}) {
 	}
 }
 
-// release closes the descriptor, after shut and after the last read. A close with unread data would
-// discard what the sandbox has not read yet, including the resets of its connections.
+// release closes the descriptor, after shut and after the last read. Closing it with unread data
+// would discard data that the sandbox has not read yet, including the resets of its connections.
 func (p *port) release() { p.file.Close() }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffers are shared by all attachments, so that only active readers hold one.
+// buffers are shared by all attachments, so that only active readers need one.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxFrame); return &b }}
 
 // read passes frames on until the attachment ends. A frame is valid only during the call.
@@ -41,8 +41,8 @@ func (p *port) read(take func(frame []byte)) {
 	}
 }
 
-// readStream is read for frames that are preceded by their length. An idle stream keeps only the
-// received part of a frame.
+// readStream is read for frames that are preceded by their length. An idle stream stores only the
+// part of a frame that has arrived.
 func (p *port) readStream(take func(frame []byte)) {
 	var rest []byte
 	for over := false; !over; {
@@ -64,7 +64,7 @@ func (p *port) readStream(take func(frame []byte)) {
 				}
 				left, err := split((*b)[:have+n], take)
 				if err != nil {
-					// The start of the next frame is unknown from here on.
+					// The start of the next frame cannot be found any more.
 					over = true
 					return true
 				}

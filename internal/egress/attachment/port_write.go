@@ -25,7 +25,7 @@ func (p *port) sendARP(message []byte) {
 	}
 }
 
-// maxParts is how many pieces the kernel accepts in one write.
+// maxParts is the maximum number of buffers in one write.
 const maxParts = 1024
 
 // put writes a packet, or queues it if the socket is full. mu must be held.
@@ -63,13 +63,13 @@ func (p *port) putFrame(parts [][]byte) {
 		case err == nil:
 			written = n
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
-			// The sandbox's end is closed, which the reader notices too.
+			// The sandbox's end is closed, which the reader detects too.
 			p.lost.Add(1)
 			return
 		}
 	}
 	frame := join(parts)[written:]
-	// In a stream the rest of a started frame is always kept, because it must follow.
+	// The rest of a frame that was started on a stream is always queued, because it must follow.
 	if written == 0 && p.bytes+len(frame) > maxWaiting {
 		p.lost.Add(1)
 		return

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proxy is an attachment of the kind Proxy: the socket that a sandbox without a network interface
-// connects to. A stream whose first byte is a capital letter is HTTP for the gateway's proxy port,
-// such as CONNECT. A stream that begins with the length of a DNS query is DNS over TCP. Everything
-// else is refused.
+// proxy is an attachment of the kind Proxy: the socket to which a sandbox without a network
+// interface connects. A stream whose first byte is a capital letter is HTTP for the gateway's proxy
+// port, such as CONNECT. A stream that begins with the length of a DNS query is DNS over TCP. All
+// others are refused.
 type proxy struct {
 	handler  Handler
 	options  Options
@@ -55,8 +55,8 @@ func newProxy(ours *os.File, h Handler, o Options) (*proxy, error) {
 	return p, nil
 }
 
-// listenerOf rejects everything but a listening Unix stream socket. A network port would give every
-// user of the host this sandbox's secrets.
+// listenerOf rejects everything but a listening Unix stream socket. A TCP port would give every
+// user of the host access to this sandbox's secrets.
 func listenerOf(ours *os.File) (*net.UnixListener, error) {
 	defer ours.Close()
 	raw, err := ours.SyscallConn()
@@ -101,7 +101,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// begin serves a stream if there is room for it.
+// begin serves a stream if the limits allow it.
 func (p *proxy) begin(c *net.UnixConn) {
 	s := &proxyConn{Conn: c, unix: c, proxy: p}
 	if !p.connects.Allow() || !p.take(s) {
@@ -131,8 +131,8 @@ func (p *proxy) take(s *proxyConn) bool {
 	return true
 }
 
-// drop counts a stream that is not served and reports a sample. In a flood, accepting pauses: the
-// socket's queue fills and the programs wait.
+// drop counts a stream that is not served and reports a sample. In a flood it pauses accepting, so
+// that the socket's queue fills and the programs wait.
 func (p *proxy) drop() {
 	p.dropped.Add(1)
 	if p.reports.Allow() {
@@ -143,7 +143,7 @@ func (p *proxy) drop() {
 	}
 }
 
-// decided frees a stream's place among those that wait for a decision.
+// decided releases a stream's slot among those that wait for a decision.
 func (p *proxy) decided(s *proxyConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +158,7 @@ func (p *proxy) decidedLocked(s *proxyConn) {
 	}
 }
 
-// ended frees everything that a stream holds.
+// ended releases everything that a stream holds.
 func (p *proxy) ended(s *proxyConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 const (
 	// firstByteIdle is how long a program may take to send the first byte.
 	firstByteIdle = 10 * time.Second
-	// maxStreamQuery is the longest DNS query on a stream. Its length comes first, so its first
-	// byte is never that of an HTTP request or of TLS.
+	// maxStreamQuery is the maximum length of a DNS query on a stream. The length comes first, so
+	// its first byte is never that of an HTTP request or of TLS.
 	maxStreamQuery = 4096
 )
 
@@ -32,7 +32,7 @@ type proxyConn struct {
 	once   sync.Once
 }
 
-// serve determines by the first byte what a stream carries.
+// serve determines the protocol of a stream by its first byte.
 func (s *proxyConn) serve() {
 	first := make([]byte, 1)
 	if s.SetReadDeadline(time.Now().Add(firstByteIdle)) != nil {
@@ -91,6 +91,6 @@ func (s *proxyConn) Close() error {
 	return nil
 }
 
-// Reset ends the stream at once. A Unix socket has no reset: a program that has sent everything
-// reads EOF, and only HTTP and TLS show it that data is missing.
+// Reset ends the stream at once. A Unix socket has no reset, so a program that has sent everything
+// reads EOF, and only HTTP and TLS reveal that data is missing.
 func (s *proxyConn) Reset() error { return s.Close() }

@@ -37,7 +37,7 @@ func dialProxy(t testing.TB, s attachmenttest.Socket) net.Conn {
 	return c
 }
 
-// wantEnd fails unless the other end has closed the connection without sending anything.
+// wantEnd fails unless the peer has closed the connection without sending data.
 func wantEnd(t testing.TB, what string, c net.Conn) {
 	t.Helper()
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -105,7 +105,7 @@ func TestAProxyDropsOtherStreams(t *testing.T) {
 	}
 }
 
-// A program may have as many streams as the limits allow, and gets another one when it closes one.
+// A program may have as many streams as the limits allow. When it closes one, it can open another.
 func TestStreamsOfAProxyAreBounded(t *testing.T) {
 	for what, o := range map[string]attachment.Options{
 		"open": {MaxConnections: 2}, "undecided": {MaxHalfOpen: 2}, "per second": {ConnectsPerSecond: 1},

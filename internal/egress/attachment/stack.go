@@ -15,8 +15,8 @@ const (
 	// nic is the only interface of an attachment's stack.
 	nic tcpip.NICID = 1
 
-	// receiveWindow and sendBuffer limit the bytes of one connection that wait in either direction.
-	// The round trip takes a tenth of a millisecond, so they are more than large enough for full
+	// receiveWindow and sendBuffer limit the bytes of one connection that are queued in either
+	// direction. The round trip takes a tenth of a millisecond, so they are large enough for full
 	// speed.
 	receiveWindow = 512 << 10
 	sendBuffer    = 512 << 10
@@ -26,7 +26,7 @@ const (
 )
 
 // newStack creates a stack for IPv4 and TCP that has every address: a connection to any address
-// ends in it. It supports neither UDP nor ICMP, which never reach it, and forwards nothing.
+// ends in it. It has neither UDP nor ICMP, which never reach it, and does not forward packets.
 func newStack(p *port) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
@@ -36,10 +36,10 @@ func newStack(p *port) (*stack.Stack, error) {
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: sendBuffer, Max: sendBuffer}
 	// A window that grows automatically would exceed the limit.
 	moderate := tcpip.TCPModerateReceiveBufferOption(false)
-	// The peer is one machine on a connection that loses and reorders nothing: there is no late
-	// segment to wait for.
+	// The peer is one machine on a connection that neither loses nor reorders packets, so there are
+	// no late segments to wait for.
 	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)
-	// A connection whose sandbox never answers or never closes is given up soon.
+	// Connections whose sandbox never answers or never closes are ended soon.
 	linger := tcpip.TCPLingerTimeoutOption(10 * time.Second)
 	retries := tcpip.TCPSynRetriesOption(2)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&receive, &send, &moderate, &wait, &linger, &retries} {

@@ -10,7 +10,7 @@ const (
 	// streamPrefix is the size of the length before each frame of a stream.
 	streamPrefix = 4
 	// maxStreamFrame is the largest frame that QEMU passes on, its NET_BUFSIZE. A guest may send
-	// one, and it is dropped. No correct peer announces a larger one.
+	// one, and it is dropped. A correct peer never announces a larger one.
 	maxStreamFrame = 4096 + 65536
 	// streamBuffer holds the largest frame, or many small ones.
 	streamBuffer = 2 * (streamPrefix + maxStreamFrame)

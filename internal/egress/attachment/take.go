@@ -16,7 +16,7 @@ const (
 	namesPort = 53
 	// maxNamesUDP is the DNS message size that every resolver accepts.
 	maxNamesUDP = 512
-	// maxAsking is how many UDP queries are answered at once.
+	// maxAsking is the number of UDP queries that are answered concurrently.
 	maxAsking = 32
 	// namesIdle is how long a DNS connection may be idle.
 	namesIdle = 10 * time.Second
@@ -71,7 +71,8 @@ func (p *port) parse(frame []byte) (got packet) {
 }
 
 // drop counts a dropped packet and reports a sample. If a sandbox sends nothing else, reading
-// pauses: the flood then fills the sandbox's own queue and does not cost us processor time.
+// pauses: the flood then fills the sandbox's own queue and does not cost the gateway processor
+// time.
 func (l *Link) drop(p *packet) {
 	l.dropped.Add(1)
 	if l.reports.Allow() {
@@ -83,7 +84,8 @@ func (l *Link) drop(p *packet) {
 }
 
 // withoutEndpoint is called by the packet reader for a segment that belongs to no connection. It
-// answers segments with a reset unless they begin a connection, and stops answering in a flood.
+// answers such segments with a reset, unless they begin a connection. In a flood it stops
+// answering.
 func (l *Link) withoutEndpoint(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 	if l.forward.HandlePacket(id, pkt) {
 		return true
@@ -102,8 +104,8 @@ func (l *Link) ask(p packet) {
 		return
 	}
 	if l.asking.Add(1) > maxAsking {
-		// An unanswered query holds no place: otherwise a burst would block DNS for the rest of the
-		// sandbox's life.
+		// An unanswered query releases its place too. Otherwise a burst would block DNS for the
+		// rest of the sandbox's life.
 		l.asking.Add(-1)
 		l.drop(&p)
 		return
@@ -119,7 +121,7 @@ func (l *Link) ask(p packet) {
 	}()
 }
 
-// serveNames answers queries of at most longest bytes over a stream, one after the other, and
+// serveNames answers DNS queries of at most longest bytes over a stream, one after the other, and
 // closes the stream.
 func serveNames(c net.Conn, h Handler, queries *rate.Limiter, longest uint16, answered *atomic.Uint64) {
 	defer c.Close()

@@ -21,28 +21,30 @@ import (
 )
 
 const (
-	// life is the authority's lifetime. The authority dies with its sandbox, long before this.
+	// life is the authority's lifetime. The authority is discarded with its sandbox, long before
+	// this.
 	life = 10 * 365 * 24 * time.Hour
-	// leafLife limits the damage of a leaked leaf. With renewBefore, a client that keeps a
-	// connection open for hours has a leaf that is still valid.
+	// leafLife limits the damage of a leaked leaf. Together with renewBefore, it ensures that a
+	// client with a long-lived connection has a valid leaf.
 	leafLife    = 24 * time.Hour
 	renewBefore = 6 * time.Hour
-	// slack is how far a sandbox's clock may be behind ours.
+	// slack is how far a sandbox's clock may be behind the gateway's.
 	slack = time.Hour
-	// mostLeaves is how many leaves are cached: the number of names that a sandbox may use.
-	mostLeaves = names.MostNames
+	// maxLeaves is the number of cached leaves, which equals the number of names that a sandbox may
+	// use.
+	maxLeaves = names.MaxNames
 )
 
-// Authority signs leaves for one sandbox. Its keys are made here and never
-// leave this process's memory: no method returns them, and printing an
-// Authority does not show them. It is safe for concurrent use.
+// Authority signs leaves for one sandbox. Its keys are generated here and never leave this
+// process's memory: no method returns them, and printing an Authority does not show them. It is
+// safe for concurrent use.
 type Authority struct {
 	sandbox string
 	now     func() time.Time
 	root    *x509.Certificate
 	key     *ecdsa.PrivateKey
-	// leafKey is shared by all leaves, because making a key costs more than signing. It is not the
-	// authority's own key: TLS shows uses of it to the sandbox.
+	// leafKey is shared by all leaves, because generating a key costs more than signing. It is not
+	// the authority's own key, because TLS shows uses of it to the sandbox.
 	leafKey *ecdsa.PrivateKey
 
 	mu     sync.Mutex
@@ -80,8 +82,8 @@ func New(sandbox string, now func() time.Time) (*Authority, error) {
 	return &Authority{sandbox: sandbox, now: now, root: root, key: key, leafKey: leafKey, leaves: map[string]*tls.Certificate{}}, nil
 }
 
-// commonName is limited to ASCII, which every program prints, and to the 64 letters that RFC 5280
-// allows.
+// commonName returns a name in ASCII, which every program can print, of at most 64 characters, the
+// maximum of RFC 5280.
 func commonName(sandbox string) string {
 	name := []byte("Crannog sandbox " + sandbox)
 	for i, c := range name {
@@ -97,11 +99,12 @@ func (a *Authority) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.root.Raw})
 }
 
-// Leaf returns a certificate for exactly one name, with its key. It returns the same one until that
-// nears its end. The caller must have checked that the policy allows the sandbox to reach the name.
+// Leaf returns a certificate for exactly one name, with its key. It returns the same one until
+// shortly before that expires. The caller must have checked that the policy allows the sandbox to
+// reach the name.
 func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
-	// A name such as *.example.com or one with a NUL would make a leaf that is valid for other
-	// names too.
+	// A name such as *.example.com, or one with a NUL, would make the leaf valid for other names
+	// too.
 	canonical, err := names.Canonical(name)
 	if err != nil {
 		return nil, err
@@ -116,8 +119,8 @@ func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("leaf for %s: %w", canonical, err)
 	}
-	if len(a.leaves) >= mostLeaves {
-		// Any leaf may be evicted: making one again costs a tenth of a millisecond.
+	if len(a.leaves) >= maxLeaves {
+		// Any leaf may be evicted, because signing it again takes a tenth of a millisecond.
 		for other := range a.leaves {
 			delete(a.leaves, other)
 			break
@@ -156,8 +159,7 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey, Leaf: parsed}, nil
 }
 
-// Format prints the authority's sandbox, under every verb: %+v of the struct would put the private
-// key into a log.
+// Format prints the authority's sandbox for every verb. Otherwise %+v would print the private key.
 func (a *Authority) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "certificate authority of sandbox "+a.sandbox)
 }

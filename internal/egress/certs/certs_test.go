@@ -59,7 +59,7 @@ func TestLeafIsForItsNameOnly(t *testing.T) {
 	}
 }
 
-func TestLeafRefusesWhatIsNoName(t *testing.T) {
+func TestLeafRejectsInvalidNames(t *testing.T) {
 	a := authority(t, time.Now)
 	for _, name := range []string{"", "*.example.com", "a\x00.example.com", "127.0.0.1", "[::1]"} {
 		if leaf, err := a.Leaf(name); err == nil {

@@ -13,9 +13,8 @@ import (
 	"unicode/utf16"
 )
 
-// keyStore returns a Java key store of trusted certificates (JKS, version 2), which every Java
-// reads. Its password is the one that all of Java assumes for a trust store: nothing in it is
-// secret.
+// keyStore returns a Java key store of trusted certificates (JKS, version 2), which all versions of
+// Java read. Its password is the default of Java trust stores: the content is not secret.
 func keyStore(roots *Bundle, own *x509.Certificate) []byte {
 	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
 	b = append(b, storeHead(uint32(roots.count+1))...)
@@ -24,7 +23,7 @@ func keyStore(roots *Bundle, own *x509.Certificate) []byte {
 	return append(b, storeSum(b)...)
 }
 
-// Sizes of a store's parts, and the name of our own entry.
+// Sizes of a store's parts, and the name of Crannog's entry.
 const (
 	storeHeadSize = 12
 	storeSumSize  = sha1.Size
@@ -44,8 +43,8 @@ func storeHead(count uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, count)
 }
 
-// storeSum returns a store's trailer. The format requires SHA-1 and the phrase. It detects damage;
-// it is not a signature.
+// storeSum returns a store's trailer. The format requires SHA-1 and the phrase. The trailer detects
+// damage and is not a signature.
 func storeSum(parts ...[]byte) []byte {
 	h := sha1.New()
 	for _, unit := range utf16.Encode([]rune("changeit")) {
@@ -58,8 +57,8 @@ func storeSum(parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// storeAddition adds one certificate to a store. It returns false for a file that is not a store,
-// has another password, or has an entry with our name already.
+// storeAddition adds one certificate to a store. It returns false if the file is not a store, has
+// another password, or already has an entry with Crannog's name.
 func storeAddition(store []byte, own *x509.Certificate) (around Around, tail []byte, ok bool) {
 	if len(store) < storeHeadSize+storeSumSize {
 		return around, nil, false
@@ -90,9 +89,9 @@ func appendStoreEntry(b []byte, name string, c *x509.Certificate) []byte {
 	return append(b, c.Raw...)
 }
 
-// subjectHash returns the name of a certificate's file in OpenSSL's directory of roots: the first
-// four bytes, in reverse order, of the SHA-1 of the subject in OpenSSL's canonical form. It is
-// right for subjects in plain ASCII with single-valued parts, like ours.
+// subjectHash returns the file name of a certificate in OpenSSL's directory of roots: the first
+// four bytes, in reverse order, of the SHA-1 of the subject in OpenSSL's canonical form. It
+// supports subjects in plain ASCII with single-valued parts, like Crannog's.
 func subjectHash(c *x509.Certificate) string {
 	type attribute struct {
 		Type  asn1.ObjectIdentifier
@@ -101,7 +100,7 @@ func subjectHash(c *x509.Certificate) string {
 	var canonical bytes.Buffer
 	for _, n := range c.Subject.Names {
 		value, _ := n.Value.(string)
-		// In the canonical form letters are lower case and runs of spaces one.
+		// The canonical form has lower-case letters and single spaces.
 		set, err := asn1.MarshalWithParams([]attribute{{n.Type, strings.ToLower(strings.Join(strings.Fields(value), " "))}}, "set")
 		if err != nil {
 			panic("certs: our own subject does not encode: " + err.Error())

@@ -9,19 +9,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A sandbox that requests ever more names does not fill this process's memory.
+// A sandbox that requests ever more names cannot fill this process's memory.
 func TestLeavesAreBounded(t *testing.T) {
 	a, err := New("sb", time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range mostLeaves {
+	for i := range maxLeaves {
 		a.leaves[fmt.Sprintf("n%d.test", i)] = nil // signing so many would take a second
 	}
 	for i := range 3 {
 		name := fmt.Sprintf("new%d.test", i)
 		leaf, err := a.Leaf(name)
-		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != mostLeaves {
+		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != maxLeaves {
 			t.Errorf("%s: %v, and %d leaves are kept", name, err, len(a.leaves))
 		}
 	}
@@ -53,7 +53,8 @@ func TestLeavesEndWithTheirAuthority(t *testing.T) {
 	}
 }
 
-// Whatever takes a certificate refuses a file without one, with what to give instead.
+// Every function that takes a certificate rejects a file without one, and the error states what to
+// provide.
 func TestFilesWithoutCertificate(t *testing.T) {
 	empty := []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
 	for name, err := range map[string]error{

@@ -45,7 +45,7 @@ func serve(t *testing.T, a *certs.Authority) (proxy string) {
 	})
 	inner := httptest.NewUnstartedServer(mux)
 	inner.TLS = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(h.ServerName) }}
-	// Programs that do not trust us abort handshakes, which is tested here.
+	// Programs that do not trust the authority abort handshakes, which is tested here.
 	inner.Config.ErrorLog = log.New(io.Discard, "", 0)
 	inner.StartTLS()
 	t.Cleanup(inner.Close)

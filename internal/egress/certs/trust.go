@@ -8,8 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// File is one file of the sandbox. Either Data is its content or Link is where it
-// points to as a symbolic link.
+// File is one file of the sandbox: content (Data) or a symbolic link (Link).
 type File struct {
 	Path string
 	Mode uint32
@@ -17,19 +16,19 @@ type File struct {
 	Link string
 	// Append is set if Data is appended to the file.
 	Append bool
-	// Around, if set, means that Data is appended to a part of the file.
+	// Around, if set, means that Data is appended to a part of the existing file.
 	Around *Around
 }
 
-// Around is a part of a file that stays, with a new beginning.
+// Around selects the part of a file that is preserved after a new beginning.
 type Around struct {
 	Head     []byte
 	From, To int // the part that stays
 	Length   int // of the file that contains the part
 }
 
-// Trust is what a sandbox needs so that its programs accept the authority's leaves. Files replace
-// whatever exists at their paths, including links.
+// Trust has the files and variables that make programs in a sandbox accept the authority's leaves.
+// The files replace whatever exists at their paths, including links.
 type Trust struct {
 	Files []File
 	Env   map[string]string
@@ -37,18 +36,18 @@ type Trust struct {
 
 // Paths of these files in a sandbox.
 const (
-	// BundlePath holds all roots. It is the path in Debian, Alpine and Arch, so programs find it
-	// without any variable.
+	// BundlePath has all roots. It is the path in Debian, Alpine and Arch, so programs find it
+	// without a variable.
 	BundlePath = "/etc/ssl/certs/ca-certificates.crt"
-	// AuthorityPath holds the sandbox's own authority only.
+	// AuthorityPath has only the sandbox's own authority.
 	AuthorityPath = "/etc/ssl/certs/crannog.pem"
 	// JavaPath is a Java trust store with all roots. Debian's and Alpine's
 	// Java find it by themselves.
 	JavaPath = "/etc/ssl/certs/java/cacerts"
 )
 
-// otherBundles are the paths of other distributions and languages. Links cost no memory in the
-// sandbox, while a bundle is 200 KiB.
+// otherBundles are the paths of other distributions and languages. They become links, because links
+// need no memory in the sandbox, while a bundle has 200 KiB.
 var otherBundles = []string{
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL: curl, git, Go
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL: OpenSSL
@@ -56,7 +55,7 @@ var otherBundles = []string{
 	"/etc/ssl/cert.pem",                                 // Alpine's and BSD's OpenSSL
 }
 
-// bundleVariables name a file with all roots.
+// bundleVariables are variables whose value is the path of a file with all roots.
 var bundleVariables = []string{
 	"SSL_CERT_FILE",                      // OpenSSL, and so Python, Ruby, PHP; Go; rustls
 	"CURL_CA_BUNDLE",                     // curl
@@ -72,12 +71,12 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
-// OtherBundles are where links to the bundle are made in a sandbox.
+// OtherBundles returns the paths at which the sandbox gets links to the bundle.
 func OtherBundles() []string { return slices.Clone(otherBundles) }
 
-// A Bundle holds the public roots, which every sandbox gets for connections that are not decrypted.
-// Reading one takes milliseconds, so it is read once and not for each sandbox. It is immutable and
-// can be shared.
+// Bundle has the public roots, which every sandbox gets for connections that are not decrypted.
+// Reading a bundle takes milliseconds, so it is read once and shared by all sandboxes. It is
+// immutable.
 type Bundle struct {
 	pem   []byte
 	java  []byte // entries of a Java trust store
@@ -98,8 +97,9 @@ func ReadBundle(data []byte) (*Bundle, error) {
 	return b, nil
 }
 
-// Trust returns the files and variables. Stores are the paths of further Java trust stores in the
-// image, each of which is replaced: Java's only variable for it prints a line at every start.
+// Trust returns the files and variables. stores are the paths of further Java trust stores in the
+// image, each of which is replaced. The alternative, Java's only variable for it, would print a
+// line at every start.
 func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	own := a.Certificate()
 	t := around(own, a.root)
@@ -115,10 +115,11 @@ func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	return t
 }
 
-// around returns the trust without the bundle and Java's store.
+// around returns the trust without the bundle and without Java's store.
 func around(own []byte, root *x509.Certificate) Trust {
 	t := Trust{Env: map[string]string{
-		// Node reads it in addition to its own roots at each start, so it gets the short file.
+		// Node reads this file in addition to its own roots at each start, so it gets the short
+		// one.
 		"NODE_EXTRA_CA_CERTS": AuthorityPath,
 	}}
 	for _, name := range bundleVariables {
@@ -126,8 +127,8 @@ func around(own []byte, root *x509.Certificate) Trust {
 	}
 	t.Files = append(t.Files,
 		File{Path: AuthorityPath, Mode: 0o644, Data: own},
-		// OpenSSL's directory of roots: for programs whose environment was emptied, as by sudo or
-		// cron.
+		// A link in OpenSSL's directory of roots, for programs without environment variables, as
+		// under sudo or cron.
 		File{Path: "/etc/ssl/certs/" + subjectHash(root) + ".0", Mode: 0o777, Link: AuthorityPath},
 	)
 	for _, path := range otherBundles {
@@ -136,18 +137,18 @@ func around(own []byte, root *x509.Certificate) Trust {
 	return t
 }
 
-// Addition is Trust for a sandbox that has a bundle at BundlePath already, to which a certificate
-// is added: no large file is sent into the sandbox. It does not include Java's store, to which
-// nothing can be added this way.
+// Addition is like Trust for a sandbox that already has a bundle at BundlePath, to which a
+// certificate is appended, so that no large file is sent into the sandbox. It does not include
+// Java's store, to which nothing can be appended this way.
 func Addition(certificate []byte) (Trust, error) {
 	root, err := certificates(certificate)
 	if err != nil {
 		return Trust{}, err
 	}
-	// Encoded again, so that nothing but the certificate is sent.
+	// Encode it again, so that only the certificate is sent.
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root[0].Raw})
 	t := around(own, root[0])
-	// If the bundle's last line has no line end, our first line would be joined to it.
+	// The line break is needed if the bundle's last line has none.
 	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: slices.Concat([]byte("\n"), own), Append: true})
 	return t, nil
 }
@@ -161,8 +162,8 @@ func JavaStore(b *Bundle, certificate []byte) (File, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, root[0])}, nil
 }
 
-// JavaAddition is JavaStore for a sandbox that has a store at JavaPath already: only a few bytes
-// are sent into the sandbox. It returns false for a store to which nothing can be added.
+// JavaAddition is like JavaStore for a sandbox that already has a store at JavaPath, so that only a
+// few bytes are sent into the sandbox. It returns false if nothing can be added to the store.
 func JavaAddition(store, certificate []byte) (File, bool, error) {
 	root, err := certificates(certificate)
 	if err != nil {
@@ -172,9 +173,9 @@ func JavaAddition(store, certificate []byte) (File, bool, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: tail, Around: &around}, ok, nil
 }
 
-// certificates reads a PEM bundle. It ignores blocks of other kinds, so that a private key beside a
-// certificate never enters a sandbox. A bundle without any certificate is an error: the path is
-// probably wrong.
+// certificates parses a PEM bundle. It ignores blocks of other kinds, so that a private key beside
+// a certificate never enters a sandbox. A bundle without certificates is an error, because the path
+// is probably wrong.
 func certificates(bundle []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
@@ -186,7 +187,7 @@ func certificates(bundle []byte) ([]*x509.Certificate, error) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
-		// Go cannot read some roots in real bundles; Go's own pool leaves them out as well.
+		// Go cannot parse some roots in real bundles. Go's own pool skips them too.
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
 			all = append(all, c)
 		}

@@ -2,9 +2,9 @@ package confine
 
 import "golang.org/x/sys/unix"
 
-// plainCalls are allowed with any arguments, for the purposes below.
+// plainCalls are allowed with any arguments, for the following purposes.
 var plainCalls = []uint32{
-	// Open descriptors. There is no truncation, because the audit files are among them.
+	// Open descriptors. Truncation is not allowed, because audit files are among them.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_FDATASYNC,
 	unix.SYS_PREAD64, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PIPE2, unix.SYS_SPLICE, unix.SYS_SENDFILE,
 	// Certificates and the resolver's configuration.
@@ -20,7 +20,7 @@ var plainCalls = []uint32{
 	unix.SYS_CAPGET, unix.SYS_GETRANDOM,
 	// The poller.
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
-	// Existing sockets. There is no listen, because the only listener is passed in.
+	// Existing sockets. listen is not allowed, because the only listener is inherited.
 	unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_BIND, unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT,
 	unix.SYS_SHUTDOWN, unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SENDMMSG, unix.SYS_RECVMMSG,
 }
@@ -31,8 +31,9 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 // checkedCalls are allowed with some arguments only.
 func checkedCalls(pid int) []check {
 	return []check{
-		// TCP and UDP, and the kernel's list of our own addresses. No Unix sockets, because the
-		// host's services use them. No raw and no packet sockets, no other netlink.
+		// TCP and UDP, and the kernel's list of this host's addresses. Not Unix sockets, because
+		// the host's services use them. Neither raw nor packet sockets, and no other netlink
+		// protocol.
 		{unix.SYS_SOCKET, [][]condition{
 			{
 				{0, whole, []uint32{unix.AF_INET, unix.AF_INET6}},
@@ -44,27 +45,27 @@ func checkedCalls(pid int) []check {
 				{2, whole, []uint32{unix.NETLINK_ROUTE}},
 			},
 		}},
-		// Not SOL_IP and not the levels of rarer protocols, where most of the kernel's socket bugs
+		// Neither SOL_IP nor the levels of rarer protocols, where most of the kernel's socket bugs
 		// were.
 		{unix.SYS_SETSOCKOPT, [][]condition{{{1, whole, []uint32{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}}}}},
-		// A new thread of this process: no other process and no namespace.
+		// A new thread of this process, but no other process and no namespace.
 		{unix.SYS_CLONE, [][]condition{{{0, unix.CLONE_THREAD | namespaces, []uint32{unix.CLONE_THREAD}}}}},
-		// The runtime interrupts its own threads. It cannot signal other processes of the same
-		// user.
+		// The runtime interrupts its own threads. Signals to other processes of the same user are
+		// not allowed.
 		{unix.SYS_TGKILL, [][]condition{{{0, whole, []uint32{uint32(pid)}}}}},
-		// For reading only, even without Landlock. The other flags create a file without a name,
-		// which goes with its descriptor.
+		// Reading only, even without Landlock. The other flags create an unnamed file, which
+		// disappears with its descriptor.
 		{unix.SYS_OPENAT, [][]condition{
 			{{2, unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_RDONLY}}},
 			{{2, unix.O_TMPFILE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_TMPFILE}}},
 		}},
-		// No new executable code.
+		// No new executable memory.
 		{unix.SYS_MMAP, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
 		{unix.SYS_MPROTECT, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
-		// Without F_SETFL an audit file stays append-only. Every descriptor that is passed in is
-		// non-blocking already.
+		// Without F_SETFL, an audit file stays append-only. Every inherited descriptor is already
+		// non-blocking.
 		{unix.SYS_FCNTL, [][]condition{{{1, whole, []uint32{unix.F_GETFL, unix.F_GETFD, unix.F_SETFD, unix.F_DUPFD_CLOEXEC}}}}},
-		// The runtime names its memory; the others only read.
+		// The runtime names its memory. The other operations only read.
 		{unix.SYS_PRCTL, [][]condition{{{0, whole, []uint32{
 			unix.PR_SET_VMA, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_DUMPABLE, unix.PR_GET_SECCOMP,
 		}}}}},

@@ -1,6 +1,6 @@
-// Package confine owns how a process permanently gives up what it does not need: its user,
-// capabilities, files, system calls and resources. The data that it reads afterwards may be
-// hostile, and may take the process over.
+// Package confine owns how a process permanently gives up everything it does not need: its user,
+// capabilities, files, system calls and resources. Hostile data that it reads afterwards may
+// exploit a bug and take it over.
 package confine
 
 import (
@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules are what the process keeps.
+// Rules are the rights and limits that the process keeps.
 type Rules struct {
-	// UID is the user to which a process of root changes. A process of another user keeps its user.
+	// UID is the user to which a root process switches. A process of another user keeps its user.
 	UID int
-	// Read are the files and directories that stay readable if the kernel has Landlock. Missing
+	// Read lists the files and directories that stay readable if the kernel has Landlock. Missing
 	// ones are ignored.
 	Read []string
-	// Start are files that the program reads at its start, before main. They stay readable only in
-	// a build with C code, which is started again.
+	// Start lists files that the program reads at its start, before main. They stay readable only
+	// in a build with cgo, which restarts itself.
 	Start []string
-	// Spool, if set, is a directory in which unnamed files can be created, through an open
+	// Spool, if set, is a directory in which unnamed files can be created through an open
 	// descriptor of it.
 	Spool string
-	// Files is the limit of open descriptors.
+	// Files is the maximum number of open descriptors.
 	Files uint64
-	// FileBytes is the greatest size of a file that the process writes.
+	// FileBytes is the maximum size of a file that the process writes.
 	FileBytes uint64
-	// SoftMemory is where the garbage collector starts to work harder, HardMemory where the process
-	// ends.
+	// SoftMemory is the memory limit of the garbage collector. HardMemory is the limit at which the
+	// process ends.
 	SoftMemory, HardMemory uint64
 }
 
-// Report describes the confinement in force, for people.
+// Report describes the confinement in force, for display.
 type Report struct {
 	UID          int    `json:"uid"`
 	Capabilities bool   `json:"capabilities"` // whether any is left
@@ -47,7 +47,7 @@ type Report struct {
 	Files        uint64 `json:"files"`
 	SoftMemory   uint64 `json:"soft_memory"`
 	HardMemory   uint64 `json:"hard_memory"`
-	// Notes say in a sentence each what this host could not enforce.
+	// Notes lists, in a sentence each, what this host could not enforce.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -64,16 +64,15 @@ type Begun struct {
 
 	rules Rules
 	notes []string
-	// secured is set if the secure bits were set, and bounded if the bounding set was emptied: each
+	// secured is set if the secure bits were set, and bounded if the bounding set was emptied. Each
 	// needs a privilege.
 	secured, bounded bool
 }
 
-// Begin must be called first in the process's main. It calls gather, which may be nil, to read what
-// cannot be read after the confinement.
-// In a build with C code it starts the program again and so does not return; the second time it
-// returns what was gathered the first time. Descriptors without close-on-exec, arguments and
-// environment are kept.
+// Begin must be called first in main. It calls gather (if not nil) to read what cannot be read
+// after the confinement. In a build with cgo it restarts the program and does not return; after the
+// restart it returns the data that was gathered before. Inherited descriptors without
+// close-on-exec, arguments and environment are preserved.
 func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
 	if r.Files == 0 || r.FileBytes == 0 || r.SoftMemory == 0 || r.HardMemory == 0 {
 		return nil, errors.New("confine: a limit is zero, which does not mean unlimited")
@@ -94,14 +93,14 @@ func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
 	return nil, b.restart()
 }
 
-// Apply removes the rights of every thread of this process. After an error some may be removed and
-// others not, so the process must end.
+// Apply removes the rights of every thread of this process. If it fails, some rights may have been
+// removed and others not, so the process must exit.
 func (b *Begun) Apply() (Report, error) {
 	report := Report{Notes: b.notes, SoftMemory: b.rules.SoftMemory, HardMemory: b.rules.HardMemory}
 	debug.SetMaxThreads(maxThreads)
 	debug.SetMemoryLimit(int64(min(b.rules.SoftMemory, math.MaxInt64)))
-	// A write beyond the limit is an error for the writer. Otherwise the kernel's signal would end
-	// the process.
+	// Writing beyond the limit then returns an error. Otherwise the kernel's signal would end the
+	// process.
 	signal.Ignore(unix.SIGXFSZ)
 	rights := b.takeAway
 	if staged {
@@ -113,14 +112,14 @@ func (b *Begun) Apply() (Report, error) {
 	if err := hideOtherUsers(); err != nil {
 		return report, fmt.Errorf("confine process: %w", err)
 	}
-	// The filter comes last, because it refuses all of the above.
+	// The filter comes last, because it forbids all system calls above.
 	if err := filterCalls(&report); err != nil {
 		return report, fmt.Errorf("confine system calls: %w", err)
 	}
 	return verify(report)
 }
 
-// takeAway removes all rights that a program keeps when it is started again.
+// takeAway removes all rights whose removal survives a restart of the program.
 func (b *Begun) takeAway(report *Report) error {
 	for _, s := range b.steps() {
 		if err := s.do(report); err != nil {
@@ -137,7 +136,7 @@ type step struct {
 
 func (b *Begun) steps() []step {
 	return []step{
-		// Limits come first: root may raise its number of files.
+		// Limits come first, because root may raise its number of files.
 		{"limits", b.limit},
 		{"secure bits", b.secure},
 		{"bounding set", b.dropBounding},

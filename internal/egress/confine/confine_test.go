@@ -44,7 +44,7 @@ type result struct {
 	Report        confine.Report
 	// Starter is the user who started the process.
 	Starter int
-	// BornHidden reports whether the process could never be debugged.
+	// BornHidden reports whether the process was undumpable from its start.
 	BornHidden bool
 }
 
@@ -171,13 +171,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// refusal separates errors of a missing right from errors that show that the kernel executed the
-// call. "" is success.
+// refusal distinguishes errors of a missing right from errors after the kernel executed the call.
+// "" means success.
 func refusal(text string) bool {
 	return strings.HasPrefix(text, "refused: ")
 }
 
-// outside inspects every thread like another process.
+// outside inspects every thread as another process would.
 func outside(t *testing.T, pid int, w who) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -7,33 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// accessByVersion lists the file rights that each version of Landlock added. All of them are
-// removed; reading is allowed again below Rules.Read.
-var accessByVersion = [...]uint64{
-	1: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
-		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
-		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
-		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
-		unix.LANDLOCK_ACCESS_FS_MAKE_SYM,
-	2: unix.LANDLOCK_ACCESS_FS_REFER,
-	3: unix.LANDLOCK_ACCESS_FS_TRUNCATE,
-	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
-}
-
-// bindVersion is the first version that restricts TCP. The process dials and never
-// listens, so that an attacker who takes it over cannot open a port for others on the
-// host.
-const bindVersion = 4
-
-// restrictFiles removes access to the file system. Without Landlock, the filter, under which
-// nothing can be opened for writing, and the user's rights remain; the report says so.
+// restrictFiles removes access to the file system. Without Landlock, only the filter (which forbids
+// opening files for writing) and the user's rights apply, which the report notes.
 func (b *Begun) restrictFiles(report *Report) error {
-	version, err := landlockVersion()
+	version, err := landlock.Version()
 	if err != nil {
 		return err
 	}
@@ -41,65 +24,50 @@ func (b *Begun) restrictFiles(report *Report) error {
 		report.Notes = append(report.Notes, "this kernel has no Landlock: files that its user may read stay readable to the process")
 		return nil
 	}
-	attr := unix.LandlockRulesetAttr{}
-	for v, access := range accessByVersion {
-		if v <= version {
-			attr.Handled_access_fs |= access
-		}
+	// The process dials and never listens, so that an attacker who takes it over cannot open a port
+	// for others on the host.
+	network := uint64(0)
+	if version >= landlock.BindTCP {
+		network = unix.LANDLOCK_ACCESS_NET_BIND_TCP
 	}
-	if version >= bindVersion {
-		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
+	// Remove all rights, then allow reading below Rules.Read.
+	ruleset, err := landlock.New(landlock.Files(version), network)
+	if err != nil {
+		return err
 	}
-	// A kernel with a shorter attribute accepts a longer one whose rest is zero.
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return fmt.Errorf("rule set: %w", errno)
-	}
-	defer unix.Close(int(ruleset))
+	defer ruleset.Close()
 	for _, path := range b.rules.Read {
-		if err := allowBelow(int(ruleset), path, 0); err != nil {
+		if err := allowBelow(ruleset, path, 0); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	if b.rules.Spool != "" {
-		// A named file cannot be created in it: the filter has no call for that.
-		if err := allowBelow(int(ruleset), b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+		// A named file cannot be created there, because the filter forbids the system call.
+		if err := allowBelow(ruleset, b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
 			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
 	if staged {
-		// The program is started again, which needs both rights. They remain, and are useless: the
-		// filter has no call to start a program, and nothing in this one is secret.
-		if err := allowBelow(int(ruleset), self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
+		// The restart needs both rights. They remain but are useless, because the filter forbids
+		// starting programs, and this program file is not secret.
+		if err := allowBelow(ruleset, self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
 			return fmt.Errorf("%s: %w", self, err)
 		}
 		for _, path := range b.rules.Start {
-			if err := allowBelow(int(ruleset), path, 0); err != nil {
+			if err := allowBelow(ruleset, path, 0); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		}
 	}
-	if err := change(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
+	if err := ruleset.Restrict(change); err != nil {
 		return err
 	}
 	report.Landlock = version
 	return nil
 }
 
-// landlockVersion returns zero if the kernel has no Landlock.
-func landlockVersion() (int, error) {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return 0, nil
-	}
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(version), nil
-}
-
-// allowBelow allows reading again, and further rights.
-func allowBelow(ruleset int, path string, more uint64) error {
+// allowBelow allows reading below a path, and further rights.
+func allowBelow(ruleset *landlock.Ruleset, path string, more uint64) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -112,20 +80,16 @@ func allowBelow(ruleset int, path string, more uint64) error {
 	if err != nil {
 		return err
 	}
-	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(f.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_READ_FILE | more}
+	rights := unix.LANDLOCK_ACCESS_FS_READ_FILE | more
 	if info.IsDir() {
-		rule.Allowed_access |= unix.LANDLOCK_ACCESS_FS_READ_DIR
+		rights |= unix.LANDLOCK_ACCESS_FS_READ_DIR
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return ruleset.AllowFile(f, rights)
 }
 
-// Targets adds to paths the targets of their symbolic links: the file, and its directory, because a
-// resolver's configuration is replaced there each time the host changes networks. It does not add a
-// directory that holds half of the host, such as /run.
+// Targets adds the targets of symbolic links to paths: the file, and its directory, because a
+// resolver's configuration is replaced there whenever the host changes networks. It does not add a
+// directory with much of the host's data, such as /run.
 func Targets(paths ...string) []string {
 	out := slices.Clone(paths)
 	for _, path := range paths {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit sets the resource limits. RLIMIT_NPROC is not among them: it counts every process of the
-// user, so other processes' threads would stop ours. The filter does not allow to start any
-// process.
+// limit sets the resource limits. RLIMIT_NPROC is not among them, because it counts all processes
+// of the user, whose threads would then block this process's. The filter forbids starting processes
+// anyway.
 func (b *Begun) limit(report *Report) error {
 	for resource, value := range b.rules.limits() {
 		var old unix.Rlimit
@@ -33,7 +33,8 @@ func (r Rules) limits() map[int]uint64 {
 	}
 }
 
-// limitFiles raises the limit of open files as far as it may, and notes if that is not enough.
+// limitFiles raises the limit of open files as far as permitted, and adds a note if that is not
+// enough.
 func limitFiles(want uint64, report *Report) error {
 	report.Files = want
 	err := setLimit(unix.RLIMIT_NOFILE, want)
@@ -49,7 +50,7 @@ func limitFiles(want uint64, report *Report) error {
 	return setLimit(unix.RLIMIT_NOFILE, old.Max)
 }
 
-// setLimit uses package syscall, which then does not restore the limit of files in the programs
+// setLimit uses package syscall, which then does not restore the limit of open files in programs
 // that it starts.
 func setLimit(resource int, value uint64) error {
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})

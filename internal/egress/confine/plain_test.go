@@ -2,8 +2,8 @@
 
 package confine_test
 
-// startedAgain reports whether a program is started again to be confined.
+// startedAgain reports whether a program restarts to be confined.
 const startedAgain = false
 
-// forgetful is for the other build.
+// forgetful is only for the cgo build.
 func forgetful() {}

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// secureBits keep a program that root runs from gaining capabilities because it is root. The
-// kernel's header securebits.h names them: no root, no raising of ambient capabilities, and a lock
-// on each.
+// secureBits prevent root's programs from gaining capabilities because they are root. They are
+// defined in the kernel's securebits.h: no root, no raising of ambient capabilities, and a lock on
+// each.
 const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
 
-// secure sets them if the process may.
+// secure sets the secure bits if the process has the privilege.
 func (b *Begun) secure(*Report) error {
 	have, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err != nil {
@@ -27,8 +27,8 @@ func (b *Begun) secure(*Report) error {
 	return err
 }
 
-// dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it comes before
-// the change of user.
+// dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it precedes the
+// change of user.
 func (b *Begun) dropBounding(*Report) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
@@ -61,13 +61,13 @@ func dropCapabilities(*Report) error {
 	return nil
 }
 
-// noNewPrivileges keeps any program from gaining a right by being started.
+// noNewPrivileges prevents programs from gaining rights by execve.
 func noNewPrivileges(*Report) error {
 	return change(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 }
 
-// hideOtherUsers makes the process unreadable: no core file, no debugger of the same user, no
-// /proc/PID/mem, all of which would show its secrets.
+// hideOtherUsers makes the process undumpable: no core file, no debugger of the same user and no
+// /proc/PID/mem, all of which would reveal its secrets.
 func hideOtherUsers() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
@@ -99,7 +99,7 @@ func verify(report Report) (Report, error) {
 	return report, nil
 }
 
-// capabilities reports whether any capability is left.
+// capabilities reports whether the process still has a capability.
 func capabilities() (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

@@ -27,8 +27,8 @@ var rules = confine.Rules{
 	Spool: "/proc/self/fd/4", Files: 512, FileBytes: 64 << 10, SoftMemory: 256 << 20, HardMemory: 1 << 30,
 }
 
-// attempt is something that hostile code would try. It succeeds if the call does, or if it fails
-// for another reason than a missing right.
+// attempt is something that hostile code would try. It counts as a success if the call succeeds, or
+// fails for another reason than a missing right.
 type attempt struct {
 	name string
 	// privileged attempts are refused to ordinary users even without confinement.
@@ -163,8 +163,8 @@ var attempts = []attempt{
 	}},
 }
 
-// tryAll makes every attempt. Errors of a missing right are marked, because they are recognised by
-// their numbers and passed on as text.
+// tryAll makes every attempt. It marks errors of a missing right before they are passed on as text,
+// because they are recognised by their numbers.
 func tryAll(p place) map[string]string {
 	out := map[string]string{}
 	for _, a := range attempts {
@@ -181,7 +181,7 @@ func tryAll(p place) map[string]string {
 	return out
 }
 
-// before is what a process passes to the restarted one.
+// before is the data that a process passes to the restarted one.
 type before struct {
 	Attempts map[string]string
 	PID      int
@@ -225,7 +225,7 @@ func fail(err error) {
 	}
 }
 
-// works checks what the process is for.
+// works checks that the process can do its work.
 func works(p place) map[string]string {
 	out := map[string]string{}
 	note := func(name string, err error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // filterCalls allows only the system calls that Go's runtime, its network code and open files need.
-// It is a list of allowed calls, so a call of a later kernel fails as well.
+// New system calls of later kernels are thus forbidden too.
 func filterCalls(report *Report) error {
 	program, err := assemble(unix.Getpid())
 	if err != nil {
@@ -45,15 +45,15 @@ func assemble(pid int) ([]unix.SockFilter, error) {
 	return seccomp.Assemble(code)
 }
 
-// check is one system call with its allowed arguments: any of the alternatives must hold, each of
-// which is a list of conditions that must all hold.
+// check is a system call with its allowed arguments: a list of alternatives, of which one must
+// hold. An alternative is a list of conditions that must all hold.
 type check struct {
 	number uint32
 	any    [][]condition
 }
 
-// condition holds if the argument's low half under the mask is one of values.
-// The kernel reads each of these arguments as 32 bits.
+// condition holds if the argument's low half under the mask is one of values. The kernel reads each
+// of these arguments as 32 bits.
 type condition struct {
 	argument int
 	mask     uint32
@@ -66,7 +66,7 @@ const whole = math.MaxUint32
 func (c check) body() []bpf.Instruction {
 	var out []bpf.Instruction
 	for _, all := range c.any {
-		// From the last to the first, because a condition that fails jumps over what follows it.
+		// From last to first, because a condition that fails jumps over the code that follows it.
 		alternative := []bpf.Instruction{bpf.RetConstant{Val: seccomp.Allow}}
 		for _, one := range slices.Backward(all) {
 			alternative = append(one.code(len(alternative)), alternative...)

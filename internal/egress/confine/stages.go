@@ -10,15 +10,17 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
 const (
-	// Variable is the environment variable by which the restarted program learns what it cannot
-	// find out any more. The program does not trust it: a process that sets the variable without
-	// having done the rest gets an error.
+	// Variable is the environment variable that passes facts to the restarted program which it
+	// cannot determine itself. The program does not trust it: a process that sets the variable
+	// without having given up its rights gets an error.
 	Variable = "CRANNOG_CONFINED"
-	// Tunables is set there too. Otherwise a thread of glibc registers memory with the kernel and
-	// ends the process if the filter refuses that.
+	// Tunables is set too. Otherwise a thread of glibc registers memory with the kernel, and ends
+	// the process if the filter forbids that.
 	Tunables = "GLIBC_TUNABLES"
 
 	self = "/proc/self/exe"
@@ -33,10 +35,10 @@ type handover struct {
 	Gathered []byte   `json:"gathered,omitempty"`
 }
 
-// restart gives up the rights of one thread, and starts the program again on it. It returns only
-// after an error.
+// restart gives up the rights of one thread, and restarts the program on it. It returns only if it
+// fails.
 func (b *Begun) restart() error {
-	// It is never unlocked: nothing else may run on a thread without rights.
+	// Never unlock it, because nothing else may run on a thread without rights.
 	runtime.LockOSThread()
 	var report Report
 	if err := b.takeAway(&report); err != nil {
@@ -52,13 +54,13 @@ func (b *Begun) restart() error {
 			env = append(env, v)
 		}
 	}
-	// The kernel follows this link to the file itself, whatever directories are above it.
+	// The kernel follows this link to the file itself, regardless of the directories above it.
 	return fmt.Errorf("confine: start %s again: %w", self, syscall.Exec(self, os.Args, env))
 }
 
 // resume continues in the restarted program.
 func resume(r Rules, text string) (*Begun, error) {
-	// First of all: exec makes the process readable for its user again, unless the user changes.
+	// This comes first: exec makes the process dumpable again, unless its user changes.
 	if err := hideOtherUsers(); err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
@@ -72,8 +74,8 @@ func resume(r Rules, text string) (*Begun, error) {
 	return &Begun{UID: h.UID, Gathered: h.Gathered, rules: r, notes: h.Notes, secured: h.Secured, bounded: h.Bounded}, nil
 }
 
-// checkInherited asks the kernel for every right that takeAway removes. One thread stands for all:
-// exec left one thread, and all others are copies of it, which cannot gain rights.
+// checkInherited checks with the kernel every right that takeAway removes. One thread is enough:
+// exec leaves one thread, and all others are copies of it, which cannot gain rights.
 func (b *Begun) checkInherited(report *Report) error {
 	for _, check := range []step{
 		{"limits", b.checkLimits},
@@ -118,8 +120,8 @@ func (b *Begun) checkUser(*Report) error {
 		return nil
 	}
 	if real == 0 {
-		// It may stay root where no other user exists. The kernel reports that before it checks the
-		// caller's rights.
+		// The process may stay root where no other user exists. The kernel reports that before it
+		// checks the caller's rights.
 		id := uintptr(b.rules.UID)
 		_, _, user := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id)
 		_, _, group := unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)
@@ -171,7 +173,7 @@ func (b *Begun) checkCapabilities(*Report) error {
 
 // checkFiles tries to read files that every user may read.
 func checkFiles(report *Report) error {
-	version, err := landlockVersion()
+	version, err := landlock.Version()
 	if err != nil || version == 0 {
 		return err
 	}

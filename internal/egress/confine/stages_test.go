@@ -21,8 +21,8 @@ import (
 // startedAgain reports whether a program is started again to be confined.
 const startedAgain = true
 
-// The second stage finds each right that the first stage forgot to remove.
-func TestWhatIsForgottenIsFound(t *testing.T) {
+// The second stage detects each right that the first stage failed to remove.
+func TestForgottenRightsAreDetected(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for step, want := range map[string]string{
 		"":       "", // Control: nothing is forgotten
@@ -40,7 +40,7 @@ func TestWhatIsForgottenIsFound(t *testing.T) {
 	}
 }
 
-// Setting the variable alone does not make a process skip the steps.
+// Setting only the variable does not make a process skip the steps.
 func TestTheVariableIsNotTrusted(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, value := range []string{"", "{", `{"uid":0}`, `{"uid":0,"secured":true,"bounded":true}`, `{"uid":1000}`} {
@@ -54,8 +54,8 @@ func TestTheVariableIsNotTrusted(t *testing.T) {
 	}
 }
 
-// A program that only its owner may start, in a directory that only root may enter, is confined all
-// the same.
+// A program that only its owner may execute, in a directory that only root may enter, is confined
+// too.
 func TestAProgramOfItsOwnersAlone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, owner := range []int{0, 1000, nobody} {

@@ -27,7 +27,7 @@ func (b *Begun) become(report *Report) error {
 			return err
 		}
 	}
-	// Groups are dropped first, because only root may change them.
+	// Drop the groups first, because only root may change them.
 	id := uintptr(uid)
 	for _, call := range [][4]uintptr{{unix.SYS_SETGROUPS}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id}} {
 		if err := change(call[0], call[1], call[2], call[3]); err != nil {
@@ -41,10 +41,9 @@ func (b *Begun) become(report *Report) error {
 }
 
 // openAsOwner makes this thread open files as root, or as the owner of a program that only its
-// owner may start, until the program is started again: then the kernel resets it to the user. There
-// is one more reason: because the user changes, the kernel makes the new process undebuggable for
-// other processes of the user. Otherwise one of them could take it over before the process has
-// protected itself.
+// owner may execute, until the program restarts; the kernel then resets it to the user. The change
+// of user also makes the kernel mark the new process as undumpable. Otherwise another process of
+// the user could take it over before it has protected itself.
 func openAsOwner() error {
 	var program unix.Stat_t
 	if err := unix.Stat(self, &program); err != nil {
@@ -65,7 +64,8 @@ func openAsOwner() error {
 	return unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)
 }
 
-// filesUser tries to make this thread open files as a user, and returns the user as whom it does.
+// filesUser tries to make this thread open files as a user, and returns the user that is then in
+// effect.
 func filesUser(uid uint32) uint32 {
 	// The call returns the previous user, even if it changes nothing.
 	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
@@ -77,7 +77,7 @@ func filesUser(uid uint32) uint32 {
 const noID = uintptr(^uint32(0))
 
 // mapped reports whether a user namespace maps an ID. A map that cannot be read counts as complete,
-// so that the change is tried and fails visibly.
+// so that the change is attempted and fails visibly.
 func mapped(path string, id int) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

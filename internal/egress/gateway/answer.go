@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// handle handles messages of the gateway process. That process reads hostile bytes all the time and
-// may have been taken over, so its messages are only requests, and never trusted.
+// handle handles messages of the gateway process. That process constantly reads hostile data and
+// may have been taken over, so its messages are only requests and never trusted.
 func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, _ []*os.File) (any, error) {
 	switch call {
 	case callAsk:
@@ -31,7 +31,7 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "there is no call named %q", call)
 }
 
-// answer forwards an approval request to the asker of this client.
+// answer forwards an approval request to this client's approver.
 func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcome, error) {
 	c.mu.Lock()
 	mine := c.mine[ask.Question.Sandbox]
@@ -47,7 +47,7 @@ func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcom
 	return c.approver.Ask(ctx, ask.Question)
 }
 
-// queue passes events on without blocking the connection on which they arrived.
+// queue passes on events without blocking the connection on which they arrive.
 type queue struct {
 	mu    sync.Mutex
 	more  *sync.Cond
@@ -56,7 +56,7 @@ type queue struct {
 }
 
 // maxEvents limits a queue whose reader has stopped. The oldest events are dropped; List returns
-// their result.
+// the resulting state.
 const maxEvents = 4096
 
 func newQueue(deliver func(Event)) *queue {

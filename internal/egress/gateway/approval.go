@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// maxQuestions is how many questions of one sandbox may be open at once, so that a sandbox
-	// cannot flood people, or us, with questions.
+	// maxQuestions is the maximum number of open approval requests of one sandbox, so that it
+	// cannot flood people or the server.
 	maxQuestions = 32
 	// answerTime is subtracted from the wait, for the transfer of the answer.
 	answerTime = time.Second
-	// maxWait limits a question whose asker set no deadline.
+	// maxWait limits the wait for a request without a deadline.
 	maxWait = 30 * time.Second
 )
 
@@ -29,7 +29,7 @@ type approver struct{ sandbox *attachedSandbox }
 // Ask waits for a controller if there is none, because a killed server restarts. Without a decision
 // the request is pending, which is not a grant.
 func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
-	// A sandbox cannot ask in another one's name.
+	// A sandbox must not request approval on behalf of another one.
 	q.Sandbox = a.sandbox.id
 	if a.sandbox.asking.Add(1) > maxQuestions {
 		a.sandbox.asking.Add(-1)
@@ -57,7 +57,7 @@ func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	}
 }
 
-// put sends a question to one controller.
+// put sends an approval request to one controller.
 func put(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline time.Time) (egress.ApprovalOutcome, error) {
 	wait := time.Until(deadline) - answerTime
 	if wait < answerTime {
@@ -72,13 +72,13 @@ func put(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline ti
 		return egress.ApprovalOutcome{}, err
 	}
 	if answer.Granted && (answer.State != "approved" || answer.Approval == "") {
-		// No approver can have meant this, and in doubt it is not a grant.
+		// An approver never answers this. It must not count as a grant.
 		return egress.ApprovalOutcome{}, fault.New(fault.Internal, "causeway_answer", "a grant without an approval")
 	}
 	return answer, nil
 }
 
-// adopt makes a controller the one that gets the sandbox's questions.
+// adopt makes a controller the receiver of the sandbox's approval requests.
 func (b *attachedSandbox) adopt(p *peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Without a controller, the request waits as long as it may, and then it is not granted.
-func TestNobodyToAsk(t *testing.T) {
+// Without a controller, the request waits as long as permitted and then is not granted.
+func TestNoController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAttachedSandbox("box1", nil, "")
 		begin := time.Now()
@@ -27,7 +27,7 @@ func TestNobodyToAsk(t *testing.T) {
 		if took := time.Since(begin); took != 20*time.Second {
 			t.Errorf("waited %v", took)
 		}
-		// A question without a deadline gets one.
+		// A request without a deadline gets one.
 		begin = time.Now()
 		if a, err := (approver{b}).Ask(t.Context(), egress.ApprovalRequest{}); err != nil || a.Granted || time.Since(begin) != maxWait {
 			t.Errorf("answer %+v, %v after %v", a, err, time.Since(begin))
@@ -71,8 +71,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// If a controller dies during a question, the next one gets it.
-func TestTheNextControllerIsAsked(t *testing.T) {
+// If a controller is killed while it decides a request, the next controller gets the request.
+func TestNextControllerGetsTheRequest(t *testing.T) {
 	b := newAttachedSandbox("box1", nil, "")
 	asked := make(chan *peer)
 	join := func(answer *egress.ApprovalOutcome) *peer {
@@ -115,7 +115,7 @@ func TestTheNextControllerIsAsked(t *testing.T) {
 	}
 }
 
-// If the asker stops waiting, the question is withdrawn.
+// If the requester stops waiting, the request is withdrawn.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	ours, theirs := pair(t)
 	withdrawn := make(chan error, 1)

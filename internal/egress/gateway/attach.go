@@ -53,7 +53,7 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 	return reply, nil
 }
 
-// assemble creates the sandbox's network. After an error nothing of it is left but the files.
+// assemble creates the sandbox's network. If it fails, only the files remain.
 func (c *controller) assemble(req attachBody, link, record *os.File) (_ *attachedSandbox, _ attachReply, err error) {
 	var none attachReply
 	p, _, err := policy.Compile(req.Policy...)
@@ -108,8 +108,8 @@ func (c *controller) update(body json.RawMessage) (any, error) {
 	return updateReply{Digest: p.Digest()}, nil
 }
 
-// detach ends a sandbox's network. It succeeds for one that is not attached, so that a caller may
-// always retry.
+// detach ends a sandbox's network. It also succeeds if the sandbox is not attached, so that callers
+// may retry.
 func (c *controller) detach(body json.RawMessage) (any, error) {
 	var req sandboxBody
 	if err := strict(body, &req); err != nil {
@@ -121,7 +121,7 @@ func (c *controller) detach(body json.RawMessage) (any, error) {
 	return struct{}{}, nil
 }
 
-// adopt makes the caller the one that gets the questions of these sandboxes.
+// adopt makes the caller the receiver of these sandboxes' approval requests.
 func (c *controller) adopt(body json.RawMessage) (any, error) {
 	var req adoptBody
 	if err := strict(body, &req); err != nil {

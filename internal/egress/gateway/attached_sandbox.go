@@ -13,16 +13,16 @@ import (
 // judge decides about a sandbox's packets.
 type judge interface {
 	attachment.Handler
-	// Update puts a new policy and new secrets into force. After an error the old ones stay in
+	// Update puts a new policy and new secrets into force. If it fails, the old ones remain in
 	// force.
 	Update(p *policy.Policy, s []egress.Secret) error
-	// ExpectProbes announces that the sandbox's first process is about to try the policy.
+	// ExpectProbes announces that the sandbox's first process is about to run the readiness probe.
 	ExpectProbes()
 	// Close ends all connections that it allowed.
 	Close()
 }
 
-// attachedSandbox is one sandbox's attachment and everything that belongs to it.
+// attachedSandbox is one sandbox's attachment with everything that belongs to it.
 type attachedSandbox struct {
 	id      string
 	since   time.Time
@@ -75,8 +75,8 @@ func (b *attachedSandbox) status() Status {
 	return s
 }
 
-// close ends the attachment and waits for it. The flow file is closed last, so that entries at the
-// end of the attachment can still be written.
+// close ends the attachment and waits for it. It closes the flow file last, so that final entries
+// can still be written.
 func (b *attachedSandbox) close() {
 	b.once.Do(func() {
 		close(b.gone)

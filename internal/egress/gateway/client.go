@@ -21,18 +21,17 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Options configure a connection. The zero value works, and answers no question.
+// Options configure a connection. The zero value is valid, and approves nothing.
 type Options struct {
-	// Asker answers the questions of the sandboxes that this client has
-	// attached or adopted.
+	// Asker decides approval requests of the sandboxes that this client has attached or adopted.
 	Asker egress.Approver
 	Log   *slog.Logger
-	// Program is the executable that plays Roles; the default is this program.
+	// Program is the executable with Roles. The default is this program.
 	Program string
 	// Start starts the process, for example in a control group. The default is the command's own
 	// Start.
 	Start func(*exec.Cmd) error
-	// Event is called for events of all attachments, in order.
+	// Event is called for the events of all attachments, in order.
 	Event func(Event)
 }
 
@@ -43,8 +42,8 @@ func (o Options) program() string {
 	return o.Program
 }
 
-// Client controls the gateway process of one state directory. It is safe for concurrent use, and
-// does not reconnect: after Done call Connect again.
+// Client controls the gateway process of one state directory. It is safe for concurrent use. It
+// does not reconnect: after Done, call Connect again.
 type Client struct {
 	peer     *peer
 	approver egress.Approver
@@ -56,7 +55,7 @@ type Client struct {
 	mine map[string]bool // sandboxes whose questions this client answers
 }
 
-// Info describes the process, for people.
+// Info describes the process, for display.
 type Info struct {
 	PID         int
 	Build       string
@@ -68,23 +67,23 @@ type Attachment struct {
 	Sandbox string
 	Policy  []policy.Layer
 	Secrets []egress.Secret
-	// Kind is the kind of attachment; "" is packets.
+	// Kind is the kind of attachment. "" means packets.
 	Kind egress.AttachmentKind
-	// Link is the gateway's end of a kind that is created where the sandbox is, such as a Tap or a
-	// Proxy. The caller keeps it and must close it: the device, or the socket, goes with its last
-	// descriptor. The gateway holds one of them until Detach, which the caller must call when the
-	// sandbox has ended: the TUN device of a Tap would keep its network namespace alive. If it is
-	// nil, Attach creates both ends, of Packets or of Ethernet.
+	// Link is the gateway's end of a kind that is created in the sandbox, such as a Tap or a Proxy.
+	// The caller keeps it open and must close it: the device or socket disappears with its last
+	// descriptor. The gateway holds a duplicate until Detach, which the caller must call when the
+	// sandbox has ended, because the TUN device of a Tap would keep its network namespace alive. If
+	// Link is nil, Attach creates both ends, of Packets or of Ethernet.
 	Link *os.File
-	// Record is a regular file to which flow entries are appended. The caller keeps it.
+	// Record is a regular file to which flow entries are appended. The caller keeps it open.
 	Record *os.File
 }
 
-// errAbsent is returned if there is no process to connect to.
+// errAbsent is returned if no gateway process runs.
 var errAbsent = errors.New("there is no process")
 
-// Connect connects to the process of a state directory, and starts it if
-// there is none.
+// Connect connects to the gateway process of a state directory. If there is none, Connect starts
+// one.
 func Connect(ctx context.Context, stateDir string, o Options) (*Client, error) {
 	if o.Program == "" && !reexec.Dispatched() {
 		return nil, fault.New(fault.Internal, "not_dispatched", "this program cannot start itself as "+Arg0).
@@ -104,12 +103,12 @@ func Connect(ctx context.Context, stateDir string, o Options) (*Client, error) {
 }
 
 func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	started := false
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		// A process that we started ourselves is not asked to exit for another one, which could
-		// repeat for ever.
+		// A process that was just started is not asked to exit, because two programs could replace
+		// each other's process for ever.
 		c, err := meet(ctx, dir, o, about, !started)
 		if !errors.Is(err, errAbsent) {
 			return c, err
@@ -127,8 +126,8 @@ func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client
 	}
 }
 
-// meet connects to a process and checks whether it speaks our version. If a process of another
-// build serves no sandbox, it is asked to exit if replace is set.
+// meet connects to a process and negotiates the version. With replace, it asks a process of another
+// build that serves no sandbox to exit.
 func meet(ctx context.Context, dir *os.File, o Options, about hello, replace bool) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", through(dir, socketName))
@@ -139,8 +138,8 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
 	c := &Client{approver: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
-	// Files are not accepted: the process has none to send, and if it was taken over, ours must not
-	// be attacked with them.
+	// Do not accept files: the process has none to send, and if it was taken over, it must not
+	// attack this process with them.
 	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
 	go func() {
 		err := c.peer.serve()
@@ -170,7 +169,7 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 		return err
 	}
 	var theirs welcome
-	// A later version may add fields to its welcome.
+	// A later version may add fields to its welcome message.
 	if err := json.Unmarshal(raw, &theirs); err != nil {
 		return badMessage(err)
 	}
@@ -192,10 +191,10 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	return nil
 }
 
-// Attach gives a sandbox a network. It returns the sandbox's end of the attachment, for an engine,
-// and the PEM certificate that the sandbox must trust. The network ends when the last descriptor of
-// that end is closed. With a Link there is no such end: sandbox is nil, and the network ends with
-// Detach or with the device.
+// Attach connects a sandbox to the network. It returns the sandbox's end of the attachment, for an
+// engine, and the PEM certificate that the sandbox must trust. The network ends when the last
+// descriptor of that end is closed. With a Link there is no such end: sb is nil, and the network
+// ends with Detach or with the device.
 func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {
@@ -214,7 +213,7 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.takeOver(had, a.Sandbox)
-		// If the process has opened it after all, this ends it.
+		// If the process has attached the sandbox despite the error, closing its end detaches it.
 		if sb != nil {
 			sb.Close()
 		} else if ctx.Err() != nil {
@@ -228,7 +227,8 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 // ends returns the ends of an attachment, and the name of its kind in the protocol.
 func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKind, err error) {
 	if a.Kind == "" || a.Kind == egress.Packets {
-		// It is not named: an earlier process knows no other kind, and rejects the field.
+		// The kind has no name here, because earlier versions know no other kind and reject the
+		// field.
 		sb, ours, err = attachment.Pair(attachment.Packets)
 		return sb, ours, "", err
 	}
@@ -247,15 +247,15 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 }
 
 // Update replaces a sandbox's policy and secrets. When it returns, connections that are no longer
-// allowed are closed. After an error the old ones stay in force. looks is set if the sandbox's
-// first process will try the new policy before the sandbox is ready.
+// allowed are closed. If it fails, the old ones remain in force. looks is set if the sandbox's
+// first process will run the readiness probe with the new policy.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
 	var reply updateReply
 	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
-// Detach ends a sandbox's network. It succeeds for one that is not attached.
+// Detach ends a sandbox's network. It also succeeds if the sandbox is not attached.
 func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	err := c.peer.call(ctx, callDetach, sandboxBody{Sandbox: sandbox}, nil)
 	if err == nil {
@@ -264,11 +264,11 @@ func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	return err
 }
 
-// Adopt takes over the questions of sandboxes that another client attached. It returns those that
-// have no network any more.
+// Adopt makes this client the approver of sandboxes that another client attached. It returns those
+// that have no network any more.
 func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []string, err error) {
 	var reply adoptReply
-	// First, since questions may arrive before the answer does.
+	// Do this first, because approval requests may arrive before the answer.
 	c.takeOver(true, sandboxes...)
 	if err := c.peer.call(ctx, callAdopt, adoptBody{Sandboxes: sandboxes}, &reply); err != nil {
 		return nil, err
@@ -277,7 +277,7 @@ func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []stri
 	return reply.Missing, nil
 }
 
-// List returns every sandbox that the process holds, whichever client attached it.
+// List returns all attached sandboxes, including those of other clients.
 func (c *Client) List(ctx context.Context) ([]Status, error) {
 	var reply listReply
 	err := c.peer.call(ctx, callList, struct{}{}, &reply)
@@ -287,11 +287,11 @@ func (c *Client) List(ctx context.Context) ([]Status, error) {
 // Info describes the process.
 func (c *Client) Info() Info { return c.info }
 
-// Done is closed when the process is gone, and with it the network of every sandbox, or when Close
-// was called. Connect and Adopt return for certain which sandboxes have lost theirs.
+// Done is closed when the process has ended, and with it the network of every sandbox, or when
+// Close was called. Connect and Adopt then show which sandboxes have lost their network.
 func (c *Client) Done() <-chan struct{} { return c.peer.done }
 
-// Close leaves the process and the networks alone. Until another client connects, they have no
+// Close does not affect the process and the networks. Until another client connects, they have no
 // controller for approval requests.
 func (c *Client) Close() error {
 	c.peer.conn.Close()
@@ -300,8 +300,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// takeOver sets whether this client answers for sandboxes, and reports whether it answered for the
-// last of them before.
+// takeOver sets whether this client decides for sandboxes, and reports whether it did for the last
+// of them before.
 func (c *Client) takeOver(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

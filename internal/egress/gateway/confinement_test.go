@@ -20,7 +20,7 @@ import (
 
 const canary = "canary-3f9a1c7e5b"
 
-// The process has what it needs and nothing else of the program that started it.
+// The process has what it needs, and nothing else of the program that started it.
 func TestTheProcessIsConfined(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	t.Setenv("CRANNOG_TEST_CANARY", canary)
@@ -129,7 +129,7 @@ func kinds(t *testing.T, proc string) []string {
 	return out
 }
 
-// sameKinds tolerates a difference of one: the connection of a request that has just ended.
+// sameKinds tolerates a difference of one, for the connection of a request that has just ended.
 func sameKinds(got, want []string) bool {
 	slices.Sort(got)
 	slices.Sort(want)
@@ -137,7 +137,7 @@ func sameKinds(got, want []string) bool {
 	return slices.Equal(got, want)
 }
 
-// 256 sandboxes at once: all of them get out, and each costs little.
+// 256 concurrent sandboxes all have a network, and each costs little.
 func TestManySandboxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	const many = 256

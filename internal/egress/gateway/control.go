@@ -1,6 +1,6 @@
 // Package gateway owns the process that holds the network attachments of all sandboxes of one state
 // directory, and the client that controls it. Servers use the client, and so do commands that run
-// without a server. The process outlives the program that started it. It reads hostile input, and
+// without a server. The process outlives the program that started it. It reads hostile data, and
 // therefore has no privileges. When it ends, all sandboxes lose their network.
 package gateway
 
@@ -17,18 +17,18 @@ import (
 // Arg0 is the name of the process.
 const Arg0 = "crannog-causeway"
 
-// Files in the process's directory.
+// Names of files in the process's directory.
 const (
 	dirName    = "causeway"
 	socketName = "control.sock"
-	// lockName is the file that is locked while a process lives: a program that gets the lock knows
-	// that there is none, and only it may start the next.
+	// lockName is the file that is locked while a process runs. A program that gets the lock knows
+	// that there is no process, and may start one.
 	lockName = "lock"
 	logName  = "log"
 )
 
-// openDir opens the process's directory, which only its owner may enter: through its socket a
-// caller can open the network of any sandbox.
+// openDir opens the process's directory, which only its owner may enter: access to its socket gives
+// access to the network of any sandbox.
 func openDir(stateDir string) (*os.File, error) {
 	path := filepath.Join(stateDir, dirName)
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -51,8 +51,8 @@ func openDir(stateDir string) (*os.File, error) {
 	return dir, nil
 }
 
-// through names a file in a directory by the directory's descriptor, because a socket's address has
-// at most 107 bytes and the path of a state directory may be longer.
+// through returns a path to a file in a directory through the directory's descriptor, because a
+// socket's address has at most 107 bytes, and the path of a state directory may be longer.
 func through(dir *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
 }

@@ -61,7 +61,7 @@ func (c *controller) known() bool {
 
 func (c *controller) hello(body json.RawMessage) (any, error) {
 	var theirs hello
-	// A later version may add fields to its hello.
+	// A later version may add fields to its hello message.
 	if err := json.Unmarshal(body, &theirs); err != nil {
 		return nil, badMessage(err)
 	}

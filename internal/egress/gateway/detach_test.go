@@ -42,8 +42,8 @@ func attached(t *testing.T, c *Client) int {
 	return len(list)
 }
 
-// bystander is a namespace without a process. The kernel ends namespaces in order, so once it has
-// ended, those that lost their processes before have ended too.
+// bystander is a namespace without a process. The kernel removes namespaces in order. So once this
+// one is removed, those that lost their processes earlier have been removed too.
 func bystander(t *testing.T) {
 	t.Helper()
 	link, k := attachmenttest.StartTap(t, false, 0, "sleep", "100000")

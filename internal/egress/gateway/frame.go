@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// maxFrame is large enough for a policy of some thousand rules with its secrets.
+	// maxFrame is enough for a policy of some thousand rules with its secrets.
 	maxFrame = 8 << 20
-	// maxFiles is the greatest number of files in a frame: an attachment's descriptor and a flow
+	// maxFiles is the maximum number of files in a frame: an attachment's descriptor and a flow
 	// file.
 	maxFiles = 2
 )
 
-// frame is one message. A request has ID and Call, its reply only the same ID, a notice only Call.
+// frame is one message. A request has ID and Call, its reply has only the same ID, and a notice has
+// only Call.
 type frame struct {
 	ID    uint64          `json:"id,omitempty"`
 	Call  string          `json:"call,omitempty"`
@@ -41,8 +42,8 @@ type wireFault struct {
 	Hint string     `json:"hint,omitempty"`
 }
 
-// toWire includes the cause of an internal error: both ends are ours, and the cause belongs into
-// the controller's log.
+// toWire includes the cause of an internal error, because both ends are Crannog's and the cause
+// belongs in the controller's log.
 func toWire(err error) *wireFault {
 	w := &wireFault{Kind: fault.KindOf(err), Code: fault.CodeOf(err), Text: fault.PublicText(err), Hint: fault.HintOf(err)}
 	if w.Kind == fault.Internal {
@@ -65,8 +66,8 @@ func (f *frame) closeFiles() {
 	f.files = nil
 }
 
-// strict decodes a message and rejects unknown fields, because they request something that we would
-// not do.
+// strict decodes a message and rejects unknown fields, which may request something that this
+// version does not support.
 func strict(data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -79,7 +80,7 @@ func strict(data []byte, into any) error {
 	return nil
 }
 
-// encode puts the length before the message.
+// encode encodes a message with its length.
 func encode(f *frame) ([]byte, error) {
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -121,8 +122,8 @@ func writeFrame(c *net.UnixConn, data []byte, files []*os.File) error {
 	})
 }
 
-// withDescriptors calls do while the files are kept open. File.Fd would make them blocking, for the
-// receiver too.
+// withDescriptors calls do while the files are open. File.Fd would make them blocking, also for the
+// receiver.
 func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	if len(files) == 0 {
 		return do(fds)
@@ -135,7 +136,8 @@ func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	return errors.Join(controlErr, err)
 }
 
-// reader reads frames. It accepts files only if it expects them; otherwise the kernel drops them.
+// reader reads frames. It accepts files only if it expects them. Otherwise the kernel discards
+// them.
 type reader struct {
 	conn  *net.UnixConn
 	takes bool
@@ -159,7 +161,7 @@ func (r *reader) next() (f *frame, err error) {
 	if size > maxFrame {
 		return nil, fmt.Errorf("a message of %d bytes", size)
 	}
-	// The buffer grows as data arrives: four bytes must not be enough to make us allocate eight
+	// The buffer grows as data arrives. Otherwise a length of four bytes would allocate eight
 	// megabytes.
 	var data bytes.Buffer
 	for left := int(size); left > 0; {
@@ -177,7 +179,7 @@ func (r *reader) next() (f *frame, err error) {
 	return f, nil
 }
 
-// fill reads exactly len(b) bytes, so that it gets no byte and no file of the next frame.
+// fill reads exactly len(b) bytes, so that it gets neither data nor files of the next frame.
 func (r *reader) fill(b []byte, files *[]*os.File) error {
 	if !r.takes {
 		_, err := io.ReadFull(r.conn, b)

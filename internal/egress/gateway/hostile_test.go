@@ -201,8 +201,8 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 	}
 }
 
-// A process that was taken over can only send questions, and only for the sandboxes of the
-// controller that it asks.
+// A process that was taken over can only send approval requests, and only for the sandboxes of the
+// controller that receives them.
 func TestTheProcessIsNotTrusted(t *testing.T) {
 	ours, theirs := pair(t)
 	asked := 0
@@ -270,7 +270,7 @@ func TestTwoRequestsOfOneNumber(t *testing.T) {
 	}
 }
 
-// Sandboxes with as many questions as they may have do not break the connection.
+// Sandboxes with the maximum number of open requests do not break the connection.
 func TestTooManyRequests(t *testing.T) {
 	ours, theirs := pair(t)
 	release := make(chan struct{})
@@ -323,7 +323,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A peer may send anything. The process reads it to the end and keeps nothing.
+// A peer may send anything. The process reads it to the end and stores nothing.
 func FuzzPeer(f *testing.F) {
 	for _, data := range hostileFrames {
 		f.Add(data)

@@ -49,7 +49,7 @@ func TestItEndsByItself(t *testing.T) {
 	}
 }
 
-func TestItEndsWhenTold(t *testing.T) {
+func TestEndsAtItsEndTime(t *testing.T) {
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -118,7 +118,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	b := mustAttach(t, first, dir, "box1")
 
-	// It is busy: with a common version it is used, without one it is left alone.
+	// The process has sandboxes: with a common version it is used, without one it is left running.
 	second, err := reach(newer)
 	if err != nil || second.Info().PID != first.Info().PID {
 		t.Fatalf("with a version in common: %+v, %v", second, err)
@@ -192,7 +192,7 @@ func TestLongStateDirectory(t *testing.T) {
 	awaitEnd(t, dir)
 }
 
-// Without root, everything is the same but the change of user.
+// Without root, everything works the same, except the change of user.
 func TestRootless(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newWorld(t)
@@ -297,7 +297,7 @@ func descriptors(t testing.TB, pid int) int {
 	return n
 }
 
-// calm waits until a number stays the same.
+// calm waits until a number no longer changes.
 func calm(t testing.TB, what string, count func() int) {
 	t.Helper()
 	last, same := -1, 0

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxServing is how many requests of one peer are handled at once: all questions that a hundred
-	// sandboxes may have open.
+	// maxServing is the maximum number of concurrent requests of one peer: all approval requests of
+	// a hundred sandboxes.
 	maxServing = 100 * maxQuestions
-	// writePatience is how long a peer may leave its socket full before it counts as gone, so that
-	// it cannot block the others.
-	writePatience = 10 * time.Second
+	// writeTimeout is how long a peer may leave its socket full before its connection is closed, so
+	// that it cannot block the others.
+	writeTimeout = 10 * time.Second
 )
 
-// callCancel is the notice that the peer does not wait for a request any more.
+// callCancel is the notice that the peer no longer waits for a request.
 const callCancel = "cancel"
 
 type cancelBody struct {
@@ -31,7 +31,7 @@ type cancelBody struct {
 // handler handles a request or a notice. It owns the files.
 type handler func(ctx context.Context, call string, body json.RawMessage, files []*os.File) (any, error)
 
-// peer is one end of a connection on which both ends may send requests.
+// peer is one end of a connection. Both ends may send requests.
 type peer struct {
 	conn   *net.UnixConn
 	reader reader
@@ -64,8 +64,8 @@ func newPeer(conn *net.UnixConn, takesFiles bool, h handler) *peer {
 	return p
 }
 
-// serve reads until the connection ends, and returns when nothing of it is left. Its error is never
-// nil.
+// serve reads until the connection ends, and returns when all its requests have ended. Its error is
+// never nil.
 func (p *peer) serve() error {
 	var err error
 	for {
@@ -87,8 +87,8 @@ func (p *peer) serve() error {
 	return err
 }
 
-// take dispatches one frame. An error ends the connection: a peer that violates the protocol is not
-// one of ours.
+// take dispatches one frame. An error ends the connection, because a peer that violates the
+// protocol is not genuine.
 func (p *peer) take(f *frame) error {
 	switch {
 	case f.Call == "":
@@ -130,7 +130,7 @@ func (p *peer) take(f *frame) error {
 	if fault.KindOf(err) != fault.Exhausted {
 		return err
 	}
-	// Sandboxes can cause this, so it does not end the connection.
+	// A sandbox can cause this error, so it does not end the connection.
 	return p.send(&frame{ID: f.ID, Error: toWire(err)}, nil)
 }
 
@@ -168,7 +168,7 @@ func (p *peer) answer(ctx context.Context, f *frame) {
 	}
 }
 
-// send writes one frame. A peer to which nothing can be written counts as gone.
+// send writes one frame. If writing fails, the connection is closed.
 func (p *peer) send(f *frame, files []*os.File) error {
 	data, err := encode(f)
 	if err != nil {
@@ -176,7 +176,7 @@ func (p *peer) send(f *frame, files []*os.File) error {
 	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	err = p.conn.SetWriteDeadline(time.Now().Add(writePatience))
+	err = p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err == nil {
 		err = writeFrame(p.conn, data, files)
 	}
@@ -196,7 +196,7 @@ func (p *peer) notify(call string, body any) error {
 	return p.send(&frame{Call: call, Body: data}, nil)
 }
 
-// call sends a request and waits for the reply. The caller keeps the files.
+// call sends a request and waits for the reply. The files remain the caller's.
 func (p *peer) call(ctx context.Context, call string, body, into any, files ...*os.File) error {
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -295,8 +295,8 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 	return newTestPeer(t, files[0]), cmd
 }
 
-// If a server is killed, its sandboxes keep their network, and the next server gets their
-// questions.
+// If a server is killed, its sandboxes keep their network, and the next server gets their approval
+// requests.
 func TestControllerKilled(t *testing.T) {
 	dir := newWorld(t)
 	b, controller := startController(t, dir)
@@ -324,7 +324,7 @@ func TestControllerKilled(t *testing.T) {
 	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Controlled {
 		t.Fatalf("list %+v, %v", list, err)
 	}
-	// The question waits for a controller, and is answered when one adopts.
+	// The request waits for a controller, and is answered when a controller adopts the sandbox.
 	status := make(chan int, 1)
 	go func() { code, _ := b.get("/ask"); status <- code }()
 	if missing, err := c.Adopt(t.Context(), "box1", "box2"); err != nil || len(missing) != 1 || missing[0] != "box2" {
@@ -386,7 +386,7 @@ func TestALargeBodyIsHeld(t *testing.T) {
 	if got := <-held; got != "0 <nil>" {
 		t.Errorf("the spool holds names: %s", got)
 	}
-	// The entry is written when the answer has passed.
+	// The entry is written after the answer has been forwarded.
 	hosttest.NoMore(t, "bytes that were not sent", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil || len(list) != 1 {
@@ -428,7 +428,8 @@ func TestStrangersAreRefused(t *testing.T) {
 	if got := ask(1000); !strings.Contains(got, "permission denied") {
 		t.Errorf("another user reaches the socket: %s", got)
 	}
-	// Control: with the modes opened they reach the socket, and the process itself refuses them.
+	// Control: with wider modes another user can connect to the socket, and the process itself
+	// rejects it.
 	if err := errors.Join(os.Chmod(own, 0o777), os.Chmod(filepath.Join(own, socketName), 0o666)); err != nil {
 		t.Fatal(err)
 	}

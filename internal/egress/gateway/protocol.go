@@ -11,33 +11,31 @@ import (
 )
 
 // version is the version of the messages below. A new field needs a new version, because a peer
-// rejects fields that it does not know.
-// A process outlives an upgrade of the program that started it, so that two versions meet. The
-// rule: the first message in each direction states which versions its sender speaks, from oldest to
-// version, and the highest common one is used. A process that holds no sandbox is asked to exit,
-// and a new one is started, if there is no common version or the program was upgraded. A process
-// that holds sandboxes is used if there is a common version; otherwise it is left alone, and its
-// caller gets an error until its sandboxes are gone. The messages hello and retire are the same in
-// all versions.
+// rejects unknown fields. A process outlives an upgrade of the program that started it, so two
+// versions may meet. The first message in each direction states which versions its sender supports,
+// from oldest to version, and the highest common one is used. If there is no common version or the
+// program was upgraded, a process that holds no sandbox is asked to exit, and a new one is started.
+// A process that holds sandboxes is used if there is a common version; otherwise the caller gets an
+// error until its sandboxes have ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
 	version = 4
 )
 
-// withProbes is the first version in which an update can state that the sandbox is not ready yet.
+// withProbes is the first version in which an update can announce a readiness probe.
 const withProbes = 2
 
 // withFiles is the first version in which a policy's document has filesystem.tracked, tools and
 // read_only.
 const withFiles = 3
 
-// withKinds is the first version in which attach names the kind of the attachment. An earlier
-// process takes every attachment for packets.
+// withKinds is the first version in which attach has the kind of the attachment. Earlier versions
+// treat every attachment as packets.
 const withKinds = 4
 
-// spoken returns the layers of a policy without fields that a process of a version does not know.
-// The fields that it leaves out are about files, which the controller enforces: the gateway decides
-// only about the network.
+// spoken returns the layers of a policy without fields that are unknown in a version. The omitted
+// fields are about files, which the controller enforces; the gateway decides only about the
+// network.
 func spoken(layers []policy.Layer, version int) []policy.Layer {
 	if version >= withFiles {
 		return layers
@@ -62,7 +60,7 @@ const (
 	callWatch  = "watch"
 )
 
-// callAsk is the process's request for an approval, callEvent its notice.
+// callAsk is the process's request for an approval, and callEvent its notice.
 const (
 	callAsk   = "ask"
 	callEvent = "event"
@@ -75,8 +73,8 @@ type hello struct {
 	Build   string `json:"build"`
 }
 
-// welcome answers hello. It is the only message whose unknown fields are ignored, so that later
-// versions can add some.
+// welcome is the answer to hello. It is the only message in which unknown fields are ignored, so
+// that later versions can add some.
 type welcome struct {
 	hello
 	PID         int            `json:"pid"`
@@ -93,7 +91,7 @@ func (h hello) common(other hello) int {
 	return v
 }
 
-// errVersion rejects a busy process that speaks another version.
+// errVersion returns the error for a process with sandboxes that has no common version.
 func errVersion(theirs welcome) error {
 	return fault.Newf(fault.Conflict, "causeway_version", "the process %d, of another version, holds the networks of %d sandboxes", theirs.PID, theirs.Attached).
 		WithHint("use the version that started them until they have ended, or end them")
@@ -105,7 +103,7 @@ type attachBody struct {
 	Secrets []egress.Secret `json:"secrets,omitempty"`
 	// Seq is the number of the last entry in the file.
 	Seq uint64 `json:"seq"`
-	// Kind is the attachment's kind; "" is packets.
+	// Kind is the attachment's kind. "" means packets.
 	Kind egress.AttachmentKind `json:"kind,omitempty"`
 }
 
@@ -118,8 +116,7 @@ type updateBody struct {
 	Sandbox string          `json:"sandbox"`
 	Policy  []policy.Layer  `json:"policy"`
 	Secrets []egress.Secret `json:"secrets,omitempty"`
-	// Looks states that the sandbox is not ready yet: its first process tries the policy, as after
-	// attach.
+	// Looks announces that the sandbox's first process runs the readiness probe, as after attach.
 	Looks bool `json:"looks,omitempty"`
 }
 
@@ -144,8 +141,8 @@ type listReply struct {
 	Sandboxes []Status `json:"sandboxes"`
 }
 
-// askBody is a question. It includes the wait, because the answer must be on its way before the
-// asker stops waiting.
+// askBody is an approval request. It includes the wait, because the answer must arrive before the
+// requester stops waiting.
 type askBody struct {
 	Question egress.ApprovalRequest `json:"question"`
 	Wait     time.Duration          `json:"wait_ns"`
@@ -155,7 +152,7 @@ type askBody struct {
 type Status struct {
 	Sandbox string    `json:"sandbox"`
 	Since   time.Time `json:"since"`
-	// Controlled reports whether a connected controller gets its questions.
+	// Controlled reports whether a connected controller receives its approval requests.
 	Controlled  bool   `json:"controlled"`
 	Policy      string `json:"policy"` // digest
 	Connections int    `json:"connections"`
@@ -174,7 +171,7 @@ type Event struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is attached, updated, adopted or detached.
 	Kind string `json:"kind"`
-	// Reason is why the process itself detached the sandbox: it has ended.
+	// Reason is why the process itself detached the sandbox, if it did.
 	Reason string `json:"reason,omitempty"`
 }
 

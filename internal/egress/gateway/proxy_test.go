@@ -126,7 +126,7 @@ func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Messa
 }
 
 // A lookup over a stream returns a synthetic address and leaves a flow entry.
-func TestAProxyLooksNamesUp(t *testing.T) {
+func TestProxyResolvesNames(t *testing.T) {
 	c, dir, s := attachProxy(t, Options{})
 	m := lookUp(t, s, "api.test.")
 	if len(m.Answers) != 1 {
@@ -202,7 +202,7 @@ func TestCurlConnectsThroughAProxy(t *testing.T) {
 }
 
 // After Detach the open connections have ended and the socket accepts no more.
-func TestAProxyThatIsDetachedServesNothing(t *testing.T) {
+func TestDetachedProxyServesNothing(t *testing.T) {
 	c, _, s := attachProxy(t, Options{})
 	conn, err := s.Dial(t.Context())
 	if err != nil {

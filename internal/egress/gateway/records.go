@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxRecords is the greatest size of a sandbox's flow file. A sandbox that fills it loses its
+	// maxRecords is the maximum size of a sandbox's flow file. A sandbox that fills it loses its
 	// network, so that it cannot fill the host's disk.
 	maxRecords = 64 << 20
-	// maxRecord is far above the size of an entry with its bounded fields.
+	// maxRecord is far above the size of an entry with its limited fields.
 	maxRecord = 256 << 10
 	// lastPart is how much of a file is read to find its last entry.
 	lastPart = 4 * maxRecord
@@ -50,7 +50,7 @@ func openRecords(file *os.File) (*os.File, uint64, error) {
 	return out, seq, err
 }
 
-// repair cuts off an incomplete last line that a crash left, and returns the number of the last
+// repair removes an incomplete last line that a crash left, and returns the number of the last
 // entry.
 func repair(file *os.File) (uint64, error) {
 	info, err := file.Stat()
@@ -104,8 +104,8 @@ type recorder struct {
 	settled  uint64     // number of the last entry that is synced to the disk
 }
 
-// newRecorder takes ownership of the file, which must be append-only: otherwise an attacker who
-// takes this process over could rewrite its history.
+// newRecorder takes ownership of the file, which must be append-only. Otherwise an attacker who
+// takes this process over could change earlier entries.
 func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -124,7 +124,7 @@ func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 }
 
 // Record implements egress.Recorder. It sets the number and the sandbox itself, so that a caller
-// cannot write in another sandbox's name.
+// cannot write entries of another sandbox.
 func (r *recorder) Record(rec egress.Record) error {
 	seq, err := r.append(rec)
 	if err != nil || !binding(rec) {
@@ -134,13 +134,12 @@ func (r *recorder) Record(rec egress.Record) error {
 }
 
 // binding reports whether an entry must be on the disk before its action happens: a use of a
-// secret, an approved action, and one that gives something to the world for good.
+// secret, an approved action, or an irreversible publication.
 func binding(rec egress.Record) bool {
 	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == egress.KindPublish || rec.Kind == egress.KindGit)
 }
 
-// settle returns when an entry is on the disk. Entries that arrive during a sync share the next
-// one.
+// settle waits until an entry is on the disk. Entries that arrive during a sync share the next one.
 func (r *recorder) settle(seq uint64) error {
 	r.settling.Lock()
 	defer r.settling.Unlock()
@@ -192,7 +191,7 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network log has reached its greatest size").
 			WithHint("nothing more is let out of this sandbox; create it again")
 	}
-	// The rest of the last line goes first, or both lines would be lost.
+	// First write the rest of the previous line. Otherwise both lines would be lost.
 	if len(r.rest) > 0 {
 		if _, err := r.write(r.rest); err != nil {
 			return 0, err
@@ -209,7 +208,7 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 	return r.seq, nil
 }
 
-// write keeps the rest of a line that was written in part. mu must be held.
+// write stores the rest of a line that was written in part. mu must be held.
 func (r *recorder) write(data []byte) (int, error) {
 	n, err := r.file.Write(data)
 	r.size += int64(n)
@@ -223,8 +222,8 @@ func (r *recorder) write(data []byte) (int, error) {
 	return n, notRecorded(err)
 }
 
-// count updates the sums of Status. An action that has an entry at its beginning has another one at
-// its end, with all figures. mu must be held.
+// count updates the totals of Status. An action with an entry at its beginning has another one at
+// its end, which has all figures. mu must be held.
 func (r *recorder) count(rec egress.Record) {
 	if rec.Begins {
 		return
@@ -245,7 +244,7 @@ func (r *recorder) fill(s *Status) {
 	s.Records, s.Refused, s.Sent, s.Received, s.Uses = r.seq, r.refused, r.sent, r.got, maps.Clone(r.uses)
 }
 
-// close ends the writing. Flows that end later find no file.
+// close closes the file. Flows that end later are not recorded.
 func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

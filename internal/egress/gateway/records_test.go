@@ -40,7 +40,7 @@ func TestRecordsAreNumberedOn(t *testing.T) {
 		var wait sync.WaitGroup
 		for i := range 10 {
 			wait.Go(func() {
-				// The caller can choose neither the name nor the number.
+				// The caller controls neither the sandbox's name nor the number.
 				rec := egress.Record{Sandbox: "other", Seq: 999, Kind: egress.KindHTTP, Path: strings.Repeat("/x", i*100)}
 				if err := r.Record(rec); err != nil {
 					t.Error(err)
@@ -120,13 +120,13 @@ func TestRecordsHaveAnEnd(t *testing.T) {
 		t.Errorf("size %d, %v", info.Size(), err)
 	}
 	r.close()
-	// The size is that of the file, not of what one recorder wrote.
+	// The limit applies to the size of the file, not to what one recorder wrote.
 	if err := reopen(t, file).Record(big); fault.CodeOf(err) != "records_full" {
 		t.Errorf("a full file that was opened again: %v", err)
 	}
 }
 
-// A line that was written in part is completed when the disk has room.
+// A partial line is completed when the disk has space.
 func TestAFullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
@@ -202,8 +202,8 @@ func FuzzRepair(f *testing.F) {
 	})
 }
 
-// The entry of a secret's use, an approved action or a gift to the world is on the disk before it
-// happens; other entries do not wait.
+// The entry of a use of a secret, an approved action or a publication is on the disk before the
+// action happens. Other entries do not wait.
 func TestBindingRecordsAreSettledFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -243,8 +243,8 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 	}
 }
 
-// A pipe accepts bytes and cannot be synced: a binding entry fails, which shows that the sync is
-// really awaited.
+// A pipe accepts bytes but cannot be synced. So an entry that must be synced fails, which shows
+// that the sync is awaited.
 func TestBindingRecordsNeedADisk(t *testing.T) {
 	from, to, err := os.Pipe()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Descriptors that the process is started with.
+// Descriptors that the process inherits.
 const (
 	fdListener = 3 + iota
 	fdLock     // held open, never read
@@ -29,7 +29,7 @@ const (
 	fdEnd
 )
 
-// A process of root changes to this user.
+// The process switches from root to this user.
 const nobody = 65534
 
 const (
@@ -38,12 +38,12 @@ const (
 	// maxFileBytes limits every file that the process writes: flow files, spooled bodies, and its
 	// log.
 	maxFileBytes = maxRecords + 1<<20
-	// maxFiles of the process is enough for 256 sandboxes with 256 connections each, and as many
-	// again for attachments, flow files and closing connections.
+	// maxDescriptors is enough for 256 sandboxes with 256 connections each, and as many again for
+	// attachments, flow files and closing connections.
 	maxDescriptors = 1 << 17
 )
 
-// Roles are the roles of the process, for a program that links this package.
+// Roles returns the roles of the process, for a program that links this package.
 func Roles() []reexec.Role {
 	return []reexec.Role{{Match: reexec.Arg0(Arg0), Run: func() { Serve(World{}) }}}
 }
@@ -53,9 +53,9 @@ func Serve(w World) {
 	ServeGathered(nil, func([]byte) (World, error) { return w, nil })
 }
 
-// ServeGathered is Serve for a world that is made from the result of gather, which runs with the
-// rights of the user who started the process. It is called once, also in a program that then starts
-// itself again to be confined.
+// ServeGathered is like Serve, for a world that is made from the result of gather. gather runs with
+// the rights of the user who started the process. It is called once, even in a program that
+// restarts to be confined.
 func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, error)) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	s, listener, err := enter(log, gather, world)
@@ -82,7 +82,7 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	begun, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
 		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
-		// gVisor, which is in the same program, ends the process if it cannot do this.
+		// gVisor, which is linked into this program, exits if it cannot read this file.
 		Start: []string{"/proc/sys/vm/mmap_min_addr"},
 	}, func() ([]byte, error) {
 		if err := closeStrays(); err != nil || gather == nil {
@@ -120,9 +120,9 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	return newServer(w, begun.UID, report, log), listener, nil
 }
 
-// readable is what the resolver and TLS read while the process runs. It includes all of /etc,
-// because the host replaces its resolver's file each time it changes networks, and a right is bound
-// to a file and not to its name.
+// readable returns the files that the resolver and TLS read while the process runs. It includes all
+// of /etc, because the host replaces its resolver's file whenever it changes networks, and a
+// Landlock rule is bound to a file, not to a name.
 func readable() []string {
 	paths := []string{
 		"/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
@@ -132,8 +132,8 @@ func readable() []string {
 	return confine.Targets(append(paths, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)...)
 }
 
-// closeStrays closes descriptors that the program which started us had inherited itself, such as a
-// user's files or a device.
+// closeStrays closes descriptors that the starting program had itself inherited, such as a user's
+// files or a device.
 func closeStrays() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -148,7 +148,7 @@ func closeStrays() error {
 		if err != nil {
 			continue // the directory itself, which is closed again
 		}
-		// The runtime's poller belongs to us.
+		// Do not close the runtime's poller.
 		if strings.HasPrefix(target, "anon_inode:[event") {
 			continue
 		}

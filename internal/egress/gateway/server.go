@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// linger is how long the process stays when it serves no sandbox: a command that starts one
-	// sandbox after the other finds it again.
+	// linger is how long the process stays without a sandbox, so that a command that starts
+	// sandboxes one after the other can reuse it.
 	linger = 2 * time.Second
-	// maxControllers and maxBoxes limit the cost of a controller's mistake.
+	// maxControllers and maxSandboxes limit the effects of a controller's mistake.
 	maxControllers = 64
-	maxBoxes       = 1024
+	maxSandboxes   = 1024
 )
 
 // server is the state of the process.
@@ -51,8 +51,7 @@ func newServer(w World, owner int, report confine.Report, log *slog.Logger) *ser
 	return s
 }
 
-// run serves until the process is not needed any more, or ctx ends, and returns when every
-// attachment is closed.
+// run serves until the process is idle or ctx ends, and returns when every attachment is closed.
 func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	var failed error
 	accepting := make(chan struct{})
@@ -74,7 +73,7 @@ func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 		}
 	}
 	s.mu.Unlock()
-	// Attachments first: their ends are events for the controllers.
+	// Close the attachments first, because their ends are events for the controllers.
 	for _, b := range sandboxes {
 		s.drop(b, "the egress gateway has ended")
 	}
@@ -99,7 +98,8 @@ func (s *server) accept(l *net.UnixListener) error {
 			return err
 		}
 		if cred, err := peercred.Of(conn); err != nil || int(cred.Uid) != s.owner && cred.Uid != 0 {
-			// The directory keeps other users out; this check is for a socket that was passed on.
+			// The directory's mode already keeps other users out. This check is for a socket that
+			// was passed on.
 			s.log.Warn("refused a controller of another user", "credentials", cred, "err", err)
 			conn.Close()
 			continue
@@ -129,7 +129,7 @@ func (s *server) serve(c *controller) {
 	s.watchIdle()
 }
 
-// watchIdle starts the idle timer when nothing is left to do. mu must be held.
+// watchIdle starts the idle timer if there is nothing left to do. mu must be held.
 func (s *server) watchIdle() {
 	if len(s.peers) == 0 && len(s.sandboxes) == 0 {
 		s.idle.Reset(linger)
@@ -145,7 +145,7 @@ func (s *server) endIfIdle() {
 	}
 }
 
-// retire ends the process for one of another build, unless it serves anybody but the caller.
+// retire ends the process so that another build can replace it, unless it serves other callers.
 func (s *server) retire() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,14 +169,14 @@ func (s *server) reserve(id string) error {
 	if s.ending {
 		return errGone
 	}
-	if len(s.sandboxes) >= maxBoxes {
-		return fault.Newf(fault.Exhausted, "causeway_full", "the egress gateway holds %d sandboxes, which is its limit", maxBoxes)
+	if len(s.sandboxes) >= maxSandboxes {
+		return fault.Newf(fault.Exhausted, "causeway_full", "the egress gateway holds %d sandboxes, which is its limit", maxSandboxes)
 	}
 	s.sandboxes[id] = nil
 	return nil
 }
 
-// settle stores the sandbox, or frees its name if b is nil. It reports whether the process still
+// settle stores the sandbox, or releases its name if b is nil. It reports whether the process still
 // runs.
 func (s *server) settle(id string, b *attachedSandbox) bool {
 	s.mu.Lock()
@@ -216,8 +216,8 @@ func (s *server) drop(b *attachedSandbox, reason string) {
 	}
 }
 
-// notify sends an event to the controllers that watch. One that does not read delays the others
-// once, for writePatience.
+// notify sends an event to all watching controllers. One that does not read delays the others once,
+// for writeTimeout.
 func (s *server) notify(e Event) {
 	s.mu.Lock()
 	var peers []*peer

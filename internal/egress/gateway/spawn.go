@@ -19,10 +19,10 @@ import (
 
 const (
 	self = "/proc/self/exe"
-	// startPatience is how long a process may take to be ready. It takes some hundredths of a
-	// second.
-	startPatience = 15 * time.Second
-	// maxLog is the size at which the process's log is started anew.
+	// startTimeout is how long a process may take to be ready. Normally it takes some hundredths of
+	// a second.
+	startTimeout = 15 * time.Second
+	// maxLog is the size at which the process's log is restarted.
 	maxLog = 1 << 20
 	// spoolName is the directory of bodies that wait for an approval. It always looks empty,
 	// because its files have no names.
@@ -38,14 +38,14 @@ func buildOf(path string) (string, error) {
 	return fmt.Sprintf("%d:%d:%d:%d.%d", info.Dev, info.Ino, info.Size, info.Mtim.Sec, info.Mtim.Nsec), nil
 }
 
-// startIfNone starts the process unless it runs or another program is about to start it. It reports
+// startIfNone starts the process unless it runs or another program is starting it. It reports
 // whether it did.
 func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	lock, err := os.OpenFile(through(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return false, fmt.Errorf("causeway: %w", err)
 	}
-	// The process shares the lock, and keeps it when we release ours.
+	// The process shares the lock, and holds it after this descriptor is closed.
 	defer lock.Close()
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -57,8 +57,8 @@ func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	return true, start(ctx, dir, lock, o)
 }
 
-// start starts the process with everything that it may not open itself, and returns when it
-// listens. The lock must be held.
+// start starts the process with everything that it may not open itself, and returns when the
+// process listens. The lock must be held.
 func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	var open []*os.File
 	defer func() {
@@ -94,7 +94,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	cmd.Args = []string{Arg0, dir.Name()}
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", environment(), log
 	cmd.ExtraFiles = []*os.File{listener, lock, readyIn, spool}
-	// A session of its own, so that it does not end with the terminal of a command.
+	// In a session of its own, the process does not end with the terminal of a command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	run := cmd.Start
 	if o.Start != nil {
@@ -112,8 +112,8 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	return nil
 }
 
-// environment is everything that the process gets of our environment: the path of the certificate
-// roots, if it is unusual.
+// environment returns the only variable that the process gets: the path of the certificate roots,
+// if it is not the default.
 func environment() []string {
 	env := []string{}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -141,8 +141,8 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// listen creates the socket under another name first, so that no client finds it before its mode is
-// right.
+// listen creates the socket under a temporary name, so that no client finds it before its mode is
+// set.
 func listen(dir *os.File) (*os.File, error) {
 	const unready = socketName + ".new"
 	if err := os.Remove(through(dir, unready)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +189,7 @@ func openBodyFile(dir *os.File) (*os.File, error) {
 		return nil, err
 	}
 	if os.Geteuid() == 0 {
-		// If there is no such user, the process keeps its user, who owns the directory already.
+		// If there is no such user, the process keeps its user, who already owns the directory.
 		_ = f.Chown(nobody, nobody)
 	}
 	return f, nil

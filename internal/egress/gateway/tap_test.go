@@ -114,9 +114,9 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 	wantGet(t, mustAttach(t, c, dir, "box1"), "/hello", 200)
 }
 
-// An earlier process knows only packets. It does not get the field, and no other kind becomes
-// packets by accident.
-func TestAProcessOfBeforeHasPacketsAlone(t *testing.T) {
+// A process of an earlier version supports only packets. It does not receive the field, and other
+// kinds are not treated as packets.
+func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
 	old := &Client{speaks: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
 		sb, ours, sent, err := old.ends(Attachment{Kind: kind})

@@ -21,9 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// World is what the process uses of the outside. The zero value is the real one: the host's
-// resolver, its network and its roots. No flag and no variable of a program changes it; a test
-// does, in a role of its own binary.
+// World is what the process uses of its environment. The zero value is the real one: the host's
+// resolver, network and roots. No flag and no variable can change it. A test can, in a role of its
+// own binary.
 type World struct {
 	Resolver names.Resolver
 	// Dial opens connections to addresses that passed every check.
@@ -36,10 +36,11 @@ type World struct {
 	own    *ownAddresses
 }
 
-// prepare reads what cannot be read any more once the process is confined.
+// prepare reads what cannot be read once the process is confined.
 func (w *World) prepare() error {
 	if w.Roots == nil {
-		// Custom roots that cannot be read would silently be replaced by the host's.
+		// Without this check, custom roots that cannot be read would silently be replaced by the
+		// host's.
 		if path := os.Getenv("SSL_CERT_FILE"); path != "" {
 			f, err := os.Open(path)
 			if errors.Is(err, fs.ErrPermission) {
@@ -78,8 +79,8 @@ func (w *World) judge(c proxy.Config) (judge, error) {
 	return proxy.New(c)
 }
 
-// dial checks the host's own addresses again, because it may have got more since the sandbox was
-// attached.
+// dial checks the host's own addresses again, because it may have got further ones after the
+// sandbox was attached.
 func (w *World) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -99,12 +100,12 @@ func (w *World) dial(ctx context.Context, network, address string) (net.Conn, er
 	return plain.DialContext(ctx, network, address)
 }
 
-// everything allows all address ranges that a rule can allow. Others stay denied.
+// everything returns all address ranges that a rule can allow.
 func everything() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }
 
-// freshness is how old the list of own addresses may be.
+// freshness is the maximum age of the list of own addresses.
 const freshness = time.Second
 
 // ownAddresses caches the addresses of the host's interfaces.
@@ -136,7 +137,7 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 	return o.list, nil
 }
 
-// bodyFile creates an unnamed file that is gone with its descriptor.
+// bodyFile creates an unnamed file, which disappears with its descriptor.
 func (w *World) bodyFile() (*os.File, error) {
 	if w.bodies == nil {
 		return nil, errors.New("there is no directory for bodies")

@@ -21,24 +21,24 @@ const (
 	ReceivePack = "git-receive-pack" // pushes
 )
 
-// ownHeaders are the headers that git and similar libraries send. Another header can change the
-// meaning of a request, such as an override of the method.
+// ownHeaders are the headers that git and similar libraries send. Other headers can change the
+// meaning of a request, for example by overriding the method.
 var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
 	"Content-Type", "Expect", "Git-Protocol", "Keep-Alive", "Pragma", "Proxy-Connection", "Te", "Transfer-Encoding", "User-Agent",
 }
 
-// An Endpoint is one service of one repository.
+// Endpoint is one service of one repository.
 type Endpoint struct {
 	// Base is the escaped path of the repository in the request, such as /acme/pay.git.
 	Base    string
 	Service string
 }
 
-// Exact returns the operation of a request if the server is a git server: method, path, query,
-// content type and headers all match the protocol. To disguise another request as git's, a program
-// needs a server that accepts git's requests for it. Whether the server is a git server is known
-// from its answer to the list of refs: see Advertises.
+// Exact returns the operation of a request if method, path, query, content type and headers all
+// match the protocol. The result holds only if the server is a git server; a program could send
+// other requests in this form to a server that accepts them. Advertises checks the server by its
+// answer to the list of refs.
 func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoint) {
 	for name := range h {
 		if !slices.Contains(ownHeaders, name) {
@@ -73,8 +73,8 @@ func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoin
 const advertisementHead = 64
 
 // Advertises reports whether a response to FetchRefs or PushRefs shows that the endpoint exists.
-// The content type alone is not enough, because some object stores return any content type on
-// request. The response is returned with all of its bytes.
+// The content type alone is not enough, because some object stores return any requested content
+// type. The returned reader has the complete response.
 func Advertises(service string, status int, contentTypes []string, answer io.Reader) (io.Reader, bool) {
 	if status != http.StatusOK || len(contentTypes) != 1 || contentTypes[0] != "application/x-"+service+"-advertisement" {
 		return answer, false

@@ -21,8 +21,8 @@ var fetchWords = []string{
 	"symrefs", "peel", "ref-prefix", "unborn", "size", "oid",
 }
 
-// IsFetch reports whether a body is a fetch from its first byte to its last, so that no other
-// request can be sent as one. Encoding is the header Content-Encoding.
+// IsFetch reports whether a complete body is a valid fetch, so that no other request can be sent as
+// one. encoding is the header Content-Encoding.
 func IsFetch(body io.Reader, encoding string) bool {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
@@ -47,8 +47,8 @@ func IsFetch(body io.Reader, encoding string) bool {
 	}
 }
 
-// readFetchPacket is readPacket for lines of text, and accepts the delimiter of protocol 2. Packets
-// without text are "".
+// readFetchPacket is like readPacket, but for lines of text and with the delimiter of protocol 2.
+// Packets without text are "".
 func readFetchPacket(r *bufio.Reader) (string, error) {
 	if length, err := r.Peek(4); err == nil && string(length) == "0001" {
 		_, err := r.Discard(4)

@@ -1,7 +1,7 @@
-// Package git owns inspecting a push over HTTP before it is passed on: the refs that it changes,
-// whether rules allow that, and the response that makes git print why not. It reads bodies and
-// sends nothing upstream: HTTP is the proxy's task. A forge's own API, which can change refs as
-// well, is covered by the policy's paths and methods.
+// Package git owns inspecting a push over HTTP before it is forwarded: the refs that it changes,
+// whether rules allow that, and the response that makes git print the reason of a denial. It reads
+// bodies and sends nothing upstream, because HTTP is the proxy's task. A forge's own API, which can
+// change refs as well, is covered by the policy's paths and methods.
 package git
 
 import (
@@ -27,12 +27,11 @@ const (
 // ContentType is the content type of git's response to a push.
 const ContentType = "application/x-git-receive-pack-result"
 
-// Classify returns what a request may mean to a git server, and its repository: the path without
-// the leading slash and without .git at the end. Servers decode a path before they look at its end,
-// and some look at the content type, so both are read in the loosest way: git-receive%2dpack is a
-// push. The path has passed names.Path, so that it can be decoded.
-// Any program can send such a request to any server, so the result may only make a verdict
-// stricter. Use Exact to make one looser.
+// Classify returns what a git server may understand a request as, and its repository: the path
+// without the leading slash and without .git at the end. Servers decode a path before they check
+// its end, and some check the content type, so both are interpreted loosely: git-receive%2dpack is
+// a push. The path has passed names.Path, so it can be decoded. Any program can send such a request
+// to any server, so the result may only make a verdict stricter. Use Exact to make one looser.
 func Classify(method, escapedPath, query, contentType string) (Operation, string) {
 	path, err := url.PathUnescape(escapedPath)
 	if err != nil {
@@ -54,15 +53,15 @@ func Classify(method, escapedPath, query, contentType string) (Operation, string
 		if strings.Contains(strings.ToLower(unescape(query)), "git-receive-pack") {
 			return PushRefs, repository("/info/refs")
 		}
-		// Without a service it is the protocol that copies files: a fetch.
+		// Without a service it is the old protocol that copies files, which is a fetch.
 		return FetchRefs, repository("/info/refs")
 	}
 	return None, ""
 }
 
-// A Command is one change of one ref in a push. Old is the client's claim about the present target
-// of the ref: git servers reject a command whose Old is wrong, so a claim that a ref is new cannot
-// change an existing one.
+// Command is one change of one ref in a push. Old is the current target of the ref according to the
+// client. Git servers reject a command whose Old is wrong, so a client cannot change an existing
+// ref by claiming that it is new.
 type Command struct {
 	Ref      string
 	Old, New string // object IDs in hex; all zeros is none
@@ -75,29 +74,30 @@ func (c Command) Creates() bool { return isZero(c.Old) }
 func (c Command) Deletes() bool { return isZero(c.New) }
 
 // MayForce reports whether the command can drop commits. The protocol does not show whether the old
-// tip is an ancestor of the new one, so this is true for every change of an existing ref, even for
-// a fast-forward. A deletion is not included.
+// tip is an ancestor of the new one, so this is true for every change of an existing ref, even a
+// fast-forward. It is false for deletions.
 func (c Command) MayForce() bool { return !c.Creates() && !c.Deletes() }
 
-// A Request is the head of a push, read before anything is passed on.
+// Request is the head of a push, read before anything is forwarded.
 type Request struct {
-	// Head is everything before the pack, uncompressed.
+	// Head is the uncompressed body up to the pack.
 	Head []byte
-	// Whole reports that a pack, or nothing, follows the commands: the commands then determine the
-	// whole body, because they contain the object IDs.
+	// Whole reports that only a pack, or nothing, follows the commands. The commands then determine
+	// the whole body, because they contain the object IDs.
 	Whole        bool
 	Commands     []Command
 	Capabilities []string
-	// Shallow are the commits below which the client has no history.
+	// Shallow lists the commits below which the client has no history.
 	Shallow []string
-	// Options are those of push -o. A forge may take them as orders, such as to merge, so the
-	// policy treats them separately.
+	// Options are those of push -o. A forge may execute them, for example to merge, so the policy
+	// treats them separately.
 	Options []string
-	// Body is the whole body again, from its start.
+	// Body is the complete body, including Head.
 	Body io.Reader
 	// Decoded is set if the body was compressed and Body is uncompressed. The header
-	// Content-Encoding and the length are then wrong and must not be passed on. If the compressed
-	// bytes were passed on, the server could decompress something else than what was checked.
+	// Content-Encoding and the length are then wrong and must not be forwarded. If the compressed
+	// bytes were forwarded, the server could decompress them to something else than what was
+	// checked.
 	Decoded bool
 }
 

@@ -85,7 +85,7 @@ func TestParseDecodes(t *testing.T) {
 	if b, _ := io.ReadAll(r.Body); string(b) != body {
 		t.Errorf("replayed %q", b)
 	}
-	// A truncated body must not look complete to the code that passes it on.
+	// A truncated body must not look complete to the code that forwards it.
 	r, err = git.Parse(bytes.NewReader(packed.Bytes()[:packed.Len()-4]), "gzip")
 	if err == nil {
 		_, err = io.ReadAll(r.Body)
@@ -100,7 +100,7 @@ func TestParseDecodes(t *testing.T) {
 	}
 }
 
-// A push that a server could read in another way than we do is rejected.
+// A push that a server could interpret differently is rejected.
 func TestParseRefuses(t *testing.T) {
 	good := zero + " " + one + " refs/heads/a"
 	for name, body := range map[string]string{
@@ -170,7 +170,7 @@ func TestParseIsBounded(t *testing.T) {
 	if _, err := git.Parse(strings.NewReader(many.String()+flush), ""); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("many commands: %v", err)
 	}
-	// A sandbox that never ends its list must not fill our memory.
+	// A sandbox that sends an endless list must not fill the gateway's memory.
 	endless := &repeat{text: pkt("shallow " + one)}
 	if _, err := git.Parse(endless, ""); fault.KindOf(err) != fault.Exhausted || endless.n > 2<<20 {
 		t.Errorf("after %d bytes: %v", endless.n, err)

@@ -13,17 +13,19 @@ import (
 )
 
 const (
-	// longestHead limits how much of a push is held in memory: some ten thousand commands.
+	// longestHead limits how much of a push is held in memory. It is enough for some ten thousand
+	// commands.
 	longestHead = 1 << 20
-	// mostCommands limits the size of a question to a person and of an audit entry.
-	mostCommands = 1000
+	// maxCommands limits the size of an approval request and of an audit entry.
+	maxCommands = 1000
 )
 
 // Parse reads the head of a push: everything before the pack. The HTTP server has decoded chunks
-// already; encoding is the header Content-Encoding. It rejects what git itself would not send, or
-// what a server could read in another way, such as a NUL in a later line, two commands for one ref,
-// or a signed list of commands beside the plain one. Nothing of a rejected push may be passed on.
-// On an error the Request is not nil: it has no commands, and its Refusal tells git the reason.
+// already. encoding is the header Content-Encoding. Parse rejects everything that git itself does
+// not send, or that a server could interpret differently, such as a NUL in a later line, two
+// commands for one ref, or a signed list of commands in addition to the plain one. Nothing of a
+// rejected push may be forwarded. On an error the Request is not nil: it has no commands, and its
+// Refusal gives git the reason.
 func Parse(body io.Reader, encoding string) (*Request, error) {
 	r := &Request{}
 	source := bufio.NewReader(body)
@@ -62,7 +64,7 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 // packMagic is the beginning of each pack.
 const packMagic = "PACK"
 
-// limited is an io.LimitedReader that fails at the limit instead of ending.
+// limited is like io.LimitedReader, but returns an error at the limit instead of EOF.
 type limited struct {
 	r    io.Reader
 	left int
@@ -112,8 +114,8 @@ func (r *Request) read(head io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(r.Commands) == mostCommands {
-			return fault.Newf(fault.Exhausted, "git_push_too_long", "a push changes more than %d refs", mostCommands).
+		if len(r.Commands) == maxCommands {
+			return fault.Newf(fault.Exhausted, "git_push_too_long", "a push changes more than %d refs", maxCommands).
 				WithHint("push fewer refs at a time")
 		}
 		if slices.ContainsFunc(r.Commands, func(o Command) bool { return o.Ref == c.Ref }) {

@@ -12,8 +12,8 @@ const longestPacket = 65520
 var errPacket = errors.New("broken pkt-line")
 
 // readPacket reads one pkt-line. A flush is nil without an error. The delimiters of protocol 2 do
-// not occur in a push; a server that takes one for the end of the commands would see fewer commands
-// than we do, so they are errors.
+// not occur in a push and are errors: a server that treats one as the end of the commands would see
+// fewer commands than this package.
 func readPacket(r io.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -30,7 +30,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	// 0004 is an empty line, which no part of a push has.
+	// 0004 is an empty line, which a push never has.
 	if n <= 4 || n > longestPacket {
 		return nil, fmt.Errorf("%w: length %d", errPacket, n)
 	}

@@ -6,12 +6,11 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// longestRef is more than file systems and forges accept.
+// longestRef exceeds what file systems and forges accept.
 const longestRef = 1024
 
-// isRef reports whether a ref is a full one that is valid by git's own rules
-// (git-check-ref-format). A server would reject others at best, and read them as another ref at
-// worst.
+// isRef reports whether a ref is a full one and valid by git's own rules (git-check-ref-format). A
+// server may reject others, or interpret them as another ref.
 func isRef(ref string) bool {
 	if !strings.HasPrefix(ref, "refs/") || len(ref) > longestRef || !printable(ref) {
 		return false
@@ -31,7 +30,7 @@ func isRef(ref string) bool {
 	return true
 }
 
-// printable reports whether a text can be shown to a person unchanged: refs and options appear in
-// approval requests, and one that moves the cursor or turns the direction of writing could make a
-// request read as another.
+// printable reports whether a text can be displayed unchanged. Refs and options appear in approval
+// requests, where control characters or changes of the writing direction could make a request look
+// like another one.
 func printable(s string) bool { return text.Printable(s) }

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// longestReason limits what git prints beside a ref to one line.
+	// longestReason limits the text that git prints beside a ref to one line.
 	longestReason = 200
-	// longestBand is the most that fits into a side-band pkt-line.
+	// longestBand is the maximum size of data in a side-band pkt-line.
 	longestBand = longestPacket - 5
 
 	bandData     = 1
@@ -17,12 +17,12 @@ const (
 	bandFatal    = 3
 )
 
-// Refusal returns the body of a response with status 200 and type ContentType that makes git print
-// why nothing was pushed. With status 403 git would print that the remote hung up, and that
-// everything is up to date. Git reads no response before it has sent the whole pack, so the rest of
-// the body must be read and dropped first, as far as byte limits allow.
-// There is a reason for each command; "" is for a command that is only refused because another one
-// is. The note is printed line by line before them, with "remote:" in front.
+// Refusal returns the body of a response, with status 200 and type ContentType, that makes git
+// print the reasons of a denied push. With status 403 git would print that the remote hung up, and
+// that everything is up to date. Git reads no response before it has sent the whole pack, so the
+// rest of the body must be read and discarded first, as far as byte limits allow. reasons has one
+// reason for each command, or "" for a command that is denied only because another one is. git
+// prints the note before them, each line with the prefix "remote:".
 func (r *Request) Refusal(reasons []string, note string) []byte {
 	var report []byte
 	if r.has("report-status") || r.has("report-status-v2") {
@@ -50,7 +50,7 @@ func (r *Request) Refusal(reasons []string, note string) []byte {
 	case report != nil:
 		return report
 	default:
-		// A client that wants no report gets the packet that ends it.
+		// A client that requests no report gets an error packet.
 		return appendPacket(nil, []byte("ERR "+oneLine(note)+"\n"))
 	}
 }
@@ -65,7 +65,7 @@ func band(b []byte, number byte, data []byte) []byte {
 	return b
 }
 
-// lines keeps the lines of a note and makes each harmless.
+// lines makes each line of a note safe for display.
 func lines(note string) []byte {
 	var b []byte
 	for line := range strings.Lines(note) {
@@ -75,9 +75,9 @@ func lines(note string) []byte {
 	return b
 }
 
-// oneLine makes a text harmless: it ends up on a terminal, and parts of it can come from the
-// sandbox. It drops characters that other functions mark: no decision depends on it, and refs with
-// hidden characters are rejected before.
+// oneLine makes a text safe for a terminal, because parts of it can come from the sandbox. It
+// removes characters that other functions replace visibly: no decision depends on this text, and
+// refs with hidden characters have been rejected before.
 func oneLine(s string) string {
 	s = strings.ReplaceAll(text.Line(s, 4*longestReason), "\ufffd", "")
 	s = text.Clip(strings.Join(strings.Fields(s), " "), longestReason)

@@ -156,7 +156,7 @@ func (r *relay) refs() string {
 	return strings.Join(strings.Fields(r.must("-C", r.bare, "for-each-ref", "--format=%(refname)")), " ")
 }
 
-// refused pushes and requires a message that helps a person.
+// refused pushes, and requires that git prints the reason.
 func (r *relay) refused(want string, args ...string) {
 	r.t.Helper()
 	before, passed := r.refs(), r.passed

@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// pushRules stand in for a policy: what a push to one repository may do. An effect that is not set
-// is Deny, so pushRules{} lets nothing through.
-// A ref is listed if a glob of Allow matches it. Tags are what others build and release from, and
-// "refs/**" is meant for branches: a tag is listed only by a glob that begins with refs/tags/.
+// pushRules replace a policy in tests: they decide what a push to one repository may do. The zero
+// effect is Deny, so pushRules{} allows nothing. A ref is listed if a glob of Allow matches it. A
+// tag is listed only by a glob that begins with refs/tags/, because others build and release from
+// tags, and "refs/**" is meant for branches.
 type pushRules struct {
 	Allow []string
 	// Unlisted is for refs that Allow does not list.
@@ -32,7 +32,8 @@ type pushRules struct {
 	Options egress.Effect
 }
 
-// decide judges one command. The reason says in a few words what decided; it is "" for Allow.
+// decide decides about one command. The reason describes the deciding rule in a few words, and is
+// "" for Allow.
 func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	effect, reason := egress.Allow, ""
 	tighten := func(e egress.Effect, why string) {
@@ -56,8 +57,8 @@ func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	return effect, reason
 }
 
-// decideRequest judges a whole push: the strictest of its parts applies. There is a reason for each
-// command.
+// decideRequest decides about a whole push: the strictest decision of its parts applies. There is a
+// reason for each command.
 func (p pushRules) decideRequest(r *git.Request) (effect egress.Effect, reasons []string) {
 	effect = egress.Allow
 	for _, c := range r.Commands {

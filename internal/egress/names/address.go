@@ -9,10 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CheckAddress returns an error unless an address that a name resolved to may be dialled. Public
-// addresses may. The floor and our own addresses may never. Other special ranges may only if a rule
-// names them in allowed. An IPv6 address that contains an IPv4 address is judged as both. Otherwise
-// a sandbox could reach 169.254.169.254 through a translator in our network.
+// CheckAddress returns an error if the gateway must not dial an address to which a name resolved.
+// Public addresses are allowed. The floor and the host's own addresses are never allowed. Other
+// special ranges are allowed only if a rule lists them in allowed. An IPv6 address that contains an
+// IPv4 address must pass as both. Otherwise a sandbox could reach 169.254.169.254 through a
+// translator in the local network.
 func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error {
 	if !a.IsValid() {
 		return fault.New(fault.Denied, "address_invalid", "an address is invalid")
@@ -48,8 +49,8 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 	return nil
 }
 
-// refuse returns an error with the address only in its cause. The error's text goes into the
-// sandbox, which must not learn from it what names inside the operator's network resolve to.
+// refuse returns an error that has the address only in its cause. The error's text goes into the
+// sandbox, which must not learn the addresses of names in the operator's network.
 func refuse(a netip.Addr, what, code, text string) *fault.Error {
 	return fault.Wrap(fmt.Errorf("%s is %s", a, what), fault.Denied, code, text)
 }
@@ -76,14 +77,14 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 		// inverted.
 		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
 	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
-		// ISATAP, RFC 5214 section 6.1, below any prefix; the bit left out
-		// reports whether the IPv4 address is globally unique.
+		// ISATAP, RFC 5214 section 6.1, below any prefix. The ignored bit means that the IPv4
+		// address is globally unique.
 		return last, true
 	}
 	return netip.Addr{}, false
 }
 
-// A span is a range of addresses with its purpose and the source of that.
+// span is a range of addresses with its purpose and source.
 type span struct {
 	prefix       netip.Prefix
 	what, source string
@@ -98,8 +99,8 @@ func find(table []span, a netip.Addr) (span, bool) {
 	return span{}, false
 }
 
-// The tables are made on first use: this binary starts once per sandbox, and most starts never
-// dial.
+// The tables are built on first use, because this binary starts once per sandbox and usually never
+// dials.
 var (
 	unicast    = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("2000::/3") })     // RFC 4291 section 2.4, IANA's only allocation
 	translated = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }) // RFC 6052

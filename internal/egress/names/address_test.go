@@ -87,7 +87,7 @@ func TestOwnAddressesAreNeverOpen(t *testing.T) {
 	}
 }
 
-// The sandbox sees the text: it must not be a way to look up internal names.
+// The sandbox sees the text, which must not reveal internal addresses.
 func TestTextsDoNotNameTheAddress(t *testing.T) {
 	own := addresses("93.184.216.34")
 	for _, a := range []string{"10.0.0.5", "127.0.0.1", "93.184.216.34", "4000::1"} {

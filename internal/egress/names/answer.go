@@ -11,25 +11,25 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Asked is what a query asked for, for its flow entry.
+// Asked describes a query, for its flow entry.
 type Asked struct {
-	// Name is canonical if that is possible; otherwise it is the name as received, with everything
-	// but printable ASCII escaped.
+	// Name is canonical if possible. Otherwise it is the received name, with everything but
+	// printable ASCII escaped.
 	Name string
 	// Type is the record type: "A", "HTTPS", "TYPE99".
 	Type string
-	// Refused is set if the type or the whole query was refused, whatever the name.
+	// Refused is set if the type or the whole query was refused, independent of the name.
 	Refused bool
 }
 
 const (
-	// ttl is how long a sandbox may cache an address. A name keeps its address, so the number only
-	// limits how long a sandbox does not notice a changed policy.
+	// ttl is how long a sandbox may cache an address. A name keeps its address, so the TTL only
+	// limits the delay until a sandbox notices a changed policy.
 	ttl = 60
-	// payload is the size in our EDNS record: one Ethernet frame.
+	// payload is the size in the EDNS record of answers: one Ethernet frame.
 	payload = 1232
-	// smallest is the size that every DNS client accepts (RFC 1035 section 2.3.4), and larger than
-	// any of our answers.
+	// smallest is the size that every DNS client accepts (RFC 1035 section 2.3.4). All answers are
+	// smaller.
 	smallest = 512
 
 	typeSVCB  dnsmessage.Type = 64 // RFC 9460
@@ -38,11 +38,11 @@ const (
 	codeVersion dnsmessage.RCode = 16 // BADVERS, RFC 6891
 )
 
-// Answer answers a DNS query by itself: nothing is ever forwarded, so a query carries no data out.
-// A known name has one IPv4 address and no records of the types that may lead around it (AAAA,
-// HTTPS, SVCB). Types that could carry data in or a zone out are refused, and names for which look
-// returns false do not exist. The reply is at most limit bytes long. A message that is not a query
-// gets an error and no reply: answering replies would let two servers talk for ever.
+// Answer answers a DNS query. Queries are never forwarded, so they cannot carry data out. A known
+// name has one IPv4 address and no records of types that may bypass it (AAAA, HTTPS, SVCB). Types
+// that could carry data in or transfer a zone are refused. Names for which look returns false do
+// not exist. The reply has at most limit bytes. A message that is not a query gets an error and no
+// reply, because two servers that answer replies would never stop.
 func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)
@@ -76,7 +76,7 @@ func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) 
 	return reply, q, err
 }
 
-// extension skips what follows the question and finds the EDNS record.
+// extension skips the data after the question and finds the EDNS record.
 func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return false, dnsmessage.RCodeFormatError
@@ -103,7 +103,7 @@ func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 	}
 }
 
-// An answer is a reply that is being written.
+// answer is a reply under construction.
 type answer struct {
 	id        uint16
 	opCode    dnsmessage.OpCode
@@ -125,7 +125,7 @@ func (r *answer) resolve(look func(name string) (netip.Addr, bool)) (Asked, erro
 	switch r.question.Type {
 	case dnsmessage.TypeA, dnsmessage.TypeAAAA, typeHTTPS, typeSVCB:
 	case dnsmessage.TypePTR:
-		// Programs look up the names of their peers and wait if that is refused.
+		// Programs look up the names of their peers, and wait if the query is refused.
 		r.code = dnsmessage.RCodeNameError
 		return q, nil
 	default:
@@ -157,7 +157,7 @@ func (r *answer) pack() ([]byte, error) {
 		ID: r.id, Response: true, OpCode: r.opCode, RecursionDesired: r.recursion, RecursionAvailable: true,
 		RCode: r.code & 0xf,
 	})
-	// Compression keeps the longest name's reply below 512 bytes.
+	// With compression, even the reply for the longest name has less than 512 bytes.
 	b.EnableCompression()
 	var err error
 	step := func(e error) {

@@ -10,53 +10,51 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Resolver resolves names. The host is canonical, without the root's dot; an implementation must
-// look it up unchanged and must not try the search domains of the host's configuration.
+// Resolver resolves names. host is canonical and has no final dot. An implementation must look it
+// up as it is, without the search domains of the host's configuration.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// System is the host's resolver. It appends the root's dot to each name, so that a sandbox that
-// asks for "metadata" does not get "metadata.internal.example" through the host's search domains.
+// System is the host's resolver. It appends the final dot to each name, so that a sandbox that
+// looks up "metadata" does not get "metadata.internal.example" through the host's search domains.
 type System struct{}
 
-// system is Go's own resolver in every build: the C library's, which a build with C code may
-// prefer, loads libraries that a confined process cannot.
+// system always uses Go's own resolver. The C library's, which a cgo build may prefer, loads
+// libraries that a confined process cannot open.
 var system = net.Resolver{PreferGo: true}
 
-// LookupNetIP asks the host's resolver for an absolute name.
+// LookupNetIP resolves an absolute name with the host's resolver.
 func (System) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	return system.LookupNetIP(ctx, network, host+".")
 }
 
 const (
-	// mostAddresses is how many of a name's addresses are tried. Large services answer with eight
-	// or fewer.
-	mostAddresses = 8
-	// patience is the timeout for one address, so that a dead first address leaves time for the
-	// second.
-	patience = 10 * time.Second
+	// maxAddresses is how many of a name's addresses are tried. Large services have at most eight.
+	maxAddresses = 8
+	// dialTimeout is the timeout for one address, so that an unreachable first address leaves time
+	// for the second.
+	dialTimeout = 10 * time.Second
 )
 
-// Dialer opens connections to names. It is the only place where a name becomes an address, and the
-// checked address is the one that is dialled: a name server that answers differently the second
-// time changes nothing.
+// Dialer opens connections to names. It is the only place where a name becomes an address, and it
+// dials exactly the checked address, so that a DNS server that answers differently the second time
+// has no effect.
 type Dialer struct {
-	// Resolver is System if it is nil.
+	// Resolver is System if nil.
 	Resolver Resolver
-	// DialAddress is a plain net.Dialer if it is nil. The address is always
-	// an IP address with a port.
+	// DialAddress is a plain net.Dialer if nil. The address is always an IP address with a port.
 	DialAddress func(ctx context.Context, network, address string) (net.Conn, error)
-	// Own are the addresses of the machine and of the control plane's listeners, which no rule
-	// allows.
+	// Own lists the addresses of the machine and of the control plane's listeners, which no rule
+	// can allow.
 	Own []netip.Addr
 }
 
-// Dial connects to a name's port. Every address of the answer must pass CheckAddress, or nothing is
-// dialled: an answer that mixes a public with a private address is an attack or a mistake, and
-// choosing from it would make the outcome depend on order. The error kinds are Invalid for the name
-// or the port, Denied for an address, NotFound for an unknown name, and otherwise Unavailable or
-// Timeout.
+// Dial connects to a port of a name. Every address of the answer must pass CheckAddress. Otherwise
+// nothing is dialled: an answer with both public and private addresses is an attack or a mistake,
+// and with a choice among them the result would depend on their order. The error kinds are Invalid
+// for the name or the port, Denied for an address, NotFound for an unknown name, and otherwise
+// Unavailable or Timeout.
 func (d *Dialer) Dial(ctx context.Context, host string, port int, allowed []netip.Prefix) (net.Conn, error) {
 	host, err := Canonical(host)
 	if err != nil {
@@ -76,7 +74,7 @@ func (d *Dialer) Dial(ctx context.Context, host string, port int, allowed []neti
 		}
 	}
 	var failed error
-	for _, a := range addresses[:min(len(addresses), mostAddresses)] {
+	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
 		c, err := d.try(ctx, netip.AddrPortFrom(a, uint16(port)))
 		if err == nil {
 			return c, nil
@@ -97,7 +95,7 @@ func (d *Dialer) Dial(ctx context.Context, host string, port int, allowed []neti
 }
 
 func (d *Dialer) try(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if d.DialAddress != nil {
 		return d.DialAddress(ctx, "tcp", to.String())

@@ -1,7 +1,7 @@
 // Package names owns the valid forms of hosts, authorities, paths and addresses at the egress
-// gateway, the synthetic addresses that stand for names inside a sandbox, the answers to a
-// sandbox's DNS queries, and the only way to dial outwards. It applies no policy: it makes sure
-// that what a policy decides about has only one reading.
+// gateway, the synthetic addresses that represent names inside a sandbox, the answers to a
+// sandbox's DNS queries, and the only function that dials outwards. It applies no policy: it
+// ensures that what a policy decides about can be interpreted in only one way.
 package names
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ErrAddress is in the chain of an error about a host that is an IP address in any spelling where a
-// name is required.
+// ErrAddress is in the chain of an error about a host that is an IP address, in any spelling, where
+// a name is required.
 var ErrAddress = errors.New("an IP address stands where a name is needed")
 
 const (
@@ -22,11 +22,11 @@ const (
 	longestLabel = 63
 )
 
-// Canonical returns the only spelling of a host name that the gateway compares: lower-case labels
-// of letters, digits and inner hyphens, without the root's dot. Everything that two parsers may
-// read in two ways is an error: a NUL or % that ends a name early, an @ that moves it, a letter
-// outside ASCII that is mapped to another one, and all spellings of an address that a resolver
-// would accept, such as 127.1 or 0x7f000001.
+// Canonical returns the canonical spelling of a host name, in which the gateway compares names:
+// lower-case labels of letters, digits and inner hyphens, without the final dot. Everything that
+// two parsers may interpret differently is an error: a NUL or % that ends a name early, an @ that
+// moves it, a letter outside ASCII that is mapped to another one, and all spellings of an address
+// that a resolver would accept, such as 127.1 or 0x7f000001.
 func Canonical(host string) (string, error) {
 	name := strings.TrimSuffix(host, ".")
 	if name == "" {
@@ -65,7 +65,7 @@ func Canonical(host string) (string, error) {
 func Authority(s string, defaultPort int) (host string, port int, err error) {
 	host, digits, written := strings.Cut(s, ":")
 	if strings.HasPrefix(s, "[") || strings.Contains(digits, ":") {
-		// Brackets and second colons belong to IPv6 addresses. They are distinguished only for the
+		// Brackets and several colons belong to IPv6 addresses. They are distinguished only for the
 		// message.
 		if bare, _, _ := strings.Cut(strings.TrimPrefix(s, "["), "]"); isAddress(bare) {
 			host = bare
@@ -83,7 +83,7 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 		}
 		return host, defaultPort, nil
 	}
-	// Atoi accepts signs and leading zeros, which other parsers read as octal or reject.
+	// Atoi accepts signs and leading zeros, which other parsers interpret as octal or reject.
 	if digits == "" || len(digits) > 5 || !isDigit(digits[0]) || digits[0] == '0' {
 		return "", 0, badPort("a port is not a number from 1 to 65535")
 	}
@@ -94,9 +94,9 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// isAddress reports whether some resolver would take the name for an address: its last label is a
-// number, decimal or hexadecimal. The URL standard calls that "ends in a number", and inet_aton
-// accepts all of these.
+// isAddress reports whether some resolver would interpret the name as an address, because its last
+// label is a number, decimal or hexadecimal. The URL standard calls that "ends in a number", and
+// inet_aton accepts all of these.
 func isAddress(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
@@ -123,8 +123,8 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// lower is for ASCII only. strings.ToLower would map the Kelvin sign to k, and so make two names
-// equal, if the check above it were ever loosened.
+// lower converts ASCII only. strings.ToLower would map the Kelvin sign to k, and make two different
+// names equal if an earlier check were removed.
 func lower(s string) string {
 	for i := 0; i < len(s); i++ {
 		if 'A' <= s[i] && s[i] <= 'Z' {

@@ -11,19 +11,20 @@ import (
 
 // PathOptions loosen Path for hosts whose protocol needs it.
 type PathOptions struct {
-	// EncodedSlash allows %2f as a slash inside a segment, as npm's scoped names and object stores
-	// use it.
+	// EncodedSlash allows %2f as a slash inside a segment, which npm's scoped names and object
+	// stores use.
 	EncodedSlash bool
 }
 
-// plain are the characters that RFC 3986 section 3.3 allows in a path beside letters and digits,
-// without the semicolon and with the brackets that Go's net/url leaves.
+// plain has the characters that RFC 3986 section 3.3 allows in a path in addition to letters and
+// digits, without the semicolon, and with the brackets that Go's net/url does not escape.
 const plain = "/-._~!$&'()*+,=:@[]"
 
-// Path returns an error unless an escaped path, without its query, has only one reading. A rule
-// matches the written path while the server acts on what it makes of it, so every spelling that
-// servers decode, cut or normalise in their own ways is an error: escaped dots and slashes, double
-// encoding, doubled slashes, backslashes, path parameters, line ends and invalid UTF-8.
+// Path returns an error if an escaped path, without its query, can be interpreted in more than one
+// way. A rule matches the path as written, while the server acts on the path as it interprets it.
+// So every spelling that some servers decode, truncate or normalise is an error: escaped dots and
+// slashes, double encoding, doubled slashes, backslashes, path parameters, line breaks and invalid
+// UTF-8.
 func Path(escaped string, o PathOptions) error {
 	if !strings.HasPrefix(escaped, "/") {
 		return badPath("a path does not start with a slash")
@@ -39,8 +40,7 @@ func Path(escaped string, o PathOptions) error {
 			return badPath("a path has a character that is not allowed, such as a space, backslash or semicolon")
 		}
 	}
-	// The whole is checked as written and as decoded: an allowed encoded slash must not bring a
-	// ".." with it.
+	// Check the path as written and as decoded: an allowed encoded slash must not hide a "..".
 	decoded, err := url.PathUnescape(escaped)
 	if err != nil {
 		return badPath("a path has a broken escape")
@@ -48,7 +48,7 @@ func Path(escaped string, o PathOptions) error {
 	if !clean(escaped) || !clean(decoded) {
 		return badPath("a path has an empty segment, a single dot or two")
 	}
-	// Overlong forms such as %c0%ae are dots to a lenient decoder.
+	// A lenient decoder reads overlong forms such as %c0%ae as dots.
 	if !utf8.ValidString(decoded) {
 		return badPath("a path is not UTF-8 when decoded")
 	}
@@ -72,7 +72,7 @@ func escape(s string, o PathOptions) error {
 }
 
 // clean reports whether every server would leave the path unchanged. A segment ends at its first
-// semicolon: "..;" is ".." to servers that know path parameters.
+// semicolon, because "..;" is ".." for servers that support path parameters.
 func clean(p string) bool {
 	for segment := range strings.SplitSeq(p, "/") {
 		segment, _, _ = strings.Cut(segment, ";")

@@ -1,8 +1,8 @@
 package names
 
-// floorRows is what no rule can allow: this machine, its links, its cloud's metadata service,
-// everything that is not a single host, and ranges with an embedded IPv4 address at an unknown
-// place. Each row has the range, what it is, and its source.
+// floorRows has the ranges that no rule can allow: this machine, its links, its cloud's metadata
+// service, everything that is not a single host, and ranges with an embedded IPv4 address at an
+// unknown position. Each row has the range, its purpose, and the source.
 var floorRows = [][3]string{
 	{"0.0.0.0/8", "this network, which Linux takes for this machine", "RFC 791 section 3.2, RFC 1122 section 3.2.1.3"},
 	{"127.0.0.0/8", "the loopback of this machine", "RFC 1122 section 3.2.1.3"},
@@ -22,10 +22,10 @@ var floorRows = [][3]string{
 	{"fd00:42::42/128", "the metadata service of Scaleway", "Scaleway manual, user data over IPv6"},
 }
 
-// specialRows is what only a rule's cidrs can allow: IANA's IPv4 and IPv6 Special-Purpose Address
-// Registries (RFC 6890), except for the floor. It includes ranges that the registries call globally
-// reachable if they lead to a service of the network rather than to a host. IPv6 outside of
-// 2000::/3 needs no row.
+// specialRows has the ranges that only a rule's cidrs can allow: IANA's IPv4 and IPv6
+// Special-Purpose Address Registries (RFC 6890), except for the floor. It includes ranges that the
+// registries call globally reachable if they lead to a service of the network rather than to a
+// host. IPv6 outside of 2000::/3 needs no row.
 var specialRows = [][3]string{
 	{"10.0.0.0/8", "private", "RFC 1918"},
 	{"100.64.0.0/10", "shared between a carrier and its customers", "RFC 6598"},

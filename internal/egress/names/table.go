@@ -8,13 +8,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// MostNames is how many names of one sandbox have an address at a time. A sandbox that asks for
-// more, for example below a wildcard, gets none, so that its cost is limited.
-const MostNames = 4096
+// MaxNames is the maximum number of names of one sandbox that have an address. A sandbox that uses
+// more, for example below a wildcard, gets no further ones, so that its cost is limited.
+const MaxNames = 4096
 
-// Table gives each name of one sandbox an address of its own in egress.Synthetic, so that the
-// address of a connection identifies the name. An address is never given to a second name. It is
-// safe for concurrent use.
+// Table assigns each name of one sandbox its own address in egress.Synthetic, so that the address
+// of a connection identifies the name. An address is never assigned to a second name. It is safe
+// for concurrent use.
 type Table struct {
 	mu    sync.RWMutex
 	names []string
@@ -24,7 +24,7 @@ type Table struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{index: map[string]int{}} }
 
-// Address returns the name's address, the same one each time.
+// Address returns the name's address, which is the same each time.
 func (t *Table) Address(name string) (netip.Addr, error) {
 	name, err := Canonical(name)
 	if err != nil {
@@ -34,8 +34,8 @@ func (t *Table) Address(name string) (netip.Addr, error) {
 	defer t.mu.Unlock()
 	i, known := t.index[name]
 	if !known {
-		if len(t.names) >= MostNames {
-			return netip.Addr{}, fault.Newf(fault.Exhausted, "names_exhausted", "this sandbox has used %d names, the most it may", MostNames).
+		if len(t.names) >= MaxNames {
+			return netip.Addr{}, fault.Newf(fault.Exhausted, "names_exhausted", "this sandbox has used %d names, the most it may", MaxNames).
 				WithHint("reach fewer hosts, or start another sandbox")
 		}
 		i = len(t.names)
@@ -45,7 +45,7 @@ func (t *Table) Address(name string) (netip.Addr, error) {
 	return synthetic(i), nil
 }
 
-// Name returns the name that has an address.
+// Name returns the name of an address.
 func (t *Table) Name(a netip.Addr) (string, bool) {
 	i, ok := number(a.Unmap())
 	if !ok {
@@ -59,8 +59,7 @@ func (t *Table) Name(a netip.Addr) (string, bool) {
 	return t.names[i], true
 }
 
-// perBlock leaves out .0 and .255, which some programs take for a network's own and its broadcast
-// address.
+// perBlock excludes .0 and .255, which some programs treat as network and broadcast addresses.
 const perBlock = 254
 
 func synthetic(i int) netip.Addr {

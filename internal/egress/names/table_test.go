@@ -14,7 +14,7 @@ import (
 func TestTable(t *testing.T) {
 	table := names.NewTable()
 	seen := map[netip.Addr]bool{}
-	for i := range names.MostNames {
+	for i := range names.MaxNames {
 		name := fmt.Sprintf("h%d.example.com", i)
 		a, err := table.Address(name)
 		if err != nil || seen[a] || !egress.Synthetic.Contains(a) {

@@ -80,7 +80,7 @@ func (c Case) request() (Request, error) {
 	return ParseRequest(c.Request)
 }
 
-// ParseRequest parses a request as people write it: GET https://host/path.
+// ParseRequest parses a request such as: GET https://host/path.
 func ParseRequest(s string) (Request, error) {
 	method, address, ok := strings.Cut(s, " ")
 	u, err := url.Parse(strings.TrimSpace(address))

@@ -6,9 +6,9 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// A push and a publication are recognised by their protocol, which is only visible in a decrypted
-// connection. Connections to these hosts are decrypted if either is restricted; those to other
-// hosts if they are listed under git.remotes or in a rule with methods.
+// Pushes and publications are recognised by their protocol, which is visible only in a decrypted
+// connection. Connections to these hosts are decrypted if either is restricted. Connections to
+// other hosts are decrypted if the hosts are listed under git.remotes or in a rule with methods.
 var (
 	forges     = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "sr.ht", "dev.azure.com", "visualstudio.com", "huggingface.co"}
 	registries = []string{"npmjs.org", "npmjs.com", "yarnpkg.com", "pypi.org", "crates.io", "rubygems.org", "docker.io", "docker.com", "ghcr.io", "quay.io", "gcr.io", "pkg.dev", "github.com", "amazonaws.com", "azurecr.io", "jsr.io", "nuget.org", "packagist.org", "hex.pm"}
@@ -32,11 +32,12 @@ type PushRequest struct {
 	Repo   string // its path, without a leading slash and without .git at the end
 	Ref    string // in full: refs/heads/main
 	Delete bool
-	// Force is set if the old tip is not an ancestor of the new one, or if that is not known.
+	// Force is set if the old tip is not an ancestor of the new one, or if that is unknown.
 	Force bool
 }
 
-// Push decides about one ref of a push. For a push of several refs the strictest decision applies.
+// Push decides about one ref of a push. If a push changes several refs, the strictest decision
+// applies.
 func (p *Policy) Push(r PushRequest) egress.Decision {
 	d := p.remote(r.Host, r.Repo, RulePush+".unlisted", p.said.pushNew, func(m Remote) bool {
 		for _, g := range m.Push {
@@ -61,13 +62,13 @@ func (p *Policy) Fetch(host, repo string) egress.Decision {
 	return p.explain(d, "fetch from "+clip(host+"/"+repo))
 }
 
-// ListsRemote reports whether a decision of Push or Fetch comes from an entry of
-// git.remotes, and not from a setting for all other remotes.
+// ListsRemote reports whether a decision of Push or Fetch comes from an entry of git.remotes, and
+// not from a setting for all other remotes.
 func ListsRemote(d egress.Decision) bool {
 	return d.Effect == egress.Allow && strings.HasPrefix(d.Rule, remotesPrefix)
 }
 
-// remotesPrefix is the beginning of the names of rules that are entries of git.remotes.
+// remotesPrefix is the prefix of the names of rules that are entries of git.remotes.
 const remotesPrefix = "git.remotes:"
 
 // Publish decides about the publication of a package, an image or a release.
@@ -76,8 +77,8 @@ func (p *Policy) Publish(host string) egress.Decision {
 	return p.explain(d, "publish to "+clip(host))
 }
 
-// remote combines the remotes of the layers. An organisation that lists any is a ceiling: its own
-// setting for unlisted remotes limits all others.
+// remote combines the remotes of the layers. If the organisation lists any, they are a ceiling: its
+// own setting for unlisted remotes limits all others.
 func (p *Policy) remote(host, repo, name string, other setting, covers func(Remote) bool, top setting) egress.Decision {
 	repo = strings.TrimSuffix(strings.Trim(repo, "/"), ".git")
 	out := p.setting(other, name)

@@ -13,8 +13,8 @@ import (
 const fallback = "standard"
 
 // Compile compiles documents to a policy, from the upper layer to the lower. The level is the
-// strictest that any of them names, or else standard; it is added here and need not be given.
-// Warnings are for the authors of the documents.
+// strictest that any of them names, or standard. Compile adds it, so callers need not. Warnings are
+// for the authors of the documents.
 func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	layers, err := withLevel(layers)
 	if err != nil {
@@ -106,7 +106,7 @@ func complete(d Document) bool {
 	}, "")
 }
 
-// digest covers everything that decides, in the one order in which encoding/json writes it.
+// digest returns a hash of everything that affects decisions, in the fixed order of encoding/json.
 func digest(layers []Layer) (string, error) {
 	b, err := json.Marshal(layers)
 	if err != nil {

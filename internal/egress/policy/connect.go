@@ -17,7 +17,8 @@ func (p *Policy) Reachable(host string) bool {
 	if p.could(host, a, 443) || p.could(host, a, 80) {
 		return true
 	}
-	// A decision is the same for all ports up to where a block's ports begin or end.
+	// A decision is the same for all ports up to the next port at which a block's range begins or
+	// ends.
 	for _, tables := range [][]*table{p.ceilings, p.grants} {
 		for _, t := range tables {
 			blocks, _ := t.find(host, a)
@@ -86,7 +87,7 @@ func tunnel(governs []*block) bool {
 }
 
 // inspects reports whether TLS must be decrypted. If tunnels are denied, everything is decrypted,
-// because a connection that is not decrypted is as good as a tunnel.
+// because a connection that is not decrypted is equivalent to a tunnel.
 func (p *Policy) inspects(q *lookup, v verdict) bool {
 	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
 		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
@@ -152,7 +153,7 @@ func tighten(q *lookup, v verdict, s setting, rule string) verdict {
 	return v
 }
 
-// webSocket returns the strictest of the setting and the blocks.
+// webSocket returns the strictest of the policy's setting and the blocks' settings.
 func (p *Policy) webSocket(governs []*block) setting {
 	s := p.said.webSocket
 	for _, b := range governs {
@@ -163,7 +164,7 @@ func (p *Policy) webSocket(governs []*block) setting {
 	return s
 }
 
-// encodedSlash reports whether every block that applies allows it.
+// encodedSlash reports whether every block that applies allows encoded slashes.
 func encodedSlash(governs []*block) bool {
 	for _, b := range governs {
 		if !b.encodedSlash {
@@ -173,8 +174,8 @@ func encodedSlash(governs []*block) bool {
 	return len(governs) > 0
 }
 
-// private returns the private prefixes that the blocks allow. Those of a lower layer count as far
-// as they lie inside the organisation's.
+// private returns the private prefixes that the blocks allow. Those of a lower layer count only
+// where they are within the organisation's.
 func (p *Policy) private(q *lookup) []netip.Prefix {
 	var open []netip.Prefix
 	found := false
@@ -215,7 +216,7 @@ func inside(lower, upper []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Approval returns how people are asked about a host.
+// Approval returns the votes and the timeout of approval requests for a host.
 func (p *Policy) Approval(host string, port int) (quorum int, timeout time.Duration) {
 	quorum, timeout = p.merged.Approvals.Quorum, time.Duration(p.merged.Approvals.Timeout)
 	a, _ := address(host)

@@ -2,7 +2,7 @@ package policy
 
 import "github.com/crannog/crannog/internal/egress"
 
-// verdict is a decision while it is being made.
+// verdict is a decision under construction.
 type verdict struct {
 	effect   egress.Effect
 	rule     string
@@ -22,7 +22,7 @@ func (q *lookup) note(layer, rule string, e egress.Effect, text string) {
 	}
 }
 
-// weigh asks every layer and takes the strictest answer.
+// weigh evaluates every layer and returns the strictest verdict.
 func (p *Policy) weigh(q *lookup) verdict {
 	var buf [4]*block
 	governs := buf[:0]
@@ -93,7 +93,7 @@ func (t *table) ask(q *lookup) (verdict, bool) {
 }
 
 // grant returns the verdict of the layers that list hosts side by side. The most specific block
-// decides; blocks with the same pattern count as one. A rule that denies counts in any layer.
+// decides. Blocks with the same pattern count as one. A rule that denies counts in any layer.
 func (p *Policy) grant(q *lookup) (verdict, bool) {
 	var best verdict
 	found, listed, needs, specific := false, false, false, 0
@@ -120,8 +120,8 @@ func (p *Policy) grant(q *lookup) (verdict, bool) {
 	return best, found
 }
 
-// unite combines the verdicts of two blocks with one pattern: deny over ask over allow, and the
-// other decides about what one does not match.
+// unite combines the verdicts of two blocks with one pattern: deny over ask over allow. If one
+// block has no matching rule, the other decides.
 func unite(a, b verdict) verdict {
 	governs := append(a.governs, b.block)
 	out := a

@@ -23,16 +23,17 @@ const (
 	longestValue  = 2048
 )
 
-// OwnPrefix is the beginning of the names of sealed values that belong to one sandbox. No secret of
-// an owner can have such a name.
+// OwnPrefix is the prefix of the names of sealed values that belong to one sandbox. No secret of an
+// owner can have such a name.
 const OwnPrefix = "e2b.header."
 
 // everything is ALL_TRAFFIC in E2B's clients.
 const everything = "0.0.0.0/0"
 
-// FromE2B converts the network fields of E2B's API to a document. There, no fields mean the open
-// internet. Headers with fixed values are returned as sealed values, since people put credentials
-// there; the document binds each under its name. Errors have the texts that clients of E2B know.
+// FromE2B converts the network fields of E2B's API to a document. In that API, absent fields mean
+// unrestricted internet access. Headers with fixed values are returned as sealed values, because
+// people put credentials there; the document binds each under its name. Errors have the texts that
+// E2B clients expect.
 func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Document, []egress.Secret, error) {
 	d := Document{Policy: "v1", Name: "net/e2b", Level: "minimal", Network: Network{Unlisted: "allow"}}
 	denied, all, err := deniedPrefixes(denyOut)
@@ -48,7 +49,7 @@ func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Docu
 	}
 	n := &d.Network
 	if all {
-		// The denied entries are part of it.
+		// Denying everything includes the other denied entries.
 		n.Unlisted, denied = "deny", nil
 	}
 	for _, name := range names {
@@ -61,7 +62,7 @@ func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Docu
 		block.Tunnel, block.Rules = true, []Rule{{ID: "allow", Do: egress.Allow}}
 		n.Hosts = append(n.Hosts, *block)
 	}
-	// An entry in both lists is allowed, and so is what lies inside an allowed one. The network
+	// An entry in both lists is allowed, and so is an entry within an allowed one. The network
 	// around an allowed entry is denied by its own prefix.
 	denied = slices.DeleteFunc(denied, func(p netip.Prefix) bool {
 		return slices.ContainsFunc(allowed, func(a netip.Prefix) bool { return a.Bits() <= p.Bits() && a.Overlaps(p) })
@@ -92,7 +93,7 @@ func addressBlock(list []netip.Prefix) *Host {
 	return h
 }
 
-// wirePrefix parses an entry, ignoring bits below the mask.
+// wirePrefix parses an entry, and ignores bits below the mask.
 func wirePrefix(s string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		a = a.Unmap()

@@ -10,7 +10,7 @@ type Step struct {
 	Text   string        `json:"text"`
 }
 
-// Explain decides like Request and returns the steps as well. Without a method the request is a
+// Explain decides like Request and also returns the steps. A request without a method is a
 // connection whose bytes are not inspected.
 func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
 	var steps []Step

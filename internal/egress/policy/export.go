@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Rules about exports from a sandbox. Whatever a document says, links that lead out, setuid
-// files and devices stay inside.
+// Rules about exports from a sandbox. Links that lead out, setuid files and devices are never
+// exported, whatever a document allows.
 const (
 	RuleExport    = "filesystem.export.do"
 	RuleDeletions = "filesystem.export.deletions"
@@ -19,8 +19,8 @@ const (
 // exports combines the layers' settings about exports.
 type exports struct {
 	do, deletions setting
-	// only has one entry for each layer that narrows it: the globs of a lower layer need not lie
-	// inside those of an upper one to allow nothing new.
+	// only has one entry for each layer that restricts paths. The globs of a lower layer need not
+	// be within those of an upper one, because a file must match both.
 	only []only
 }
 
@@ -44,8 +44,8 @@ func (e *exports) lay(l Layer, warn func(field, text string)) {
 	e.only = append(e.only, o)
 }
 
-// into fills in missing effects, as in policies from before exports had any: then each export needs
-// an approval.
+// into fills in missing effects, for policies that are older than export settings: each export then
+// needs an approval.
 func (e *exports) into(m *Document) {
 	for _, s := range []*setting{&e.do, &e.deletions} {
 		if s.value == "" {
@@ -58,8 +58,8 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer lists
-// paths, all may.
+// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer
+// lists paths, all may.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {
 		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {
@@ -69,8 +69,8 @@ func (p *Policy) Takes(path string) bool {
 	return true
 }
 
-// Export decides about files to be exported. Deletions are decided separately, if there are
-// any, and the stricter answer applies.
+// Export decides about exporting files. Deletions, if there are any, are decided separately, and
+// the stricter decision applies.
 func (p *Policy) Export(deletions bool) egress.Decision {
 	s, rule := p.export.do, RuleExport
 	if deletions && p.export.deletions.effect().Stricter(s.effect()) {
@@ -87,8 +87,7 @@ func (p *Policy) Export(deletions bool) egress.Decision {
 	return d
 }
 
-// ExplainExport decides about one file that is to be exported, or to be removed outside too, and
-// returns the steps.
+// ExplainExport decides about exporting one file, or its removal, and returns the steps.
 func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []Step) {
 	var steps []Step
 	for _, o := range p.export.only {
@@ -132,14 +131,14 @@ func (c *checker) export(e *Export) {
 	}
 }
 
-// Artifacts is the document of --artifact: nothing else is exported.
+// Artifacts returns the document for --artifact: nothing else is exported.
 func Artifacts(globs ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "artifacts", Filesystem: Filesystem{Export: Export{Only: globs}}}
 	return d, d.check(nil)
 }
 
-// Chosen returns a test for paths from a list: paths with everything below them, and globs. An
-// empty list means all.
+// Chosen returns a test for a list of paths (with everything below them) and globs. An empty list
+// matches everything.
 func Chosen(names []string) (func(path string) bool, error) {
 	if len(names) == 0 {
 		return func(string) bool { return true }, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // Each level's decisions about exports, with and without deletions.
-func TestLevelsOnWhatComesOut(t *testing.T) {
+func TestLevelsOnExports(t *testing.T) {
 	for level, want := range map[string][2]egress.Effect{
 		"strict": {egress.Ask, egress.Ask}, "standard": {egress.Allow, egress.Ask},
 		"light": {egress.Allow, egress.Allow}, "minimal": {egress.Allow, egress.Allow},
@@ -82,7 +82,7 @@ func TestBadExport(t *testing.T) {
 	parse(t, "filesystem: {export: {only: ['dist/**', '**/*.txt', '**']}}")
 }
 
-func TestWidenSeesWhatComesOut(t *testing.T) {
+func TestWidenReportsExports(t *testing.T) {
 	two := []policy.Layer{
 		project(parse(t, "filesystem: {export: {only: ['a/**']}}")),
 		ofTask(parse(t, "filesystem: {export: {only: ['b/**'], do: ask}}")),

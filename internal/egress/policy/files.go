@@ -14,13 +14,13 @@ type Files struct {
 	Deny      []string // globs
 	Protect   []string // globs
 	ReadOnly  []string // globs
-	// Tracked is what happens to a sandbox whose hidden files git tracks.
+	// Tracked is what happens to a sandbox if git tracks some of its hidden files.
 	Tracked string
 	// Tools reports whether programs of version managers in the home directory may be mounted.
 	Tools bool
 }
 
-// Files is the policy's file part.
+// Files returns the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
 	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, Tracked: f.Tracked, Tools: f.Tools == toolsAllow}
@@ -28,7 +28,8 @@ func (p *Policy) Files() Files {
 	return out
 }
 
-// lay applies a lower layer's file part: globs add up, and paths count as far as they lie inside.
+// lay applies a lower layer's file part: globs add up, and paths count only within those of the
+// upper layer.
 func (f *Filesystem) lay(lower Filesystem, warn func(field, text string)) {
 	f.Deny = union(f.Deny, lower.Deny)
 	f.Protect = union(f.Protect, lower.Protect)
@@ -50,8 +51,8 @@ func union(a, b []string) []string {
 	return out
 }
 
-// within returns what two lists of paths have in common. A missing lower list leaves the upper one
-// unchanged; an empty one leaves nothing.
+// within returns the paths that are in both lists. A nil lower list leaves the upper one unchanged.
+// An empty one leaves nothing.
 func within(upper, lower []string, field string, warn func(field, text string)) []string {
 	switch {
 	case lower == nil:

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// glob is a pattern over segments between slashes: * is any run of bytes in a segment, of at least
-// one byte where it is the whole segment; ** is any number of segments, even none.
+// glob is a pattern over segments between slashes. * matches any bytes within a segment, and at
+// least one byte if it is the whole segment. ** matches any number of segments, including none.
 type glob struct {
 	source   string
 	segments []string
-	// literal is the beginning that all matches share: it quickly excludes most patterns of a long
+	// literal is the prefix that all matches share. It quickly excludes most patterns of a long
 	// list.
 	literal string
 }
@@ -25,13 +25,13 @@ func newGlob(pattern string) *glob {
 	return &glob{pattern, strings.Split(rest, "/"), literal}
 }
 
-// Match reports whether a glob matches a name without escapes: a repository's path or a ref. This
-// must be the only implementation of globs: with a second one, a rule and a binding with the same
-// glob could mean different requests.
+// Match reports whether a glob matches a name without escapes: a repository's path or a ref. There
+// must be no second implementation of globs, because a rule and a binding with the same glob could
+// then match different requests.
 func Match(pattern, name string) bool { return newGlob(pattern).match(name, false) }
 
-// MatchPath reports whether a glob matches the escaped path of a request, as a rule that allows
-// reads it. It matches no path that servers read in more than one way.
+// MatchPath reports whether a glob matches the escaped path of a request, interpreted strictly, as
+// for a rule that allows. It never matches a path that servers may interpret in more than one way.
 func MatchPath(pattern, escaped string) bool {
 	t, ok := readPath(escaped)
 	return ok && newGlob(pattern).match(t.exact, false)
@@ -48,7 +48,7 @@ func (g *glob) begins(path string, fold bool) bool {
 	return path[:len(g.literal)] == g.literal
 }
 
-// match reports whether the pattern matches the path. A sandbox chooses the path, so this
+// match reports whether the pattern matches the path. A sandbox controls the path, so this
 // backtracks only to the last **, and the time is bounded by the product of both lengths.
 func (g *glob) match(path string, fold bool) bool {
 	path = strings.TrimPrefix(path, "/")
@@ -151,8 +151,8 @@ func covers(wide, narrow string) bool {
 	return len(w) == len(n)
 }
 
-// apart reports whether two patterns differ before the first star of either, and so have no match
-// in common. Every pair of rules in a block is compared, and nearly all of a thousand are apart.
+// apart reports whether two patterns differ before the first star of either, so that no path
+// matches both. Every pair of rules in a block is compared, and most pairs are apart.
 func apart(a, b string) bool {
 	a, b = strings.TrimPrefix(a, "/"), strings.TrimPrefix(b, "/")
 	for i := range min(len(a), len(b)) {
@@ -166,8 +166,8 @@ func apart(a, b string) bool {
 	return false
 }
 
-// coversAll reports whether every path of narrow is certainly one of wide. An empty list means all
-// paths.
+// coversAll reports whether every path that narrow matches is certainly matched by wide. An empty
+// list means all paths.
 func coversAll(wide, narrow []string) bool {
 	if len(wide) == 0 {
 		return true

@@ -3,8 +3,8 @@ package policy
 import "strings"
 
 // globIndex matches a path with many globs. Most globs name a file or a directory at any depth, so
-// the names of the path can be looked up: a workspace has tens of thousands of files, and the
-// levels have some eighty globs.
+// the elements of the path can be looked up in a map. This matters because a workspace has tens of
+// thousands of files, and the levels have some eighty globs.
 type globIndex struct {
 	files, dirs map[string]bool // of **/file and **/dir/**, in lower case
 	rest        []glob
@@ -46,7 +46,7 @@ func (s globIndex) match(path string) bool {
 	return false
 }
 
-// lowered folds the letters that a glob folds, and no others.
+// lowered converts the letters for which a glob ignores case, and no others.
 func lowered(name string) string {
 	for i := range len(name) {
 		if lower(name[i]) != name[i] {

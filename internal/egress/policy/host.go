@@ -8,9 +8,8 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// validName reports whether a host name is in the one form in which rules are compared: lower-case
-// letters, digits and hyphens between dots, ASCII only, and without a last label that could make it
-// an address.
+// validName reports whether a host name is in canonical form: lower-case letters, digits and
+// hyphens between dots, ASCII only, and without a last label that could make it an address.
 func validName(h string) bool {
 	if h == "" || len(h) > 253 {
 		return false
@@ -39,7 +38,7 @@ func validName(h string) bool {
 	return false
 }
 
-// address parses a host that is an address. The check of the last byte keeps names from the parser.
+// address parses a host that is an address. Checking the last byte first avoids parsing names.
 func address(h string) (netip.Addr, bool) {
 	if h == "" || (h[len(h)-1] < '0' || h[len(h)-1] > '9') && !strings.Contains(h, ":") {
 		return netip.Addr{}, false
@@ -63,14 +62,14 @@ func checkPattern(h string) error {
 	case !strings.Contains(name, "."):
 		return errors.New("a wildcard over a whole top-level domain")
 	}
-	// Anybody can register a name below a public suffix.
+	// Anyone can register a name below a public suffix.
 	if suffix, icann := publicsuffix.PublicSuffix(name); icann && suffix == name {
 		return errors.New("anybody can register a name below " + name + "; list the domains that are meant")
 	}
 	return nil
 }
 
-// sharedSuffix reports whether a wildcard matches names that a provider gives to anybody.
+// sharedSuffix reports whether a wildcard matches names that a provider gives to anyone.
 func sharedSuffix(pattern string) bool {
 	name, wild := strings.CutPrefix(pattern, "*.")
 	if !wild {
@@ -81,7 +80,7 @@ func sharedSuffix(pattern string) bool {
 }
 
 // prefix parses an address or a prefix. Bits below the mask are an error in a document, because it
-// is unclear which of both was meant.
+// is unclear what was meant.
 func prefix(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil

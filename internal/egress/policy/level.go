@@ -28,8 +28,8 @@ func LevelText(name string) ([]byte, error) {
 	return nil, fault.Newf(fault.Invalid, "policy_invalid", "there is no level %q", clip(name)).WithHint("The levels are strict, standard, light and minimal.")
 }
 
-// parsed holds the levels that were requested, so that a process that makes no decisions does not
-// parse any.
+// parsed caches the parsed levels. Each is parsed on first use, so that a process without decisions
+// parses none.
 var parsed = map[string]func() (Document, error){
 	"strict":   sync.OnceValues(func() (Document, error) { return parseLevel("strict") }),
 	"standard": sync.OnceValues(func() (Document, error) { return parseLevel("standard") }),

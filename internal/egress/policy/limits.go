@@ -9,7 +9,7 @@ func (r RuleLimits) limits(rule string) Limits {
 	return Limits{Rule: rule, Requests: r.Requests, Window: time.Duration(r.Per), Bytes: r.Bytes, Connections: r.Connections}
 }
 
-// tighter combines a lower layer's limits with an upper one's. The result counts under the upper
+// tighter combines the limits of a lower and an upper layer. The result counts under the upper
 // layer's rule.
 func tighter(upper, lower Limits) Limits {
 	if upper == (Limits{}) {

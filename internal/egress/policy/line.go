@@ -1,7 +1,7 @@
 package policy
 
-// Line returns the line of a field in a document's text, by the name in warnings. If the field is
-// missing, it is the line of its parent, and zero if the text is not a document.
+// Line returns the line of a field in a document's text, where field is the name in a warning. If
+// the field is missing, it returns the line of its parent, or zero if the text is not a document.
 func Line(text []byte, field string) int {
 	var d Document
 	root, err := decode(text, &d)

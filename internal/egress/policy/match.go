@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Matcher decides about paths of the sandbox's file tree. One is made for many paths.
+// Matcher decides about many paths of the sandbox's file tree.
 type Matcher struct {
 	deny, protect, readOnly  []glob
 	denied, protected, fixed globIndex
@@ -26,8 +26,8 @@ func (f Files) Matcher() Matcher {
 	return m
 }
 
-// Denied reports whether a path must not come in. It ignores case: on file systems that do so too,
-// .ENV is .env.
+// Denied reports whether a path is hidden from the sandbox. It ignores case, because on some file
+// systems .ENV is .env.
 func (m Matcher) Denied(path string) bool { return m.denied.match(path) }
 
 // Protected reports whether changes of a path stay inside unless they are requested.
@@ -38,13 +38,13 @@ func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
 
 // Behind reports whether a file below a path could be denied or read-only because of the path
 // itself, which may be that of a symbolic link: a pattern names a part of the path, and not only
-// files below any directory. Two paths with equal ways have the same files denied and read-only
-// below them.
+// files below any directory. Paths with an equal way have the same denied and read-only files below
+// them.
 func (m Matcher) Behind(path string) (way string, could bool) {
 	var b strings.Builder
 	for _, globs := range [][]glob{m.deny, m.readOnly} {
 		for i, g := range globs {
-			// Up to there, nothing was named yet.
+			// No pattern has matched a named segment yet at this point.
 			start := g.open([]int{0})
 			for _, at := range g.after(path) {
 				could = could || at > start[len(start)-1]

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// merge combines the layers into one document, for what no block decides.
+// merge combines the layers into one document, for decisions that no block makes.
 func (p *Policy) merge(warnings *[]Warning) error {
 	m := &p.merged
 	m.Policy, m.Level = "v1", p.level
@@ -66,7 +66,7 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 // Binds returns the bindings of all layers, with their defaults filled in.
 func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 
-// scalars are the settings that are words and not about the network.
+// scalars are the settings with a single value that are not about the network.
 type scalars struct {
 	isolation, mode, tracked, tools, approve, onTimeout setting
 }
@@ -100,7 +100,7 @@ func (s *settings) into(m *Document) {
 	m.Packages.Publish = s.publish.effect()
 }
 
-// either reports whether one of both is true. An unset value is nil.
+// either reports whether at least one is true. nil means unset.
 func either(upper, lower *bool) *bool {
 	if lower == nil || upper != nil && *upper {
 		return upper

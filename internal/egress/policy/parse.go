@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// longestText limits the size of a document: the longest handwritten ones have a few hundred
+	// longestText limits the size of a document. The longest handwritten ones have a few hundred
 	// lines.
 	longestText = 1 << 20
 	deepest     = 16
 	mostNodes   = 100_000
 )
 
-// Parse parses one document, strictly: an unknown field, a key that appears twice, an alias, an
-// empty value or a second document is an error, because each could hide a rule from a reviewer of
-// the text. JSON is accepted too, because it is YAML.
+// Parse parses one document strictly. An unknown field, a duplicate key, an alias, an empty value
+// or a second document is an error, because each could hide a rule from a reviewer. JSON is
+// accepted, because it is YAML.
 func Parse(text []byte) (Document, error) {
 	var d Document
 	root, err := decode(text, &d)
@@ -65,8 +65,8 @@ func decode(text []byte, v any) (*yaml.Node, error) {
 	return root.Content[0], nil
 }
 
-// inspect rejects what makes a text mean more than it shows: aliases, with which a few lines grow
-// to gigabytes, tags, merges, depth and empty values.
+// inspect rejects features that make a text mean more than is visible: aliases, with which a few
+// lines can expand to gigabytes, tags, merges, depth and empty values.
 func inspect(n *yaml.Node, depth int, left *int) error {
 	*left--
 	switch {
@@ -123,8 +123,8 @@ func plain(err error) string {
 	if errors.As(err, &many) {
 		list = many.Errors
 	}
-	if len(list) > mostProblems {
-		list = append(list[:mostProblems:mostProblems], fmt.Sprintf("and %d more", len(list)-mostProblems))
+	if len(list) > maxProblems {
+		list = append(list[:maxProblems:maxProblems], fmt.Sprintf("and %d more", len(list)-maxProblems))
 	}
 	for i, s := range list {
 		s = strings.TrimPrefix(s, "yaml: ")

@@ -90,7 +90,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-func TestBindingsThatAreRefused(t *testing.T) {
+func TestRejectedBindings(t *testing.T) {
 	for _, c := range []struct{ name, bind, want string }{
 		{"wildcard", "{name: A, host: '*.a.test', header: X}", "never to a wildcard"},
 		{"tunnel", "{name: A, host: tunnel.test, header: X}", "is a tunnel"},

@@ -2,21 +2,22 @@ package policy
 
 import "strings"
 
-// longestPath limits what is matched against globs.
+// longestPath limits the paths that are matched against globs.
 const longestPath = 16 << 10
 
-// target is a path in the form that rules match: every escape is decoded, so that %68ooks cannot
-// evade a rule about hooks, except that of a slash.
+// target is a path in the form that rules match. Every escape except that of a slash is decoded, so
+// that %68ooks cannot evade a rule about hooks.
 type target struct {
 	exact string
-	// loose is for rules that make a decision stricter: without the trailing slash, and with
-	// escaped slashes as slashes, since a server may read it so.
+	// loose is for rules that make a decision stricter. It has no trailing slash, and has slashes
+	// in place of escaped slashes, because a server may interpret them so.
 	loose   string
 	escaped bool // holds an escaped slash
 }
 
-// readPath decodes the escapes of a path. It rejects what servers read in more than one way, as the
-// proxy does before: a decision must not depend on another package's check.
+// readPath decodes the escapes of a path. It rejects paths that servers may interpret in more than
+// one way. The proxy rejects these before, but a decision must not depend on another package's
+// check.
 func readPath(p string) (target, bool) {
 	if p == "" || p[0] != '/' || len(p) > longestPath {
 		return target{}, false
@@ -34,8 +35,8 @@ func readPath(p string) (target, bool) {
 	return target{exact: p, loose: trimSlash(p)}, true
 }
 
-// dotted reports whether the rest of a path begins with an empty segment, unless it is the last, or
-// with "." or "..".
+// dotted reports whether the rest of a path begins with "." or "..", or with an empty segment that
+// is not the last.
 func dotted(rest string) bool {
 	if rest != "" && rest[0] == '/' {
 		return true

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// PathMatcher matches a path segment by segment with the globs of a Matcher's protected files, so
-// that a directory that symbolic links lead to can be judged by each path that reaches it. A set of
-// states stands for all paths that match alike from there on: links in a circle have endless paths,
-// but only few sets.
+// PathMatcher matches a path segment by segment with the globs of a Matcher's protected files. It
+// is for directories that can be reached by several paths through symbolic links. A state
+// represents all paths whose continuations match alike: cyclic links have infinitely many paths,
+// but only few states.
 type PathMatcher struct{ globs []glob }
 
-// MatchState is the progress of each glob after some path. Paths with equal states match alike from
-// there on.
+// MatchState is the progress of each glob after some path. Paths with equal states have
+// continuations that match alike.
 type MatchState = string
 
 // ProtectedPaths returns a PathMatcher that gives the same answers as Protected.
@@ -36,7 +36,7 @@ func (w PathMatcher) Start(path string) MatchState {
 	return at
 }
 
-// Step returns the state one segment later.
+// Step returns the state after one more segment.
 func (w PathMatcher) Step(at MatchState, name string) MatchState {
 	var next strings.Builder
 	w.each(at, func(g *glob, i int, places []int) {
@@ -66,7 +66,7 @@ func (w PathMatcher) Matches(at MatchState) bool {
 	return found
 }
 
-// each calls back with the positions in each glob that can still match.
+// each calls f with the positions in each glob from which matching can continue.
 func (w PathMatcher) each(at MatchState, f func(g *glob, i int, places []int)) {
 	for len(at) > 0 {
 		i := int(at[0])<<8 | int(at[1])

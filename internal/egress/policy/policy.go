@@ -1,7 +1,7 @@
 // Package policy owns the decision whether a sandbox may connect to a host or send a request. It
-// parses policy documents, combines them as layers, of which a lower one can only be stricter, and
-// answers without I/O, so that every decision can be tested, explained and fuzzed. Package proxy
-// and others enforce the decisions.
+// parses policy documents and combines them as layers, of which a lower one can only be stricter.
+// Decisions need no I/O, so that they can be tested, explained and fuzzed. Package proxy and others
+// enforce them.
 package policy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// The kinds of layers, from the top. A document of a lower layer cannot loosen an upper one.
+// The kinds of layers, from upper to lower. A document of a lower layer cannot loosen an upper one.
 const (
 	LayerFloor        = "floor" // not configurable, and in no document
 	LayerLevel        = "level"
@@ -26,8 +26,8 @@ type Layer struct {
 	Document Document `json:"document"`
 }
 
-// Rules that are in no document, for the packages that enforce them. A connection must have one
-// name from its first packet to the last.
+// Built-in rules, for the packages that enforce them. A connection must have one name from its
+// first packet to the last.
 const (
 	RuleName        = "floor.name"        // not a host name
 	RulePath        = "floor.path"        // a path that servers read in more than one way
@@ -59,17 +59,17 @@ const (
 	RulePublish   = "packages.publish"
 )
 
-// Warning is something in a policy that is allowed but may be a mistake.
+// Warning describes something in a policy that is valid but may be a mistake.
 type Warning struct {
 	Layer string `json:"layer"`
 	Field string `json:"field"`
 	Text  string `json:"text"`
 }
 
-// Limits limit what a rule allows. Zero is no limit of this rule: the sandbox's own still apply.
+// Limits limit what a rule allows. Zero means no limit of this rule; the sandbox's own still apply.
 type Limits struct {
-	// Rule is the name under which all of this is counted. It can be that of an upper layer's rule,
-	// so that a lower layer cannot start a new count with a rule of its own.
+	// Rule is the name under which usage is counted. It can be the rule of an upper layer, so that
+	// a lower layer cannot start a new count with a rule of its own.
 	Rule        string        `json:"rule,omitempty"`
 	Requests    int64         `json:"requests,omitempty"`
 	Window      time.Duration `json:"window_ns,omitempty"`
@@ -80,18 +80,18 @@ type Limits struct {
 // Connection is the decision about a connection before its first byte.
 type Connection struct {
 	// Decision is about the connection as a whole. With Inspect it is Allow if any request could be
-	// allowed or asked about, since each request gets its own decision; otherwise it is final, for
-	// bytes that are not inspected. Request decides about plain HTTP in any case.
+	// allowed or asked about, because each request gets its own decision. Otherwise it is final,
+	// for bytes that are not inspected. Request decides about plain HTTP in either case.
 	egress.Decision
 	// Inspect is set if TLS is to be decrypted.
 	Inspect bool
-	// Tunnel is set if bytes pass unjudged, whatever they are.
+	// Tunnel is set if all bytes are forwarded without inspection.
 	Tunnel bool
 	// Private are the private addresses that the name may resolve to.
 	Private      []netip.Prefix
 	EncodedSlash bool
 	Limits       Limits
-	// WebSocket is the effect for requests that become one.
+	// WebSocket is the effect for requests that open a WebSocket.
 	WebSocket egress.Effect
 }
 
@@ -101,7 +101,7 @@ type Request struct {
 	Port   int
 	Method string
 	Path   string // escaped, without the query
-	// WebSocket is set on requests to become one, TLS on those that came over it.
+	// WebSocket is set on requests that open a WebSocket, TLS on those that came over it.
 	WebSocket, TLS bool
 }
 
@@ -131,17 +131,17 @@ type endpoint struct {
 	port int
 }
 
-// Digest identifies the policy: two policies with the same digest decide alike.
+// Digest identifies the policy. Policies with the same digest make the same decisions.
 func (p *Policy) Digest() string { return p.digest }
 
 // Level returns the name of the level.
 func (p *Policy) Level() string { return p.level }
 
-// Layers returns the documents that the policy was compiled from, including the level: compiling
-// them again gives a policy with the same digest.
+// Layers returns the documents from which the policy was compiled, including the level. Compiling
+// them again results in the same digest.
 func (p *Policy) Layers() []Layer { return p.layers }
 
-// Document returns the whole policy as one document, for people: every setting has its effective
-// value, and the blocks of all layers follow each other. With an organisation's ceiling it is not
-// equivalent to its layers.
+// Document returns the whole policy as one document for display: every setting has its effective
+// value, followed by the blocks of all layers. With an organisation's ceiling it is not equivalent
+// to its layers.
 func (p *Policy) Document() Document { return p.merged }

@@ -9,27 +9,28 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// None lists nothing.
+// None returns a document that lists no hosts.
 func None() Document {
 	return Document{Policy: "v1", Name: "net/none", Network: Network{Unlisted: "deny"}}
 }
 
-// Dev lists what a build usually reads, git forges, and the models that
+// Dev returns a document that lists what a build usually reads, git forges, and the models that
 // agents call.
 func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open allows everything public; the floor still holds. As a task's document it is only as open as
-// the level above it. Where the caller may choose the level, its network replaces the level's.
+// Open returns a document that allows all public hosts. The floor still applies. As a task's
+// document it is only as open as the level above it. Where the caller may choose the level, its
+// network replaces the level's.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: egress.Allow, WebSocket: egress.Allow,
 	}}
 }
 
-// devReads are hosts that are only read from. Those of the second list also have escaped slashes in
-// their paths, like npm's scoped names.
+// devReads are hosts from which a build only reads. Those of the second list also allow escaped
+// slashes in paths, for npm's scoped names.
 var (
 	devReads = []string{
 		"pypi.org", "files.pythonhosted.org", "proxy.golang.org", "sum.golang.org", "go.dev", "golang.org", "storage.googleapis.com",
@@ -39,9 +40,9 @@ var (
 		"dl-cdn.alpinelinux.org", "cdn.jsdelivr.net",
 	}
 	devScoped = []string{"registry.npmjs.org", "registry.yarnpkg.com", "jsr.io", "npm.jsr.io"}
-	// devPlain are package mirrors that are also read without TLS: their packages are signed.
+	// devPlain are package mirrors that may be read without TLS, because their packages are signed.
 	devPlain = []string{"deb.debian.org", "security.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com"}
-	// devForges need a POST for a fetch; the git rules decide about pushes.
+	// devForges need a POST for a fetch. The git rules decide about pushes.
 	devForges = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"}
 	devModels = []string{
 		"api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai", "api.groq.com",
@@ -76,8 +77,8 @@ func devHosts() []Host {
 	return out
 }
 
-// Hosts returns the document of --allow: each entry is a host, *. and a host, or an address, with a
-// port behind a colon if it is not 443. Nothing else is allowed.
+// Hosts returns the document for --allow. Each entry is a host, "*." and a host, or an address,
+// followed by a colon and the port if that is not 443. Nothing else is allowed.
 func Hosts(allow ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "net/hosts", Network: Network{Unlisted: "deny"}}
 	for _, s := range allow {
@@ -126,8 +127,8 @@ func (d *Document) add(s string) error {
 	return nil
 }
 
-// Refuses reports whether a block of addresses denies an address that a name resolved to. An
-// allowed name must not lead to a denied address. It is called for each address before it is
+// Refuses reports whether a block of addresses denies an address to which a name resolved, because
+// an allowed name must not lead to a denied address. It is called for each address before it is
 // dialled.
 func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {
 	q := lookup{host: a.Unmap().String(), addr: a.Unmap(), port: port, mode: opaque}

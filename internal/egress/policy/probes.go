@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Addresses and a name that no sandbox ever reaches, whatever its policy: the metadata service of
+// Addresses and a name that no sandbox can ever reach, whatever its policy: the metadata service of
 // most clouds, an address reserved for documentation, and a name that never exists.
 const (
 	MetadataAddress = "169.254.169.254:80"
@@ -17,8 +17,8 @@ const (
 	UnusedName      = "crannog-probe.invalid"
 )
 
-// Probes lists what a sandbox's first process tries over its network before the sandbox is ready.
-// The gateway recognises these probes by it. Hosts and ports are written as host:port.
+// Probes lists the connections that a sandbox's first process tries before the sandbox is ready.
+// The gateway recognises the probes by this list. Hosts and ports are in the form host:port.
 type Probes struct {
 	Refused []string // addresses to which no connection may succeed
 	Dropped []string // addresses that no datagram may reach
@@ -28,15 +28,16 @@ type Probes struct {
 	Closed  []string // of known names, where none may
 }
 
-// closedPorts are ports that no policy allows by accident. One is enough.
+// closedPorts are ports that policies do not allow by accident. One of them is enough.
 var closedPorts = []int{9, 1, 7}
 
-// Probes picks samples of the policy: an allowed host, a denied one, and a denied port of the
-// first. No outside host notices any of it. A connection is dialled when its first byte has
-// arrived, and none is sent; a tunnel is dialled at once, so its host is only looked up.
+// Probes selects samples of the policy: an allowed host, a denied one, and a denied port of the
+// first. No outside host notices the probes: the gateway dials a connection only after its first
+// byte, and a probe sends none. A tunnel is dialled at once, so the probe only looks up its host.
 func (p *Policy) Probes() Probes {
 	l := Probes{Refused: []string{MetadataAddress}, Dropped: []string{UnusedDatagram}}
-	// If no layer lists hosts, every name has an address, and each connection is judged.
+	// If no layer lists hosts, every name gets an address, and the decision is made for each
+	// connection.
 	if !p.Reachable(UnusedName) {
 		l.Unknown = []string{UnusedName}
 	}
@@ -75,8 +76,8 @@ func (p *Policy) Probes() Probes {
 	return l
 }
 
-// open returns a port of a host at which a connection can be tried without a trace, or zero. A rule
-// that counts connections would count this one.
+// open returns a port of a host that can be probed without side effects, or zero. A rule that
+// limits connections would count the probe.
 func (p *Policy) open(h Host) int {
 	ports := []int{443, 80}
 	for _, r := range h.Ports {

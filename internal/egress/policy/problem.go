@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Problem is a mistake in a document, or a possible one.
+// Problem is an error or a warning about a document.
 type Problem struct {
 	Line    int    // from 1; zero is the document as a whole
 	Field   string // if known
@@ -17,7 +17,7 @@ type Problem struct {
 }
 
 // Check parses a document as strictly as for a sandbox, combines it with the layers above, and
-// returns all mistakes and warnings.
+// returns all errors and warnings.
 func Check(text []byte, layer string, above ...Layer) []Problem {
 	d, err := Parse(text)
 	if err != nil {
@@ -36,7 +36,7 @@ func Check(text []byte, layer string, above ...Layer) []Problem {
 	return found
 }
 
-// problemsIn splits the parser's text: it reports all mistakes in one text.
+// problemsIn splits the parser's error, which describes all mistakes in one text.
 func problemsIn(err error) []Problem {
 	var found []Problem
 	said := err.Error()

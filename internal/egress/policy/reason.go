@@ -33,7 +33,7 @@ func (w why) step() string {
 	return "no rule of the block matches"
 }
 
-// floor returns a decision that no document can change.
+// floor returns a built-in decision, which no document can change.
 func (p *Policy) floor(rule string) egress.Decision {
 	d := egress.Decision{Effect: egress.Deny, Rule: rule, Layer: LayerFloor, Policy: p.digest}
 	switch rule {
@@ -51,8 +51,8 @@ func (p *Policy) floor(rule string) egress.Decision {
 	return d
 }
 
-// decision converts a verdict to a Decision, with its reason and a change that would allow it. An
-// allowed request needs neither, and is the frequent case.
+// decision converts a verdict to a Decision, with its reason and a change that would allow the
+// request. An allowed request, the most frequent case, needs neither.
 func (p *Policy) decision(q *lookup, v verdict) egress.Decision {
 	d := egress.Decision{Effect: v.effect, Rule: v.rule, Layer: v.layer, Policy: p.digest}
 	if v.effect == egress.Allow {
@@ -60,7 +60,7 @@ func (p *Policy) decision(q *lookup, v verdict) egress.Decision {
 	}
 	d.Reason = v.reason(q)
 	if q.addr.IsValid() && names.CheckAddress(q.addr, everywhere, nil) != nil {
-		// Advice that would not help is worse than none.
+		// Do not suggest a fix that would not help.
 		return egress.Decision{
 			Effect: egress.Deny, Rule: RuleAddress, Layer: LayerFloor, Policy: p.digest,
 			Reason: "This address can never be reached: it is the machine's own, a metadata service's or a reserved one.",
@@ -82,7 +82,7 @@ func (p *Policy) decision(q *lookup, v verdict) egress.Decision {
 	return d
 }
 
-// everywhere allows every private range; what is denied even then is the floor.
+// everywhere allows all private ranges. What is denied even with it is the floor.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // flag returns the host in the form for --allow.
@@ -93,8 +93,8 @@ func flag(q *lookup) string {
 	return q.host + ":" + strconv.Itoa(q.port)
 }
 
-// entry returns the part of a rule that would match. A path, which the sandbox chose, is quoted,
-// and left out if it is long.
+// entry returns the part of a rule that would match. It quotes a path, which the sandbox controls,
+// and omits a long one.
 func entry(q *lookup) string {
 	if q.mode != judge || q.method == "" {
 		return ""
@@ -129,8 +129,8 @@ func (v verdict) reason(q *lookup) string {
 	return "The block for " + q.host + " in the " + v.layer + " layer has no rule for this."
 }
 
-// loosened returns the strictest level below the present one that does not deny by a setting, or
-// the next lower one if all do.
+// loosened returns the strictest level below the current one whose setting does not deny, or the
+// next lower level if all deny.
 func (p *Policy) loosened(rule string) string {
 	at := slices.Index(levels, p.level)
 	for i := at - 1; i >= 0; i-- {

@@ -11,8 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Duration is a time with its unit, such as 90s or 2h. A bare number is an error,
-// since its unit is not known.
+// Duration is a time with its unit, such as 90s or 2h. A number without a unit is an error.
 type Duration time.Duration
 
 // String formats d without the zero parts that time.Duration adds.

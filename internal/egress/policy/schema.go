@@ -2,7 +2,7 @@ package policy
 
 import _ "embed" // the schema
 
-// schema is made from document.go by this package's tests with -update.
+// schema is generated from document.go by this package's tests with -update.
 //
 //go:embed schema.json
 var schema []byte

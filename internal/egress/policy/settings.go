@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// The values of settings that are words, from the loosest.
+// The values of settings, from the loosest to the strictest.
 var (
 	effects    = words(egress.Effects)
 	unlisteds  = []string{"allow", "read", "ask", "deny"}
@@ -27,17 +27,17 @@ func words(effects []egress.Effect) []string {
 	return out
 }
 
-// What happens to a sandbox whose hidden files git tracks.
+// What happens to a sandbox if git tracks some of its hidden files.
 const (
 	TrackedAllow = "allow" // it starts, and the history shows them
 	TrackedHide  = "hide"  // it starts without the history, and so without git
 	TrackedDeny  = "deny"  // it does not start
 )
 
-// toolsAllow allows programs of version managers in the home directory to be mounted.
+// toolsAllow allows mounting programs of version managers in the home directory.
 const toolsAllow = "allow"
 
-// setting is a value with the layer that it comes from.
+// setting is a value with the layer from which it comes.
 type setting struct{ value, layer string }
 
 // settings are the network's scalar settings, combined from all layers.
@@ -47,8 +47,8 @@ type settings struct {
 	publish                              setting
 }
 
-// lay applies one layer's value of a setting. A looser value than that of the layers above is
-// ignored and gives a warning.
+// lay applies one layer's value of a setting. It ignores a looser value than that of the layers
+// above, and adds a warning.
 func (s *setting) lay(l Layer, field, value string, from []string, warn func(field, text string)) {
 	if value == "" {
 		return

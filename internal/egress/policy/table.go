@@ -37,7 +37,7 @@ type block struct {
 	quorum       int
 	timeout      time.Duration
 	rules        []rule
-	// needs means that a rule cannot decide without the request.
+	// needs means that a rule can decide only when the request is known.
 	needs bool
 }
 
@@ -106,11 +106,12 @@ func newBlock(layer string, h Host) *block {
 	return b
 }
 
-// exactly is the specificity of an exact name; that of wildcards and prefixes is their length.
+// exactly is the specificity of an exact name. The specificity of wildcards and prefixes is their
+// length.
 const exactly = 1 << 20
 
-// find returns the blocks with the most specific pattern for a host, whatever their ports, so that
-// a wildcard cannot allow what the block of the exact host denies.
+// find returns the blocks with the most specific pattern for a host, for all ports. A wildcard thus
+// cannot allow what the block of the exact host denies.
 func (t *table) find(host string, a netip.Addr) (blocks []*block, specific int) {
 	if a.IsValid() {
 		for _, n := range t.prefixes {
@@ -156,7 +157,7 @@ type lookup struct {
 	mode   mode
 	method string
 	path   target
-	// upgrade is set on requests that ask to become a WebSocket.
+	// upgrade is set on requests to open a WebSocket.
 	upgrade bool
 	steps   *[]Step // for Explain
 }
@@ -171,8 +172,8 @@ const (
 
 func (q *lookup) read() bool { return q.method == "GET" || q.method == "HEAD" }
 
-// match reports whether the rule matches the request, and whether it matches at least a request
-// that a server could take it for.
+// match reports whether the rule matches the request (exact), and whether it matches a request as
+// which a server may interpret it (loose).
 func (r *rule) match(q *lookup) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0
 	for _, m := range r.methods {
@@ -196,9 +197,8 @@ func (r *rule) match(q *lookup) (exact, loose bool) {
 	return exact && fits, loose && close
 }
 
-// judge returns the block's verdict about a question. Rules that make it stricter also match what a
-// server could take for the same: other case, an escaped slash, a trailing slash. They never allow
-// anything by that.
+// judge returns the block's verdict. Rules that make it stricter also match what a server may treat
+// as the same path: other case, an escaped slash, a trailing slash. Rules that allow match exactly.
 func (b *block) judge(q *lookup) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
 	var nearly *rule

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ParseTarget parses what a person types: a method and a URL, or CONNECT and a host with a port,
-// which is a connection that is not inspected.
+// ParseTarget parses the target of crannog policy explain: a method and a URL, or CONNECT and a
+// host with a port, which is a connection that is not inspected.
 func ParseTarget(method, target string) (Request, error) {
 	method = strings.ToUpper(method)
 	if method != "CONNECT" {
@@ -37,8 +37,8 @@ func ParseTarget(method, target string) (Request, error) {
 	return Request{Host: canonicalHost(host), Port: int(port)}, nil
 }
 
-// canonicalHost returns the host as the gateway reads it. An invalid host is judged unchanged, and
-// denied.
+// canonicalHost returns the canonical form of a host. An invalid host is returned unchanged, and
+// will be denied.
 func canonicalHost(host string) string {
 	if name, err := names.Canonical(host); err == nil {
 		return name
@@ -46,8 +46,8 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// Foresee is Explain with the floor's decision about an address. That is checked when a connection
-// is made, whatever a policy allows.
+// Foresee is like Explain, with the floor's decision about addresses, which is otherwise made only
+// when a connection is opened.
 func (p *Policy) Foresee(r Request) (egress.Decision, []Step) {
 	d, steps := p.Explain(r)
 	a, err := netip.ParseAddr(r.Host)
@@ -61,7 +61,7 @@ func (p *Policy) Foresee(r Request) (egress.Decision, []Step) {
 		if fault.CodeOf(err) == "address_private" {
 			d.Rule = RulePrivate
 		}
-		// The last step named the deciding rule, which does not decide any more.
+		// Replace the last step, whose rule is no longer the deciding one.
 		steps = append(steps[:len(steps)-1:len(steps)-1], Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "no connection goes there"})
 	}
 	return d, steps

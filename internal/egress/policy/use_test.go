@@ -36,8 +36,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// A path that a server may take for a denied one is denied; one that it may take for an allowed one
-// is not allowed by that.
+// A path that a server may interpret as a denied one is denied. A path that it may interpret as an
+// allowed one is not allowed for that reason.
 func TestRulesCannotBeSlippedPast(t *testing.T) {
 	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
 		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// mostProblems limits the list in an error. It is enough to correct a file at once.
-	mostProblems = 10
+	// maxProblems limits the number of problems in an error.
+	maxProblems = 10
 	// Limits of a document, so that decisions stay fast and a client's document cannot use much
 	// memory.
 	mostHosts    = 1024
@@ -24,7 +24,7 @@ const (
 	longestCount = 1 << 50
 )
 
-// checker collects the mistakes of a document.
+// checker collects the problems of a document.
 type checker struct {
 	lines map[string]int
 	found []string
@@ -32,7 +32,7 @@ type checker struct {
 }
 
 func (c *checker) bad(field, format string, args ...any) {
-	if len(c.found) == mostProblems {
+	if len(c.found) == maxProblems {
 		c.more++
 		return
 	}
@@ -63,8 +63,7 @@ func (c *checker) err() error {
 	return invalid(strings.Join(c.found, "; "))
 }
 
-// check validates the values of the fields. Lines are those of fields, where they are
-// known.
+// check validates the values of the fields. lines has the known lines of fields.
 func (d *Document) check(lines map[string]int) error {
 	c := &checker{lines: lines}
 	if d.Policy != "v1" {
@@ -107,8 +106,8 @@ func (c *checker) duration(field string, d, most Duration) {
 	}
 }
 
-// list checks the length of a list. An empty list is an error, because it is easily
-// misread: an absent list means all.
+// list checks the length of a list. An empty list is an error, because an absent list means "all"
+// and an empty one is easily misread as that.
 func (c *checker) list(field string, n, most int, empty bool) {
 	if empty {
 		c.bad(field, "an empty list matches nothing; leave the field out for all")
@@ -161,7 +160,7 @@ func (c *checker) files(f *Filesystem) {
 	c.export(&f.Export)
 }
 
-// glob checks a pattern that must begin in one of the given ways.
+// glob checks a pattern that must begin with one of the given prefixes.
 func (c *checker) glob(field, g string, begins ...string) {
 	rest := g
 	for _, b := range begins {

@@ -34,7 +34,7 @@ func (c *checker) network(n *Network) {
 	}
 }
 
-// patterns returns the patterns by which the block is found.
+// patterns returns the host or addresses by which the block is found.
 func (h *Host) patterns() []string {
 	if h.Host != "" {
 		return []string{h.Host}
@@ -102,7 +102,7 @@ func (c *checker) host(field string, h *Host) {
 
 var verbs = map[egress.Effect]string{egress.Allow: "allows", egress.Ask: "asks about", egress.Deny: "denies"}
 
-// shadows reports whether rule s decides everything that r could.
+// shadows reports whether rule s decides everything that rule r could.
 func shadows(s, r *Rule) bool {
 	if s == r || r.Do.Stricter(s.Do) || s.Do == r.Do && (s.Limits != RuleLimits{} || r.Limits != RuleLimits{}) {
 		return false
@@ -110,7 +110,7 @@ func shadows(s, r *Rule) bool {
 	return coversMethods(s.Methods, r.Methods) && coversAll(s.Paths, r.Paths)
 }
 
-// coversMethods reports whether wide contains all of narrow. An empty list means all methods.
+// coversMethods reports whether wide includes all of narrow. An empty list means all methods.
 func coversMethods(wide, narrow []string) bool {
 	if len(wide) == 0 {
 		return true
@@ -118,8 +118,8 @@ func coversMethods(wide, narrow []string) bool {
 	return len(narrow) > 0 && !slices.ContainsFunc(narrow, func(m string) bool { return !slices.Contains(wide, m) })
 }
 
-// addresses checks a block without a name. Only a tunnel may have none, because requests are judged
-// by their name.
+// addresses checks a block without a name. It must be a tunnel, because decisions about requests
+// need a name.
 func (c *checker) addresses(field string, h *Host) {
 	c.prefixes(field+".addresses", h.Addresses)
 	denies := len(h.Rules) > 0 && !slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do != egress.Deny })

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// echoes are hosts that send back what they receive, so that a secret would come inside.
+// echoes are hosts that return what they receive, so a secret could enter the sandbox.
 var echoes = []string{"httpbin.org", "httpbingo.org", "postman-echo.com", "echo.free.beeceptor.com", "requestbin.com", "webhook.site", "pipedream.net", "ngrok.io", "ngrok-free.app", "interact.sh", "oast.fun", "beeceptor.com"}
 
-// headers that frame a request or name its target: a value there would change the request's
-// meaning.
+// framing headers define a message's end or destination. A secret there would change the meaning of
+// the request.
 var framing = []string{"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive", "proxy-authorization", "proxy-connection"}
 
 func below(host string, names []string) bool {
@@ -103,8 +103,8 @@ func meet(a, b []string) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(m string) bool { return slices.Contains(b, m) })
 }
 
-// meetPaths reports whether one path could be in both lists. It may return true for lists that have
-// nothing in common: two bindings that cannot be told apart are rejected.
+// meetPaths reports whether a path could be in both lists. It may return true for disjoint lists:
+// bindings that might overlap are rejected.
 func meetPaths(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// stores keep data for anyone who has an account there, so that a sandbox that may write to them
-// may send anything to anybody.
+// stores are hosts where anyone with an account can read what others store. A sandbox that may
+// write there can send any data to anyone.
 var stores = []string{
 	"github.com", "api.github.com", "gist.github.com", "uploads.github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "huggingface.co",
 	"s3.amazonaws.com", "amazonaws.com", "storage.googleapis.com", "blob.core.windows.net", "r2.cloudflarestorage.com", "digitaloceanspaces.com", "backblazeb2.com",
@@ -19,7 +19,7 @@ var stores = []string{
 	"hooks.slack.com", "slack.com", "discord.com", "api.telegram.org", "webhook.site", "requestbin.com", "pipedream.net", "ngrok.io", "ngrok-free.app", "trycloudflare.com",
 }
 
-// warnings are about what is permitted and may be a mistake.
+// warnings returns warnings about valid settings that may be a mistake.
 func (l Layer) warnings() []Warning {
 	var out []Warning
 	for i, h := range l.Document.Network.Hosts {

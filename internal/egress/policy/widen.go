@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Widen lists, for the approver, what a new policy may allow that an old one does not, each in a
-// few words. It compares the documents and not all requests, so it may list changes without effect.
-// If the list is empty, the new policy is certainly no wider.
+// Widen lists, for the approver, what a new policy may allow that the old one does not, in a few
+// words each. It compares the documents, not all possible requests, so it may list changes without
+// an effect. If the list is empty, the new policy is certainly not wider.
 func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)
 	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
 	for _, o := range before.export.only {
-		// Each layer's list narrows separately, so each must still exist.
+		// Each layer's list restricts separately, so each must still exist.
 		if !slices.ContainsFunc(after.export.only, func(n only) bool { return coversAll(o.patterns, n.patterns) }) {
 			w.add("%s: more than %s comes out", RuleOnly, strings.Join(o.patterns, " "))
 		}
@@ -150,9 +150,9 @@ func (w *widening) hosts(kind string, after *Policy, a, b []Host) {
 	for _, old := range a {
 		same := func(now Host) bool { return key(old) == key(now) }
 		kept := slices.ContainsFunc(b, func(now Host) bool { return same(now) && coversPorts(now.ports(), old.ports()) })
-		// Ports that a block drops stay denied, unless another layer has them.
+		// Ports that the new block omits stay denied, unless another layer allows them.
 		shrunk := slices.ContainsFunc(b, same) && old.Host != "" && (kind == LayerOrganisation || len(after.grants) < 2)
-		// What a wildcard denied can be decided by other blocks that its own name does not show.
+		// Other blocks may now decide about names that the wildcard denied.
 		hidden := old.restrains() && (old.Host == "" || old.Host[0] == '*')
 		if !kept && !shrunk && (hidden || after.covered(kind, old)) {
 			w.add("network.hosts: %s %v was removed, and something wider decides instead", old.title(), old.ports())

@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML returns the document in the form in which people write it.
+// YAML returns the document in YAML.
 func (d Document) YAML() (string, error) {
 	text, err := yaml.Marshal(d)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// put asks for an approval and returns its ID if it is granted. Anything else is a refusal,
-// including an error.
+// put requests an approval and returns its ID if it is granted. Every other outcome, including an
+// error, is a refusal.
 func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.ApprovalRequest) (string, *refusal) {
 	quorum, timeout := g.policy.Approval(host, port)
 	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
@@ -50,24 +50,26 @@ func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, hos
 	return "", &refusal{status: http.StatusForbidden, code: "approval_" + a.State, decision: d, answer: &a}
 }
 
-// ask asks about a whole connection, if the policy requires that. A grant is for this connection.
+// ask requests approval of a whole connection, if the policy requires that. A grant is valid for
+// this connection.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
-	d, asks := g.asksHost(conn, f.host, f.port, f.tls)
+	d, asks := g.asksHost(conn, f.dest.host, f.dest.port, f.dest.tls)
 	if !asks {
 		return nil
 	}
-	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostRequest(f.host, f.port))
+	id, stop := f.box.put(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
 	if stop != nil {
 		return stop
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.granted, f.approved = d.Rule, id
+	f.consent.granted, f.consent.approved = d.Rule, id
 	return nil
 }
 
-// asksHost reports whether to ask about a host as a whole. That is so if each request would need an
-// approval because the host is not listed: one approval request is clearer than many.
+// asksHost reports whether to request approval of a host as a whole. That is the case if each
+// request would need an approval because the host is not listed: one approval request is clearer
+// than many.
 func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (egress.Decision, bool) {
 	if conn.Effect == egress.Ask {
 		return conn.Decision, true
@@ -82,7 +84,7 @@ func (g *generation) asksHost(conn policy.Connection, host string, port int, tls
 func (f *flow) approval() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.approved
+	return f.consent.approved
 }
 
 func hostRequest(host string, port int) egress.ApprovalRequest {
@@ -96,7 +98,7 @@ func hostRequest(host string, port int) egress.ApprovalRequest {
 	}
 }
 
-// approve asks for the approval of a request. Afterwards, the policy may be another one.
+// approve requests approval of a request. The policy may have changed when it returns.
 func (x *exchange) approve() *refusal {
 	var named []string
 	for _, s := range x.secrets {
@@ -107,7 +109,7 @@ func (x *exchange) approve() *refusal {
 	if x.decision.Effect != egress.Ask && len(named) == 0 {
 		return nil
 	}
-	q := egress.ApprovalRequest{Kind: x.kind, Summary: x.summary}
+	q := egress.ApprovalRequest{Kind: x.question.kind, Summary: x.question.summary}
 	d := x.decision
 	var stop *refusal
 	if d.Effect != egress.Ask {
@@ -115,7 +117,7 @@ func (x *exchange) approve() *refusal {
 		d.Rule, d.Layer = "secret:"+named[0], "task"
 	}
 	if q.Summary == "" {
-		q.Summary = x.method + " " + x.target()
+		q.Summary = x.action.method + " " + x.target()
 	}
 	if len(named) > 0 {
 		q.Summary += " with the secret " + strings.Join(named, ", ")
@@ -123,14 +125,14 @@ func (x *exchange) approve() *refusal {
 	if q.Facts, stop = x.facts(); stop != nil {
 		return stop
 	}
-	maps.Copy(q.Facts, x.extra)
-	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, q)
+	maps.Copy(q.Facts, x.question.extra)
+	id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return stop
 	}
 	x.record.Approval = id
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.granted = d.Rule
+	x.progress.granted = d.Rule
 	return nil
 }

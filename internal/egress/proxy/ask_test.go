@@ -105,7 +105,7 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 	if code, _ := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 403 {
 		t.Errorf("a second time: %d", code)
 	}
-	if n := b.spooled.Load(); n != 0 {
+	if n := b.load.spooled.Load(); n != 0 {
 		t.Errorf("%d bytes are still held", n)
 	}
 	hosttest.Eventually(t, "records with the approval", func() bool {
@@ -141,7 +141,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	}
 }
 
-// The default of how long a question holds a request applies if nothing else is configured.
+// Without configuration, the default limits how long an approval request holds a request.
 func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
 	b := newWorld(t).newSandbox(asking)
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestUnlistedHostAsks(t *testing.T) {
 	}
 }
 
-func TestSecretThatAsksForEachUse(t *testing.T) {
+func TestSecretNeedsApprovalForEachUse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
@@ -236,7 +236,7 @@ func TestSecretThatAsksForEachUse(t *testing.T) {
 	}
 }
 
-func TestSecretThatAsksForItsFirstUse(t *testing.T) {
+func TestSecretNeedsApprovalForItsFirstUse(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
@@ -257,7 +257,7 @@ func TestSecretThatAsksForItsFirstUse(t *testing.T) {
 	if n := len(b.people.questions()); n != 2 {
 		t.Errorf("asked %d times, want once in vain and once for the grant", n)
 	}
-	// Another value is another question.
+	// Another value needs its own approval.
 	s.Generation++
 	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ func BenchmarkNewConnection(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			latencies(b, func() {
 				// The limits against floods are not measured here.
-				sb.queries = flood{rate: 1 << 30}
-				sb.connects = flood{rate: 1 << 30}
+				sb.floods.queries = flood{rate: 1 << 30}
+				sb.floods.connects = flood{rate: 1 << 30}
 				c, url := open()
 				fetch(b, c, url)
 				c.CloseIdleConnections()

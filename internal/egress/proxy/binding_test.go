@@ -58,7 +58,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 
 // A secret that is removed while its request is in progress may still be echoed in the response,
 // which was redacted with the newest values only.
-func TestASecretThatGoesMeanwhileStaysMasked(t *testing.T) {
+func TestRemovedSecretStaysRedacted(t *testing.T) {
 	w := newWorld(t)
 	came, goOn := make(chan struct{}), make(chan struct{})
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {

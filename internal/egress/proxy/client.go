@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// stall is how long a write to the sandbox may block. A program that does not read holds an
-	// upstream connection and our buffers.
+	// stall is how long a write to the sandbox may block. A program that does not read occupies an
+	// upstream connection and buffers.
 	stall = time.Minute
-	// stallStep avoids a timer for each write.
+	// stallStep avoids setting a timer for each write.
 	stallStep = 10 * time.Second
 )
 
-// client is the sandbox's end of a flow. It returns bytes that were read ahead once more.
+// client is the sandbox's end of a flow. It can return bytes again that were read ahead.
 type client struct {
 	net.Conn
 	flow *flow
 	head []byte
-	// guarded is when the write deadline was set last, in Unix nanoseconds.
+	// guarded is the time at which the write deadline was last set, in Unix nanoseconds.
 	guarded atomic.Int64
 }
 
@@ -64,11 +64,11 @@ func (c *client) peek(n int) ([]byte, error) {
 	return c.head, nil
 }
 
-// CloseWrite ends one direction, where the connection below can.
+// CloseWrite closes one direction, if the underlying connection supports that.
 func (c *client) CloseWrite() error { return closeWrite(c.Conn) }
 
-// closeWrite tells the peer that no more data follows, but lets it continue to send. A connection
-// that cannot do so is closed.
+// closeWrite signals that no more data follows, while the peer may continue to send. If the
+// connection does not support this, it is closed.
 func closeWrite(c net.Conn) error {
 	if h, ok := c.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
@@ -76,7 +76,7 @@ func closeWrite(c net.Conn) error {
 	return c.Close()
 }
 
-// reset ends a connection with an error, so that its data is not taken for complete.
+// reset ends a connection with an error, so that its data does not seem to be complete.
 func reset(c net.Conn) {
 	if r, ok := c.(interface{ Reset() error }); ok {
 		_ = r.Reset()

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// connect handles a CONNECT at the proxy port. What follows on the connection is judged as if the
-// program had dialled the name itself.
+// connect handles a CONNECT to the proxy port. The decisions about the tunnelled connection are the
+// same as if the program had dialled the name itself.
 func (x *exchange) connect() {
 	f, b := x.flow, x.box
-	x.method, x.record.Kind = http.MethodConnect, egress.KindConnect
+	x.action.method, x.record.Kind = http.MethodConnect, egress.KindConnect
 	stop := x.connectTarget()
 	if stop == nil {
 		if err := b.records.ready(b.current.Load()); err != nil {
@@ -22,7 +22,7 @@ func (x *exchange) connect() {
 		}
 	}
 	if stop != nil {
-		b.running.Add(1) // end removes it
+		b.load.running.Add(1) // end removes it
 		defer x.end()
 		stop.writeConnect(x)
 		return
@@ -30,7 +30,7 @@ func (x *exchange) connect() {
 	f.mu.Lock()
 	// From here on this is a connection like any other, without an entry so far.
 	delete(f.exchanges, x)
-	f.host, f.port, f.proxy, f.connected, f.recorded = x.host, x.port, false, true, false
+	f.dest.host, f.dest.port, f.mode.proxy, f.mode.connected, f.recorded = x.dest.host, x.dest.port, false, true, false
 	f.mu.Unlock()
 	x.stopC()
 	conn, buffered, err := http.NewResponseController(x.w).Hijack()
@@ -50,7 +50,7 @@ func (x *exchange) connect() {
 	}
 	c.head = nil
 	if n := buffered.Reader.Buffered(); n > 0 {
-		// The server has read it ahead; it is the beginning of what follows.
+		// The server has read these bytes ahead. They are the beginning of the tunnelled data.
 		head, err := buffered.Reader.Peek(n)
 		if err != nil {
 			return
@@ -60,7 +60,7 @@ func (x *exchange) connect() {
 	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		return
 	}
-	// A newer policy is asked again there.
+	// enter applies the current policy, which may be newer.
 	handed = f.enter(c)
 }
 
@@ -69,7 +69,7 @@ func (x *exchange) connectTarget() *refusal {
 	if err != nil {
 		return floor(http.StatusForbidden, "host", policy.RuleName, fault.PublicText(err))
 	}
-	x.host, x.port = host, port
+	x.dest.host, x.dest.port = host, port
 	x.record.Host, x.record.Port = host, port
 	c := x.gen.policy.Connect(host, port)
 	if c.Effect == egress.Deny {
@@ -80,17 +80,17 @@ func (x *exchange) connectTarget() *refusal {
 	return x.box.undialled(host, c, http.StatusForbidden)
 }
 
-// writeConnect answers a CONNECT: its target is an authority, not a URL.
+// writeConnect answers a CONNECT, whose target is an authority and not a URL.
 func (r *refusal) writeConnect(x *exchange) {
 	x.record.Decision, x.record.Status = r.decision, r.status
 	if r.cause != nil {
 		x.record.Error = r.cause.Error()
 	}
 	target := printable(x.r.Host, 253)
-	if x.host != "" {
-		target = net.JoinHostPort(x.host, strconv.Itoa(x.port))
+	if x.dest.host != "" {
+		target = net.JoinHostPort(x.dest.host, strconv.Itoa(x.dest.port))
 	}
-	// A CONNECT has no body, and what follows it on the connection must not be read as a request.
+	// A CONNECT has no body, and the data after it must not be parsed as a request.
 	x.w.Header().Set("Connection", "close")
 	r.write(x.w, http.MethodConnect, target)
 }

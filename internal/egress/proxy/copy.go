@@ -10,15 +10,15 @@ const (
 	largeBuffer = 64 << 10
 )
 
-// Buffers are shared by all sandboxes: an idle connection holds none.
+// Buffers are shared by all sandboxes, and an idle connection uses none.
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 )
 
-// pump copies until the end. It waits with a small buffer and takes a large one only while bytes
-// keep coming, so that an idle connection is cheap. Each count is reported before the bytes are
-// passed on, and can stop them.
+// pump copies until the end. It waits with a small buffer and uses a large one only while data
+// keeps coming, so that an idle connection is cheap. count is called before data is passed on, and
+// can stop the copying.
 func pump(dst io.Writer, src io.Reader, count func(n int) error) error {
 	small := smallBuffers.Get().(*[smallBuffer]byte)
 	defer smallBuffers.Put(small)

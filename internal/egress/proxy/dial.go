@@ -22,18 +22,19 @@ func (b *Handler) dialUpstream(ctx context.Context, _, address string) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	// The transport continues to dial after the end of its request, but not after the sandbox's.
+	// The transport may continue to dial after the end of its request, but not after the end of the
+	// sandbox.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
+	defer context.AfterFunc(b.life.ctx, cancel)()
 	return b.dial(ctx, host, port)
 }
 
 // dialTime limits an attempt to connect, including the lookup.
 const dialTime = 15 * time.Second
 
-// dial connects to a name or, if the policy allows it, to an address. The present policy decides
-// what the name may resolve to.
+// dial connects to a name or, if the policy allows it, to an address. The current policy decides to
+// which addresses the name may resolve.
 func (b *Handler) dial(ctx context.Context, host string, port int) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -42,7 +43,7 @@ func (b *Handler) dial(ctx context.Context, host string, port int) (net.Conn, er
 	if c.Effect == egress.Deny {
 		return nil, fault.New(fault.Denied, "denied", "the policy does not allow this connection")
 	}
-	d := *b.dialer
+	d := *b.back.dialer
 	if d.Resolver == nil {
 		d.Resolver = names.System{}
 	}
@@ -67,7 +68,7 @@ func (b *Handler) dialAddress(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, err
 	}
-	dial := b.dialer.DialAddress
+	dial := b.back.dialer.DialAddress
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
@@ -78,20 +79,20 @@ func (b *Handler) dialAddress(ctx context.Context, network, address string) (net
 	return &upstream{c, at}, nil
 }
 
-// upstream is a connection to an address that was checked.
+// upstream is a connection to a checked address.
 type upstream struct {
 	net.Conn
 	at netip.AddrPort
 }
 
-// RemoteAddr is the address that was checked.
+// RemoteAddr returns the checked address.
 func (u *upstream) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(u.at) }
 
-// CloseWrite tells the peer that no more data follows.
+// CloseWrite signals that no more data follows.
 func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
 
-// guard rejects answers with an address that the policy denies: an allowed name must not lead
-// there.
+// guard rejects DNS answers with an address that the policy denies, because an allowed name must
+// not lead there.
 type guard struct {
 	names.Resolver
 	policy *policy.Policy
@@ -111,7 +112,7 @@ func (r *guard) LookupNetIP(ctx context.Context, network, host string) ([]netip.
 	return list, nil
 }
 
-// refusedAddress passes a policy's verdict about an address through the dialler.
+// refusedAddress passes a policy's decision about an address through the dialler.
 type refusedAddress struct{ decision egress.Decision }
 
 func (e *refusedAddress) Error() string { return e.decision.Reason }

@@ -11,17 +11,17 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// longestTarget limits the URL of a request that people are asked about. A longer one cannot be
-// shown to them.
+// longestTarget limits the URL of a request that needs approval, because a longer one cannot be
+// displayed.
 const longestTarget = 8 << 10
 
-// anything replaces the method in questions whose approval covers more than one request.
+// anything replaces the method if an approval covers more than one request.
 const anything = "any"
 
 // facts returns everything that an approval of this request is bound to: always the method, the
 // whole URL and the digest of the body. It reads the body to its end.
 func (x *exchange) facts() (map[string]string, *refusal) {
-	target := x.origin() + x.path
+	target := x.origin() + x.action.path
 	if q := x.r.URL.RawQuery; q != "" || x.r.URL.ForceQuery {
 		target += "?" + q
 	}
@@ -29,32 +29,32 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 		return nil, floor(http.StatusRequestURITooLong, "too_large", policy.RuleLimit, "the URL is longer than what people can be asked about")
 	}
 	facts := map[string]string{
-		"method": x.method, "host": x.host, "port": strconv.Itoa(x.port), "path": x.path, "tls": strconv.FormatBool(x.tls),
-		// Text that looks like a token is redacted where it is shown, so the shown text alone would
+		"method": x.action.method, "host": x.dest.host, "port": strconv.Itoa(x.dest.port), "path": x.action.path, "tls": strconv.FormatBool(x.dest.tls),
+		// Text that looks like a token is redacted for display, so the displayed text alone would
 		// also match another token.
 		"target": target, "target_sha256": hexHash(target),
 	}
-	if x.upgrade {
+	if x.action.upgrade {
 		facts["websocket"] = "true"
 	}
 	if stop := x.messageFacts(facts); stop != nil {
 		return nil, stop
 	}
 	for _, s := range x.secrets {
-		// A grant ends with the value for which it was given.
+		// A grant ends with the value of the secret for which it was given.
 		facts["secret_"+s.Name] = "generation " + strconv.FormatInt(s.Generation, 10)
 	}
 	return facts, nil
 }
 
-// messageFacts returns the facts of headers and body.
+// messageFacts returns the facts about headers and body.
 func (x *exchange) messageFacts(facts map[string]string) *refusal {
-	if x.push != nil && x.push.bound && !x.push.Probe() {
-		// Git packs the same commits in different bytes each time. An object's ID determines its
-		// content and history, so what precedes the pack determines the pack too.
-		facts["body_sha256"] = hexHash(string(x.push.Head))
+	if x.action.push != nil && x.action.push.bound && !x.action.push.Probe() {
+		// Git packs the same commits to different bytes each time. But the object IDs before the
+		// pack determine its content and history.
+		facts["body_sha256"] = hexHash(string(x.action.push.Head))
 		facts["body"] = "the commands; the IDs in them bind the pack that follows"
-		// The next try may be compressed or not.
+		// The next try may use another compression.
 		return x.headerFacts(facts, "Content-Encoding")
 	}
 	if stop := x.headerFacts(facts); stop != nil {
@@ -63,23 +63,23 @@ func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	if err := x.hold(); err != nil {
 		return x.unheld(err)
 	}
-	if x.body == nil {
+	if x.action.body == nil {
 		facts["body_sha256"], facts["body_bytes"] = hexHash(""), "0"
 		return nil
 	}
-	facts["body_sha256"], facts["body_bytes"] = x.body.digest(), strconv.FormatInt(x.body.size, 10)
+	facts["body_sha256"], facts["body_bytes"] = x.action.body.digest(), strconv.FormatInt(x.action.body.size, 10)
 	return nil
 }
 
 // origin returns the request's destination, without its path.
 func (x *exchange) origin() string {
 	scheme, usual := "http", 80
-	if x.tls {
+	if x.dest.tls {
 		scheme, usual = "https", 443
 	}
-	host := x.host
-	if x.port != usual || strings.Contains(host, ":") {
-		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	host := x.dest.host
+	if x.dest.port != usual || strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, strconv.Itoa(x.dest.port))
 	}
 	return scheme + "://" + host
 }

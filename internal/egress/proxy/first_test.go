@@ -10,7 +10,7 @@ import (
 
 // An approved request, and one that publishes something, has an entry before it is sent: when the
 // upstream server receives it, the last entry is about its beginning.
-func TestWhatBindsIsRecordedFirst(t *testing.T) {
+func TestLastingActionsAreRecordedFirst(t *testing.T) {
 	const host = "registry.npmjs.org"
 	for name, c := range map[string]struct {
 		policy, method string

@@ -25,7 +25,7 @@ type incoming interface {
 }
 
 // flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
-// others read them when a policy changes.
+// others read them when the policy changes.
 type flow struct {
 	box   *Handler
 	began time.Time
@@ -33,29 +33,44 @@ type flow struct {
 	ctx   context.Context // ends with the flow
 	stop  context.CancelFunc
 
-	// requests is how many the server has begun to read, judged how many were decided: the others
-	// were not HTTP.
-	requests, judged atomic.Int64
-	sent, received   atomic.Int64
-	heard            atomic.Bool // a first byte has arrived
+	requests requestCounts
+	traffic  traffic
+	heard    atomic.Bool // a first byte has arrived
 
 	mu        sync.Mutex
 	conn      net.Conn // nil until accepted
-	host      string   // canonical, or an address; "" at the proxy port
-	port      int
-	proxy     bool // at the proxy port, and no CONNECT has come
-	connected bool // by CONNECT
-	tls       bool
-	opaque    bool   // its bytes are not decrypted
-	granted   string // the rule for which a person approved this connection
-	approved  string // the approval
+	dest      destination
+	mode      mode
+	consent   consent
 	refused   *refusal
 	upstream  net.Conn // of an opaque flow
 	recorded  bool
-	why       string // it was killed
-	dead      bool
+	killed    killed
 	meters    []*meter
 	exchanges map[*exchange]struct{}
+}
+
+// requestCounts has how many requests the server has begun to read, and how many were decided. The
+// difference was not HTTP.
+type requestCounts struct{ read, judged atomic.Int64 }
+
+// mode is how a flow's bytes are treated.
+type mode struct {
+	proxy     bool // at the proxy port, and no CONNECT has come
+	connected bool // by CONNECT
+	opaque    bool // its bytes are not decrypted
+}
+
+// consent is a person's approval of a connection.
+type consent struct {
+	granted  string // the rule
+	approved string // the approval's ID
+}
+
+// killed is set when a flow is ended from outside.
+type killed struct {
+	dead bool
+	why  string
 }
 
 // TCP handles a connection attempt of the sandbox.
@@ -69,8 +84,8 @@ func (b *Handler) take(in incoming) {
 	}
 	handed := false
 	defer func() {
-		// This process serves other sandboxes too: a panic that one of them causes must not end
-		// them.
+		// This process serves other sandboxes too, which must not end because of a panic that one
+		// sandbox causes.
 		if p := recover(); p != nil {
 			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "an internal error"), fmt.Sprint(p))
 			f.kill("an internal error")
@@ -96,20 +111,20 @@ func (b *Handler) take(in incoming) {
 	if !f.accept(c) {
 		return
 	}
-	if f.proxy {
-		handed = b.handover.give(c)
+	if f.mode.proxy {
+		handed = b.front.handover.give(c)
 		return
 	}
 	handed = f.enter(c)
 }
 
-// begin registers a connection, if there is room for one.
+// begin registers a connection, if the limits allow it.
 func (b *Handler) begin(in incoming) *flow {
-	if !b.connects.take(b, egress.KindTCP) {
+	if !b.floods.connects.take(b, egress.KindTCP) {
 		return nil
 	}
 	f := &flow{box: b, began: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
-	f.ctx, f.stop = context.WithCancel(b.ctx)
+	f.ctx, f.stop = context.WithCancel(b.life.ctx)
 	b.mu.Lock()
 	full := len(b.flows) >= b.limits.Connections
 	if !full && !b.closed {
@@ -125,11 +140,11 @@ func (b *Handler) begin(in incoming) *flow {
 	return nil
 }
 
-// aim determines where a connection wants to go, and whether anything there could be allowed.
+// aim determines the destination of a connection, and whether anything there could be allowed.
 func (f *flow) aim() *refusal {
 	a := f.dst.Addr().Unmap()
 	if a == egress.Gateway && f.dst.Port() == egress.ProxyPort {
-		f.proxy = true
+		f.mode.proxy = true
 		return nil
 	}
 	host, known := f.box.names.Name(a)
@@ -142,21 +157,21 @@ func (f *flow) aim() *refusal {
 		host = a.String()
 	}
 	f.target(host, int(f.dst.Port()))
-	c := f.box.current.Load().policy.Connect(host, f.port)
+	c := f.box.current.Load().policy.Connect(host, f.dest.port)
 	if c.Effect == egress.Deny {
 		return byPolicy(c.Decision)
 	}
 	return f.box.undialled(host, c, 0)
 }
 
-// undialled refuses an address that would not be dialled in the end, as if nothing were there: a
-// scan must not find an open port. Names get their addresses only when they are dialled.
+// undialled refuses an address that would not be dialled in the end, as if nothing were there, so
+// that a scan finds no open port. Names get their addresses only when they are dialled.
 func (b *Handler) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
 	}
-	if err := names.CheckAddress(a, c.Private, b.dialer.Own); err != nil {
+	if err := names.CheckAddress(a, c.Private, b.back.dialer.Own); err != nil {
 		stop := byUpstream(err)
 		stop.status = status
 		return stop
@@ -167,13 +182,13 @@ func (b *Handler) undialled(host string, c policy.Connection, status int) *refus
 func (f *flow) target(host string, port int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.host, f.port = host, port
+	f.dest.host, f.dest.port = host, port
 }
 
 func (f *flow) accept(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dead {
+	if f.killed.dead {
 		reset(c)
 		return false
 	}
@@ -181,16 +196,16 @@ func (f *flow) accept(c net.Conn) bool {
 	return true
 }
 
-// enter judges a connection with a known target by its first bytes. It returns true if it passed
-// the connection to the HTTP server.
+// enter decides about a connection with a known destination by its first bytes. It returns true if
+// it passed the connection to the HTTP server.
 func (f *flow) enter(c *client) (handed bool) {
 	b := f.box
 	g := b.current.Load()
-	conn := g.policy.Connect(f.host, f.port)
+	conn := g.policy.Connect(f.dest.host, f.dest.port)
 	if conn.Effect == egress.Deny {
 		return f.drop(byPolicy(conn.Decision), "")
 	}
-	m := b.meters.of(conn.Limits)
+	m := b.load.meters.of(conn.Limits)
 	if !f.holds(m) {
 		d := conn.Decision
 		d.Effect, d.Reason = egress.Deny, "the rule's connections are all in use"
@@ -212,12 +227,12 @@ func (f *flow) enter(c *client) (handed bool) {
 	case 'A' <= head[0] && head[0] <= 'Z':
 		return f.plain(c, g, conn)
 	default:
-		// SSH, and other protocols on a port that stands for HTTPS.
+		// For example SSH, or another protocol on the port of HTTPS.
 		return f.drop(floor(0, "protocol", policy.RuleProtocol, "this is neither TLS nor HTTP"), "")
 	}
 }
 
-// plain passes HTTP without TLS to the server. The policy decides about each request.
+// plain passes HTTP without TLS to the server, which gets a decision for each request.
 func (f *flow) plain(c *client, g *generation, conn policy.Connection) bool {
 	if stop := f.ask(g, conn); stop != nil {
 		f.refuseAll(stop)
@@ -230,10 +245,10 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return f.drop(nil, err.Error())
 	}
-	return f.box.handover.give(served)
+	return f.box.front.handover.give(served)
 }
 
-// holds takes a place of a rule's connections until the flow ends.
+// holds counts the flow as one of a rule's connections until it ends.
 func (f *flow) holds(m *meter) bool {
 	if m == nil {
 		return true
@@ -247,26 +262,26 @@ func (f *flow) holds(m *meter) bool {
 	return true
 }
 
-// drop writes why a connection ends and ends it. It returns false, so that enter can return its
-// result.
+// drop writes an entry with the reason, and ends the connection. It returns false, so that enter
+// can return its result.
 func (f *flow) drop(why *refusal, failure string) bool {
 	f.note(why, failure)
 	return false
 }
 
-// note writes the only entry of a connection without any other.
+// note writes the only entry of a connection that has no other.
 func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
 	said := f.recorded
 	f.recorded = true
-	if f.why != "" && failure == "" {
-		failure = f.why
+	if f.killed.why != "" && failure == "" {
+		failure = f.killed.why
 	}
 	r := egress.Record{
-		Time: f.began, Kind: egress.KindTCP, Host: f.host, Port: f.port, Took: time.Since(f.began), Error: failure,
+		Time: f.began, Kind: egress.KindTCP, Host: f.dest.host, Port: f.dest.port, Took: time.Since(f.began), Error: failure,
 		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was requested"},
 	}
-	if f.proxy || f.connected {
+	if f.mode.proxy || f.mode.connected {
 		r.Kind = egress.KindConnect
 	}
 	if r.Host == "" {
@@ -282,10 +297,10 @@ func (f *flow) note(why *refusal, failure string) {
 			r.Approval = why.answer.Approval
 		}
 	}
-	if r.Probe = !f.heard.Load() && !f.proxy && f.box.probes.take(r); r.Probe && why == nil {
+	if r.Probe = !f.heard.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
-	// The connection ends in any case.
+	// The connection ends regardless of the error.
 	_ = f.box.records.add(r, f.box.current.Load())
 }
 
@@ -295,7 +310,7 @@ func (f *flow) connection() net.Conn {
 	return f.conn
 }
 
-// spoke marks that the flow has entries of its own.
+// spoke notes that the flow has its own entries.
 func (f *flow) spoke() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -313,7 +328,7 @@ func (f *flow) end() {
 	f.note(nil, "")
 	f.mu.Lock()
 	conn, held := f.conn, f.meters
-	f.meters, f.dead = nil, true
+	f.meters, f.killed.dead = nil, true
 	f.mu.Unlock()
 	f.stop()
 	if conn != nil {
@@ -334,13 +349,13 @@ func (f *flow) end() {
 	}
 }
 
-// kill ends the connection at once, with everything that runs on it.
+// kill ends the connection at once, with everything that uses it.
 func (f *flow) kill(why string) {
 	f.mu.Lock()
-	if f.why == "" {
-		f.why = why
+	if f.killed.why == "" {
+		f.killed.why = why
 	}
-	f.dead = true
+	f.killed.dead = true
 	conn, upstream := f.conn, f.upstream
 	for x := range f.exchanges {
 		x.stop(why)
@@ -355,14 +370,14 @@ func (f *flow) kill(why string) {
 	}
 }
 
-// review ends what a new policy does not allow any more.
+// review ends what a new policy no longer allows.
 func (f *flow) review(g *generation) {
 	if why := f.misfit(g); why != "" {
 		f.kill(why)
 	}
 }
 
-// misfit returns why a connection cannot continue, or "".
+// misfit returns the reason why a connection must end, or "".
 func (f *flow) misfit(g *generation) string {
 	const changed = "the policy no longer allows this"
 	f.mu.Lock()
@@ -370,15 +385,15 @@ func (f *flow) misfit(g *generation) string {
 	if f.refused != nil {
 		return "the policy has changed" // the next attempt is judged anew
 	}
-	if !f.proxy && f.host != "" {
-		c := g.policy.Connect(f.host, f.port)
-		asked := c.Effect == egress.Ask && f.granted == c.Rule
-		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.host, f.port}]
-		if c.Effect == egress.Deny || f.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
+	if !f.mode.proxy && f.dest.host != "" {
+		c := g.policy.Connect(f.dest.host, f.dest.port)
+		asked := c.Effect == egress.Ask && f.consent.granted == c.Rule
+		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.dest.host, f.dest.port}]
+		if c.Effect == egress.Deny || f.mode.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
 			return changed
 		}
 		if f.upstream != nil {
-			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.dialer.Own) != nil {
+			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.back.dialer.Own) != nil {
 				return changed
 			}
 		}
@@ -391,7 +406,7 @@ func (f *flow) misfit(g *generation) string {
 	return ""
 }
 
-// remote returns the address at the other end of an upstream connection.
+// remote returns the address of the peer of an upstream connection.
 func remote(c net.Conn) (netip.Addr, bool) {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return a.AddrPort().Addr().Unmap(), true
@@ -401,17 +416,17 @@ func remote(c net.Conn) (netip.Addr, bool) {
 
 type flowKey struct{}
 
-// withFlow puts a connection's flow into the context of its requests.
+// withFlow adds a connection's flow to the context of its requests.
 func withFlow(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, flowKey{}, flowOf(c))
 }
 
-// state follows the state of a connection of the HTTP server.
+// state handles state changes of a connection of the HTTP server.
 func (b *Handler) state(c net.Conn, s http.ConnState) {
 	f := flowOf(c)
 	switch s {
 	case http.StateActive:
-		f.requests.Add(1)
+		f.requests.read.Add(1)
 	case http.StateClosed:
 		f.unread(c)
 		f.end()
@@ -419,20 +434,20 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// unread writes an entry about a request that the server could not parse and answered by itself.
-// Nothing of it was passed on.
+// unread writes an entry about a request that the server could not parse and answered itself.
+// Nothing of it was forwarded.
 func (f *flow) unread(c net.Conn) {
-	if f.requests.Load() <= f.judged.Load() {
+	if f.requests.read.Load() <= f.requests.judged.Load() {
 		return
 	}
 	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be inspected")
-	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.judged.Load() == 0 {
-		// HTTP/2 counts connections here, which have other entries.
+	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.requests.judged.Load() == 0 {
+		// With HTTP/2 these are connections, which have other entries.
 		f.note(bad, "")
 		return
 	}
 	f.mu.Lock()
-	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.host, Port: f.port, Status: bad.status, Decision: bad.decision, Error: f.why}
+	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.dest.host, Port: f.dest.port, Status: bad.status, Decision: bad.decision, Error: f.killed.why}
 	f.mu.Unlock()
 	_ = f.box.records.add(r, f.box.current.Load())
 }

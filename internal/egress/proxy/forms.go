@@ -14,31 +14,31 @@ import (
 )
 
 // Rails, Laravel, Symfony and others take the method of a form's POST from its field _method.
-// Without inspecting it, a rule that allows POST would allow what another one denies for DELETE.
+// Without this check, a rule that allows POST would allow a DELETE that another rule denies.
 
-// formTypes are the types of bodies whose fields may name a method.
+// formTypes are the content types of bodies whose fields may name a method.
 const (
 	formType      = "application/x-www-form-urlencoded"
 	multipartType = "multipart/form-data"
 )
 
-// maxField limits how much of a field's name or value is kept.
+// maxField limits how much of a field's name or value is stored.
 const maxField = 128
 
-// isForm reports whether a server may parse a body of a type as a form.
+// isForm reports whether a server may parse a body of this content type as a form.
 func (x *exchange) isForm(kind string) bool {
-	return x.method == http.MethodPost && x.r.Body != nil && x.r.Body != http.NoBody &&
+	return x.action.method == http.MethodPost && x.r.Body != nil && x.r.Body != http.NoBody &&
 		slices.ContainsFunc(x.r.Header.Values("Content-Type"), func(t string) bool { return strings.Contains(strings.ToLower(t), kind) })
 }
 
-// methodMatters reports whether the request would be judged differently with another method.
+// methodMatters reports whether the decision about the request could differ with another method.
 func (x *exchange) methodMatters(d egress.Decision) bool {
 	if x.masked() {
 		return true // a secret may be bound to the method
 	}
-	for _, r := range x.readings {
+	for _, r := range x.action.readings {
 		for _, m := range []string{http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			other, _ := x.gen.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: m, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
+			other, _ := x.gen.policy.Request(policy.Request{Host: x.dest.host, Port: x.dest.port, Method: m, Path: r.path, WebSocket: x.action.upgrade, TLS: x.dest.tls})
 			if other.Effect.Stricter(d.Effect) {
 				return true
 			}
@@ -47,14 +47,14 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	return false
 }
 
-// readForm adds the readings that the fields of a form cause, if they matter, and reports whether
-// there is a new one. A form with files may be too long to be held, so it is inspected while it is
-// passed on.
+// readForm adds the readings that a form's fields cause, if they matter, and reports whether there
+// is a new one. A form with files may be too long to be held, so it is inspected while it is
+// forwarded.
 func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
-	if x.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
+	if x.action.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
 		return false, nil
 	}
-	x.formRead = true
+	x.action.formRead = true
 	if x.isForm(multipartType) {
 		x.r.Body = &fieldGuard{ReadCloser: x.r.Body}
 	}
@@ -64,27 +64,27 @@ func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 	if err := x.hold(); err != nil {
 		return false, x.unheld(err)
 	}
-	if x.body == nil {
+	if x.action.body == nil {
 		return false, nil
 	}
-	methods, err := formMethods(x.body.reader())
+	methods, err := formMethods(x.action.body.reader())
 	if err != nil {
 		return false, x.unheld(err)
 	}
-	for _, r := range slices.Clone(x.readings) {
+	for _, r := range slices.Clone(x.action.readings) {
 		for _, m := range methods {
-			if also := (reading{m, r.path}); !slices.Contains(x.readings, also) {
-				x.readings, changed = append(x.readings, also), true
+			if also := (reading{m, r.path}); !slices.Contains(x.action.readings, also) {
+				x.action.readings, changed = append(x.action.readings, also), true
 			}
 		}
 	}
-	if len(x.readings) > mostReadings {
+	if len(x.action.readings) > maxReadings {
 		return false, floor(http.StatusBadRequest, "method", policy.RuleMethod, "the form names too many methods")
 	}
 	return changed, nil
 }
 
-// formMethods returns the methods that the fields of a form name.
+// formMethods returns the methods in the fields of a form.
 func formMethods(body io.Reader) (methods []string, err error) {
 	r := bufio.NewReaderSize(body, 64<<10)
 	var name, value []byte
@@ -120,11 +120,11 @@ func formMethods(body io.Reader) (methods []string, err error) {
 	}
 }
 
-// errFormMethod ends a form in which a method is found while it is passed on.
+// errFormMethod ends a form in which a method is found while it is forwarded.
 var errFormMethod = errors.New("a field of the form names another method, which was not judged")
 
-// fieldGuard passes on a form with files until one of its fields names a method. Then it ends with
-// an error, so that the server never gets the whole form.
+// fieldGuard forwards a form with files until one of its fields names a method. It then ends with
+// an error, so that the server never receives the whole form.
 type fieldGuard struct {
 	io.ReadCloser
 	last []byte // the last bytes that were passed on

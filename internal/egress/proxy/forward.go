@@ -22,14 +22,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// hopByHop headers apply to one connection, so they are not passed on.
+// hopByHop headers apply to one connection, so they are not forwarded.
 var hopByHop = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// dropHops removes them, and the headers that Connection names: with that, a sandbox could have a
-// header removed on the way before a secret is set in its place.
+// dropHops removes hop-by-hop headers and the headers that Connection names. Otherwise a sandbox
+// could use Connection to have a header removed that the gateway sets for a secret.
 func dropHops(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -41,7 +41,7 @@ func dropHops(h http.Header) {
 	}
 }
 
-// forward sends the request and passes the response on. If it returns a refusal, nothing was
+// forward sends the request and passes on the response. If it returns a refusal, nothing has been
 // answered yet.
 func (x *exchange) forward() *refusal {
 	out, stop := x.outgoing()
@@ -63,8 +63,8 @@ func (x *exchange) forward() *refusal {
 	return x.answer(resp)
 }
 
-// outgoing creates the outgoing request. Its host is the one that was judged, not what the sandbox
-// wrote.
+// outgoing creates the upstream request. Its host is the one that the policy allowed, not what the
+// sandbox wrote.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
@@ -77,8 +77,8 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	if _, said := h["User-Agent"]; !said {
 		h["User-Agent"] = nil // otherwise net/http sets its own
 	}
-	if x.masked() || x.git.op == git.FetchRefs || x.git.op == git.PushRefs {
-		// The response must be readable.
+	if x.masked() || x.action.git.op == git.FetchRefs || x.action.git.op == git.PushRefs {
+		// Redaction must be able to read the response.
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
 	}
@@ -87,26 +87,26 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 			return nil, stop
 		}
 	}
-	if x.upgrade {
+	if x.action.upgrade {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
 	}
 	if stop := x.inject(h); stop != nil {
 		return nil, stop
 	}
-	host, usual := x.host, 80
+	host, usual := x.dest.host, 80
 	u := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
-	if x.tls {
+	if x.dest.tls {
 		u.Scheme, usual = "https", 443
 	}
 	if u.Path == "" {
 		u.Path = "/"
 	}
-	if x.port != usual || strings.Contains(host, ":") {
-		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	if x.dest.port != usual || strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, strconv.Itoa(x.dest.port))
 	}
 	u.Host = host
 	out := &http.Request{
-		Method: x.method, URL: u, Host: host, Header: h,
+		Method: x.action.method, URL: u, Host: host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 	}
 	x.attach(out)
@@ -114,41 +114,41 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	return out.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
 }
 
-// reached records where the request really goes. The transport may call it after the end of the
-// exchange.
+// reached records the address of the upstream connection. The transport may call it after the end
+// of the exchange.
 func (x *exchange) reached(c net.Conn) {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.address = c.RemoteAddr().String()
+	x.progress.address = c.RemoteAddr().String()
 }
 
-// attach gives the outgoing request its body.
+// attach sets the body of the upstream request.
 func (x *exchange) attach(out *http.Request) {
-	if x.push != nil && x.push.Decoded {
+	if x.action.push != nil && x.action.push.Decoded {
 		delete(out.Header, "Content-Encoding")
 	}
 	switch {
-	case x.push != nil && x.body == nil:
-		out.Body = io.NopCloser(&counter{Reader: x.push.Body, n: &x.sent, count: x.count})
-		if x.push.Decoded {
+	case x.action.push != nil && x.action.body == nil:
+		out.Body = io.NopCloser(&counter{Reader: x.action.push.Body, n: &x.traffic.sent, count: x.count})
+		if x.action.push.Decoded {
 			out.ContentLength = -1
 		}
-	case x.body != nil:
-		out.ContentLength = x.body.size
-		if x.body.size == 0 {
+	case x.action.body != nil:
+		out.ContentLength = x.action.body.size
+		if x.action.body.size == 0 {
 			out.Body = http.NoBody
 			return
 		}
-		out.Body = io.NopCloser(&counter{Reader: x.body.reader(), n: &x.sent, count: x.count})
+		out.Body = io.NopCloser(&counter{Reader: x.action.body.reader(), n: &x.traffic.sent, count: x.count})
 	case x.r.ContentLength == 0 || x.r.Body == nil || x.r.Body == http.NoBody:
 		out.Body, out.ContentLength = nil, 0
 	default:
-		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.sent, count: x.count})
+		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.traffic.sent, count: x.count})
 	}
 }
 
-// patient limits how long a body may pause: a program that sends a byte now and then holds an
-// upstream connection.
+// patient limits how long a body may pause. Otherwise a program that sends a byte now and then
+// could occupy an upstream connection.
 func (x *exchange) patient(r io.Reader) io.Reader {
 	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
 }
@@ -176,18 +176,18 @@ func (p *patience) Read(b []byte) (int, error) {
 
 // hold reads the body to its end.
 func (x *exchange) hold() error {
-	if x.body != nil {
+	if x.action.body != nil {
 		return nil
 	}
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
 	from := x.patient(x.r.Body)
-	if x.push != nil {
-		from = x.push.Body // its head was read
+	if x.action.push != nil {
+		from = x.action.push.Body // its head was read
 	}
 	var err error
-	x.body, err = x.box.holdBody(from)
+	x.action.body, err = x.box.holdBody(from)
 	return err
 }
 
@@ -206,13 +206,13 @@ func (x *exchange) unheld(err error) *refusal {
 	return r
 }
 
-// commit makes sure that an entry can be written before anything goes out. An approved request, one
+// commit ensures that an entry can be written before anything is sent. An approved request, one
 // that carries a secret and one that lasts get an entry first.
 func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
 		x.record.Effect = egress.Allow // a person approved it
 	}
-	lasting := x.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
+	lasting := x.action.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
 	if !lasting {
 		if err := x.box.records.ready(x.gen); err != nil {
 			return unrecorded(err)
@@ -227,11 +227,11 @@ func (x *exchange) commit() *refusal {
 	return nil
 }
 
-// failed returns the refusal that the sandbox gets for an upstream failure.
+// failed returns the refusal for an upstream failure.
 func (x *exchange) failed(err error) *refusal {
 	x.record.Status = http.StatusBadGateway
 	x.flow.mu.Lock()
-	why := x.why
+	why := x.progress.why
 	x.flow.mu.Unlock()
 	if why != "" {
 		return &refusal{status: http.StatusForbidden, code: "stopped", decision: denied(policy.RuleLimit, why), cause: err}
@@ -243,7 +243,7 @@ func (x *exchange) failed(err error) *refusal {
 		return overBytes(x.decision)
 	}
 	if proof, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		r := floor(http.StatusBadGateway, "upstream_certificate", policy.RuleCertificate, "the server cannot prove that it is "+x.host)
+		r := floor(http.StatusBadGateway, "upstream_certificate", policy.RuleCertificate, "the server cannot prove that it is "+x.dest.host)
 		if _, ok := errors.AsType[x509.HostnameError](proof.Err); ok {
 			r.decision.Reason += ": its certificate is for another name"
 		}
@@ -255,7 +255,7 @@ func (x *exchange) failed(err error) *refusal {
 		if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 			kind, code = fault.Timeout, "upstream_timeout"
 		}
-		err = fault.Wrap(err, kind, code, x.host+" did not answer")
+		err = fault.Wrap(err, kind, code, x.dest.host+" did not answer")
 	}
 	return byUpstream(err)
 }

@@ -34,7 +34,7 @@ func FuzzHTTP(f *testing.F) {
 level: minimal
 network: {unlisted: deny, hosts: [{host: plain.good.test, ports: [80], rules: [{methods: [GET, POST], paths: ["/ok/**"], do: allow}]}]}
 `)
-	b.connects.rate = 1 << 30
+	b.floods.connects.rate = 1 << 30
 	at, err := b.resolve("plain.good.test")
 	if err != nil {
 		f.Fatal(err)

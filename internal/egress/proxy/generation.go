@@ -15,9 +15,9 @@ import (
 type generation struct {
 	policy  *policy.Policy
 	secrets []*sealed
-	// bound are the destinations of secrets: TLS to them is decrypted.
+	// bound has the destinations of secrets. TLS to them is decrypted.
 	bound map[place]bool
-	// masked are their hosts: on any port they may send back what they received.
+	// masked has their hosts, which may return what they received on any port.
 	masked    map[string]bool
 	text      *redact.Redactor // for entries and headers
 	bytes     *redact.Redactor // for bodies, whose lengths stay
@@ -29,9 +29,9 @@ type place struct {
 	port int
 }
 
-// generation compiles the result of an update. It keeps the upstream connections of the previous
-// one if the policy is the same: otherwise a connection may lead to an address that is not allowed
-// any more.
+// generation compiles the policy and secrets of an update. It reuses the upstream connections of
+// the previous generation only if the policy is the same, because they may lead to an address that
+// is no longer allowed.
 func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *generation) (*generation, error) {
 	g := &generation{policy: p, bound: map[place]bool{}, masked: map[string]bool{}}
 	var values []redact.Value
@@ -40,7 +40,7 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 		if err != nil {
 			return nil, err
 		}
-		// With two values for one header it would be undefined which is sent.
+		// With two values for one header it would be undefined which one is sent.
 		for _, other := range g.secrets {
 			if other.clashes(one) {
 				return nil, fault.Newf(fault.Invalid, "secret_binding_twice",
@@ -64,8 +64,8 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 		}
 	}
 	if len(values) > 0 {
-		// Bodies are not searched for patterns: text that only looks like a token may be a part of
-		// a file whose hash the program checks.
+		// Bodies are not searched for patterns, because text that only looks like a token may be
+		// part of a file whose hash the program checks.
 		if g.bytes, err = redact.New(values, redact.Options{SameLength: true}); err != nil {
 			return nil, err
 		}
@@ -78,12 +78,12 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 	return g, nil
 }
 
-// newTransport creates the upstream side. It is not shared between sandboxes: a connection that one
-// sandbox opened carries nothing of another.
+// newTransport creates the upstream side. It is not shared between sandboxes, so that a connection
+// never carries data of two sandboxes.
 func (b *Handler) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            b.dialUpstream,
-		TLSClientConfig:        &tls.Config{RootCAs: b.roots, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: b.back.roots, MinVersion: tls.VersionTLS12},
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           32,
@@ -95,11 +95,11 @@ func (b *Handler) newTransport() *http.Transport {
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         16 << 10,
 		HTTP2: &http.HTTP2Config{
-			// A server that disappears silently is noticed.
+			// Pings detect a server that disappears silently.
 			SendPingTimeout: 30 * time.Second,
-			// Data that a sandbox requests and does not read is held here. With net/http's own 4
-			// MiB for each request, one sandbox and a server that cooperates with it could use up
-			// the memory that all sandboxes share.
+			// Data that a sandbox requests but does not read is buffered here. With net/http's
+			// default of 4 MiB for each request, a sandbox and a cooperating server could use up
+			// the memory of all sandboxes.
 			MaxReceiveBufferPerStream: 512 << 10,
 		},
 	}

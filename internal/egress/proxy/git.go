@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// fetchGrant is how long an approval of a fetch is valid: git sends several requests for one.
+	// fetchGrant is how long an approval of a fetch is valid, because git sends several requests
+	// for one fetch.
 	fetchGrant = 10 * time.Minute
-	// advertisementLife is how long a server counts as a git server after it has listed its refs:
-	// git packs its objects between the list and a large push.
+	// advertisementLife is how long a server counts as a git server after it has listed its refs.
+	// git may take long to pack objects between the list and a large push.
 	advertisementLife = time.Hour
 )
 
@@ -26,34 +27,34 @@ type gitRemote struct {
 	git.Endpoint
 }
 
-// gitRequest is what git certainly does with a request. A request that only looks like git's, by
-// its path or content type, has the operation None here and is judged as an ordinary request:
-// otherwise any program could send any request as a fetch.
+// gitRequest describes what a request certainly means to git. A request that only looks like git's,
+// by its path or content type, has the operation None and is decided like an ordinary request.
+// Otherwise any program could send any request as a fetch.
 type gitRequest struct {
 	op git.Operation
 	at gitRemote
 }
 
-// classify determines which git operation a request certainly is.
+// classify determines the git operation of a request.
 func (x *exchange) classify() {
-	op, endpoint := git.Exact(x.method, x.path, x.r.URL.RawQuery, x.r.Header)
-	x.git = gitRequest{op, gitRemote{place{x.host, x.port}, x.tls, endpoint}}
-	if (op == git.Fetch || op == git.Push) && !x.box.advertised.has(x.git.at) {
-		// The server has not shown that it is a git server, so it may be any.
-		x.git.op = git.None
+	op, endpoint := git.Exact(x.action.method, x.action.path, x.r.URL.RawQuery, x.r.Header)
+	x.action.git = gitRequest{op, gitRemote{place{x.dest.host, x.dest.port}, x.dest.tls, endpoint}}
+	if (op == git.Fetch || op == git.Push) && !x.box.git.advertised.has(x.action.git.at) {
+		// The server has not shown that it is a git server, so the request may mean anything.
+		x.action.git.op = git.None
 	}
 }
 
-// special judges requests by their effect, if that is more specific than their path. It can only
-// make a verdict stricter, with one exception: a fetch from a remote that a rule lists sends a POST
-// and writes nothing.
+// special decides about requests by their effect, where that is more specific than their path. It
+// can only make a verdict stricter, with one exception: a fetch from a remote that a rule lists
+// sends a POST but writes nothing.
 func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	x.classify()
-	if x.git.op == git.None {
+	if x.action.git.op == git.None {
 		d = x.publication(d)
 	}
 	var stop *refusal
-	for _, r := range x.readings {
+	for _, r := range x.action.readings {
 		op, repo := git.Classify(r.method, r.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
 		switch op {
 		case git.None:
@@ -69,12 +70,13 @@ func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	return d, nil
 }
 
-// judgeFetch asks the policy about a fetch, or what a server may take for one.
+// judgeFetch returns the policy's decision about a fetch, or about a request that a server may
+// interpret as one.
 func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	if d.Effect == egress.Deny {
 		return d, nil
 	}
-	own := x.gen.policy.Fetch(x.host, repo)
+	own := x.gen.policy.Fetch(x.dest.host, repo)
 	asks := own.Effect == egress.Ask && (d.Effect == egress.Allow || x.isGranted(d))
 	writes := policy.ListsRemote(own) && d.Effect == egress.Ask && d.Rule == policy.RuleWrites
 	if asks || writes {
@@ -85,7 +87,7 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 		case sure && writes:
 			d = own
 			x.flow.mu.Lock()
-			x.fetches = repo
+			x.progress.fetches = repo
 			x.flow.mu.Unlock()
 		case sure:
 			return x.askFetch(own, repo)
@@ -97,9 +99,10 @@ func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, 
 	return d, nil
 }
 
-// surelyFetches reports whether the request is a step of a fetch in every part, including its body.
+// surelyFetches reports whether every part of the request, including its body, is a step of a
+// fetch.
 func (x *exchange) surelyFetches() (bool, *refusal) {
-	switch x.git.op {
+	switch x.action.git.op {
 	case git.FetchRefs, git.PushRefs:
 		return x.r.ContentLength == 0, nil
 	case git.Fetch:
@@ -109,34 +112,34 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 	if err := x.hold(); err != nil {
 		return false, x.unheld(err)
 	}
-	if x.body == nil {
+	if x.action.body == nil {
 		return false, nil
 	}
-	return git.IsFetch(x.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
+	return git.IsFetch(x.action.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
 }
 
-// askFetch asks only once for what people see as one fetch. The approval covers requests that are
-// git's in every part, and that the network policy allows.
+// askFetch requests approval only once for what people see as one fetch. The approval covers
+// requests that are git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	b := x.box
-	key := fetchKey{x.git.at, d.Rule, d.Policy}
+	key := fetchKey{x.action.git.at, d.Rule, d.Policy}
 	key.Service = "" // the list before a push is a read too
-	if b.fetches.has(key) {
+	if b.git.fetches.has(key) {
 		d.Effect = egress.Allow
 		return d, nil
 	}
-	q := egress.ApprovalRequest{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.git.at.Base}
+	q := egress.ApprovalRequest{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.action.git.at.Base}
 	var stop *refusal
 	if q.Facts, stop = x.facts(); stop != nil {
 		return d, stop
 	}
 	q.Facts["git"], q.Facts["repo"] = "fetch", repo
-	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.git.at.Base + "/info/refs?service=git-…, and POST " + x.git.at.Base + "/git-upload-pack with what git sends to fetch"
-	id, stop := b.put(x.ctx, x.gen, d, x.host, x.port, q)
+	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.action.git.at.Base + "/info/refs?service=git-…, and POST " + x.action.git.at.Base + "/git-upload-pack with what git sends to fetch"
+	id, stop := b.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return d, stop
 	}
-	b.fetches.add(key, fetchGrant)
+	b.git.fetches.add(key, fetchGrant)
 	x.record.Approval = id
 	d.Effect = egress.Allow
 	return d, nil
@@ -148,15 +151,15 @@ type fetchKey struct {
 	rule, policy string
 }
 
-// advertises passes on a response, and remembers a server that lists its refs in it as a git
-// server.
+// advertises passes on a response, and records that the server is a git server if the response
+// lists refs.
 func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
-	if x.git.op != git.FetchRefs && x.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
+	if x.action.git.op != git.FetchRefs && x.action.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
 		return answer
 	}
-	answer, is := git.Advertises(x.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
+	answer, is := git.Advertises(x.action.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
 	if is {
-		x.box.advertised.add(x.git.at, advertisementLife)
+		x.box.git.advertised.add(x.action.git.at, advertisementLife)
 	}
 	return answer
 }

@@ -151,8 +151,8 @@ func TestFindingS1AFetchIsApprovedAndNothingElse(t *testing.T) {
 	}
 }
 
-// Finding S1: an approved push was bound to its commands, whatever followed
-// them and wherever it went.
+// Finding S1: an approved push was bound only to its commands, not to the data after them or to its
+// destination.
 func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "git.test")
@@ -201,7 +201,7 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	if got := follows("to a friend"); !strings.HasPrefix(got, "hello") {
 		t.Errorf("the control: %s", got)
 	}
-	// A request that is not a push is not answered as one.
+	// A request that is not a push does not get an answer in git's format.
 	b = w.newSandbox(strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1))
 	for _, method := range []string{"DELETE", "PUT", "POST"} {
 		if code, _ := b.do(method, "https://git.test/acme/pay", pushBody(none+" "+tip+" refs/heads/dev"), typed(pushType)); code != 403 {

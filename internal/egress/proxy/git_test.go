@@ -120,7 +120,7 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	}
 }
 
-func TestFetchIsAskedOnce(t *testing.T) {
+func TestFetchNeedsOneApproval(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &desk{}

@@ -50,7 +50,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	if code := send("User-Agent", "two", "Traceparent", "00-2"); code != 200 {
 		t.Errorf("the same request: %d", code)
 	}
-	// People see what they approve, and no credential.
+	// People see everything that they approve, but no credentials.
 	if got := q.Facts["header_x-amz-target"]; got != "Ledger.GetItem" {
 		t.Errorf("the target is shown as %q of %v", got, q.Facts)
 	}
@@ -62,7 +62,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 }
 
 // Finding S4: of the ways to override the method or path, only three were known.
-func TestFindingS4AnOverrideIsJudgedAsWhatItSays(t *testing.T) {
+func TestFindingS4OverridesAreDecidedByTheirMethod(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(`
@@ -149,7 +149,7 @@ func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 
 // Finding S4: a request that cannot be shown in full is refused without asking. Otherwise a grant
 // would cover parts that no person has seen.
-func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
+func TestFindingS4RequestsThatCannotBeShownAreRefused(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &desk{}
@@ -179,7 +179,7 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	if q := b.people.questions(); len(q) != 2 || len(up.log()) != 0 {
 		t.Errorf("asked %+v, upstream saw %+v", q, up.log())
 	}
-	// Two values that look equal after redaction are still two.
+	// Values that look equal after redaction are still different.
 	patterns := w.newSandbox(asking + "redact: {patterns: true}\n")
 	patterns.people.answer = d.answer
 	with := func(path, header string) int {

@@ -11,8 +11,8 @@ import (
 )
 
 // harmless are the headers that may differ between the approved and the sent request: they change
-// neither its effect nor its identity, and many differ in each try. A grant is bound to all others,
-// known or not.
+// neither its effect nor its identity, and many differ in each try. A grant is bound to all other
+// headers.
 var harmless = []string{
 	"Accept-Charset", "Accept-Encoding", "Accept-Language", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "B3", "Baggage", "Cache-Control",
 	"Content-Length", "Date", "Dnt", "Expect", "Idempotency-Key", "Npm-Session", "Pragma", "Priority", "Sec-Ch-Ua", "Sec-Ch-Ua-Mobile",
@@ -23,7 +23,7 @@ var harmless = []string{
 	"X-Stainless-Retry-Count", "X-Stainless-Timeout",
 }
 
-// credentials are parts of the names of headers whose values are not shown to people.
+// credentials are parts of the names of headers whose values are not displayed.
 var credentials = []string{"auth", "cookie", "cred", "jwt", "key", "otp", "passw", "secret", "session", "sign", "token"}
 
 const (
@@ -32,9 +32,9 @@ const (
 	longestName    = 100
 )
 
-// headerFacts returns the facts of the headers: all that are sent, except harmless ones. People see
-// each value, or the digest of a credential. A request with more than can be shown is not asked
-// about, because an approval must not cover what its reader never saw.
+// headerFacts returns the facts about the headers: all that are sent, except harmless ones. Each
+// value is displayed, or the digest of a credential. A request with more headers than can be
+// displayed is refused, because an approval must not cover what the approver has not seen.
 func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *refusal {
 	unseen := floor(http.StatusRequestHeaderFieldsTooLarge, "too_large", policy.RuleLimit, "the request has headers that people cannot be shown")
 	h := x.r.Header.Clone()
@@ -65,7 +65,7 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 		}
 		facts[fact] = text
 	}
-	// Text that looks like a token is redacted where it is shown, so the shown values alone would
+	// Text that looks like a token is redacted for display, so the displayed values alone would
 	// also match others.
 	facts["headers_sha256"] = hexHash(string(all))
 	return nil
@@ -76,7 +76,8 @@ func isCredential(name string) bool {
 	return slices.ContainsFunc(credentials, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// plainToken reports whether a header's name has only characters that the name of a fact may have.
+// plainToken reports whether a header's name has only characters that are valid in the name of a
+// fact.
 func plainToken(name string) bool {
 	return strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }

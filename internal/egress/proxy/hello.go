@@ -9,8 +9,8 @@ import (
 // errShort is returned if more bytes may complete a ClientHello.
 var errShort = errors.New("the TLS hello is not complete")
 
-// errHello is returned if no further bytes can complete one. Anything unusual is rejected: what two
-// parsers may read differently could carry two names.
+// errHello is returned if the data is not a valid ClientHello. Anything unusual is rejected,
+// because data that two parsers interpret differently could carry two names.
 var errHello = errors.New("not a TLS hello that can be inspected")
 
 const (
@@ -18,9 +18,9 @@ const (
 	recordChange    = 20
 	recordData      = 23
 	recordHead      = 5
-	// maxRecord is the largest plaintext of a TLS record.
+	// maxRecord is the maximum plaintext of a TLS record.
 	maxRecord = 1 << 14
-	// maxHello limits what is read of a client before it has a name. Hellos with post-quantum keys
+	// maxHello limits the data that is read before the name is known. Hellos with post-quantum keys
 	// have about 2 KiB.
 	maxHello = 32 << 10
 
@@ -31,8 +31,8 @@ const (
 // hello is a ClientHello's information about its destination.
 type hello struct {
 	name string // as written; "" is none
-	// ech is set if a second, encrypted hello may be inside: its name can differ, and only the
-	// server can tell a real one from a dummy.
+	// ech is set if the hello may contain a second, encrypted one. The name in that can differ, and
+	// only the server can distinguish it from a dummy.
 	ech bool
 }
 
@@ -71,7 +71,7 @@ func parseHello(b []byte) (h hello, size int, err error) {
 }
 
 func readExtensions(list cursor) (h hello, ok bool) {
-	// If a type appears twice, some implementations read the first and others the last. 128 is more
+	// If a type appears twice, some implementations use the first and others the last. 128 is more
 	// than any client sends.
 	var seen [128]uint16
 	n := 0
@@ -116,8 +116,7 @@ func serverName(data cursor) (string, bool) {
 }
 
 // handshake returns the body of the handshake message of the given type at the beginning of a
-// stream, and how many bytes of the stream its records have. Records may split it anywhere, but
-// must end with it.
+// stream, and the size of its records. Records may split it anywhere, but must end with it.
 func handshake(b []byte, kind byte) (body cursor, size int, err error) {
 	var message []byte
 	for {

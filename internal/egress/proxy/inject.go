@@ -70,13 +70,13 @@ func seal(s egress.Secret, uses int64) (*sealed, error) {
 	return &sealed{Secret: s, place: place{host, port}, header: header, line: line, uses: uses}, nil
 }
 
-// clashes reports whether both could be set on one header of one request.
+// clashes reports whether two secrets could be set on one header of the same request.
 func (s *sealed) clashes(o *sealed) bool {
 	if s.place != o.place || s.header != o.header {
 		return false
 	}
 	methods := len(s.Methods) == 0 || len(o.Methods) == 0 || slices.ContainsFunc(s.Methods, func(m string) bool { return slices.Contains(o.Methods, m) })
-	// It is hard to decide whether two different globs overlap: only equal globs, or a side without
+	// Whether two different globs overlap is hard to decide, so only equal globs, or a side without
 	// globs, count as overlapping.
 	paths := len(s.Paths) == 0 || len(o.Paths) == 0 || slices.ContainsFunc(s.Paths, func(p string) bool { return slices.Contains(o.Paths, p) })
 	return methods && paths
@@ -90,16 +90,16 @@ func (s *sealed) fits(host string, port int, method, path string) bool {
 		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
 }
 
-// choose returns the secrets for a request, and refuses it if one of them cannot be used any more:
-// without it, the request would be another one.
+// choose returns the secrets for a request. It refuses the request if one of them cannot be used
+// any more, because without it the request would be a different one.
 func (x *exchange) choose() *refusal {
 	x.secrets = nil
-	if !x.tls {
+	if !x.dest.tls {
 		return nil // never without verified TLS
 	}
 	for _, s := range x.gen.secrets {
-		// A server that reads the request in another way must not get it either.
-		if slices.ContainsFunc(x.readings, func(r reading) bool { return !s.fits(x.host, x.port, r.method, r.path) }) {
+		// A server that interprets the request differently must not receive the secret.
+		if slices.ContainsFunc(x.action.readings, func(r reading) bool { return !s.fits(x.dest.host, x.dest.port, r.method, r.path) }) {
 			continue
 		}
 		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
@@ -127,21 +127,21 @@ func secretRefusal(s *sealed, code, why string) *refusal {
 func (b *Handler) used(s *sealed) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.spent[s.Name]
+	return b.uses.spent[s.Name]
 }
 
-// inject sets the secrets on a request that is sent next and counts the use.
+// inject sets the secrets on a request that is sent next, and counts the use.
 func (x *exchange) inject(h http.Header) *refusal {
 	x.box.mu.Lock()
 	defer x.box.mu.Unlock()
 	for _, s := range x.secrets {
-		// Counted here, under the lock: of two requests with one use left, one is sent.
-		if x.box.spent[s.Name] >= s.uses {
+		// Count under the lock, so that of two requests with one use left only one is sent.
+		if x.box.uses.spent[s.Name] >= s.uses {
 			return secretRefusal(s, "secret_spent", "it was used as often as it may")
 		}
 	}
 	for _, s := range x.secrets {
-		x.box.spent[s.Name]++
+		x.box.uses.spent[s.Name]++
 		h[s.header] = []string{s.line} // replaces what the sandbox sent
 		x.record.Secrets = append(x.record.Secrets, s.Name)
 	}

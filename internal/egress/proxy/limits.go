@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Limits limit what one sandbox may cost. A zero field stands for the default, never for unlimited.
+// Limits limit what one sandbox may cost. A zero field means the default, never unlimited.
 type Limits struct {
 	Connections int           // at one time; 256
 	Requests    int           // at one time; 1024
@@ -55,7 +55,7 @@ const (
 	connectsPerSecond = 500
 )
 
-// flood limits the events of a kind per second. Those above the limit are counted and reported in
+// flood limits the events of a kind per second. Events beyond the limit are counted and reported in
 // one entry of the next second.
 type flood struct {
 	rate int
@@ -89,8 +89,7 @@ func (f *flood) take(b *Handler, kind egress.Kind) bool {
 // errBytes is returned when a rule's bytes are used up.
 var errBytes = errors.New("the rule's limit of bytes is reached")
 
-// meter counts what went through one rule. It outlives a policy, so that an update does not reset
-// it.
+// meter counts the traffic of one rule. It outlives a policy, so that an update does not reset it.
 type meter struct {
 	mu       sync.Mutex
 	requests *rate.Limiter // nil means no limit
@@ -108,7 +107,7 @@ type meters struct {
 	rules map[string]*meter
 }
 
-// of returns the meter for a rule's limits, or nil if it has none.
+// of returns the meter for a rule's limits, or nil if there are none.
 func (m *meters) of(l policy.Limits) *meter {
 	if l.Requests == 0 && l.Bytes == 0 && l.Connections == 0 {
 		return nil
@@ -128,7 +127,7 @@ func (m *meters) of(l policy.Limits) *meter {
 }
 
 func (t *meter) set(l policy.Limits) {
-	// The limits for a connection leave out those per request; the first request sets them.
+	// The limits of a connection have no limits per request. The first request sets those.
 	if l.Bytes > 0 {
 		t.mostBytes.Store(l.Bytes)
 	}
@@ -154,7 +153,7 @@ func (t *meter) set(l policy.Limits) {
 	t.requests.SetBurst(burst)
 }
 
-// request counts one request. If the limit is reached it returns when there is room.
+// request counts one request. If the limit is reached, it returns how long to wait.
 func (t *meter) request() (wait time.Duration, ok bool) {
 	if t == nil {
 		return 0, true
@@ -173,7 +172,7 @@ func (t *meter) request() (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// add counts bytes. It returns an error from the first byte above the limit.
+// add counts bytes. It returns an error beyond the limit.
 func (t *meter) add(n int) error {
 	if t == nil {
 		return nil
@@ -192,7 +191,7 @@ func (t *meter) full() bool {
 	return most > 0 && t.bytes.Load() >= most
 }
 
-// connect takes one of the rule's connections; release gives it back.
+// connect counts one of the rule's connections. release ends it.
 func (t *meter) connect() bool {
 	if t == nil {
 		return true

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// handover is the listener of a sandbox's HTTP server: it gets connections whose first bytes were
-// judged.
+// handover is the listener of a sandbox's HTTP server. It receives connections after the decision
+// about their first bytes.
 type handover struct {
 	conns chan net.Conn
 	done  chan struct{}

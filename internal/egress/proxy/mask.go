@@ -12,15 +12,16 @@ import (
 )
 
 // masked reports whether the response comes from a host that may know a secret.
-func (x *exchange) masked() bool { return x.gen.masked[x.host] || len(x.secrets) > 0 }
+func (x *exchange) masked() bool { return x.gen.masked[x.dest.host] || len(x.secrets) > 0 }
 
-// inName reports whether the name of a header or trailer contains a secret. As a name, it would
-// reach the sandbox in another case, where redaction of values would not find it.
+// inName reports whether the name of a header or trailer contains a secret. The sandbox would
+// receive the name in another case, in which redaction of values would not find it.
 func (g *generation) inName(name string) bool {
 	return g.bytes.InName(name) || g.text.String(name) != name
 }
 
-// misleading headers offer the sandbox ways around us, or mention a proxy.
+// dropMisleading removes headers that offer the sandbox ways to bypass the gateway, or that mention
+// a proxy.
 func dropMisleading(h http.Header) {
 	delete(h, "Alt-Svc")
 	for name := range h {
@@ -30,7 +31,7 @@ func dropMisleading(h http.Header) {
 	}
 }
 
-// answer passes a response on.
+// answer passes on a response.
 func (x *exchange) answer(resp *http.Response) *refusal {
 	dropHops(resp.Header)
 	dropMisleading(resp.Header)
@@ -52,7 +53,8 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 			source, length = decoded, -1
 			resp.Header.Del("Content-Length")
 		}
-		// The newest values: the response may echo one that was set after the request was sent.
+		// Use the newest values too, because the response may echo one that was set after the
+		// request was sent.
 		g := x.box.current.Load()
 		for _, each := range []*generation{x.gen, g} {
 			for name, values := range resp.Header {
@@ -70,11 +72,11 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
-	// Each piece of a stream is passed on as it comes.
+	// Each piece of a stream is passed on as it arrives.
 	err := x.copyBody(source, m, length < 0)
 	if err != nil {
 		x.record.Error = err.Error()
-		// Ended with an error, so that it is not taken for complete.
+		// End with an error, so that the response does not seem to be complete.
 		panic(http.ErrAbortHandler)
 	}
 	g := x.box.current.Load()
@@ -92,8 +94,8 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	return nil
 }
 
-// readable decodes an encoding in which an echo could not be seen. Nil means that the body is plain
-// already.
+// readable decodes an encoding in which redaction could not find an echo. Nil means that the body
+// needs no decoding.
 func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	var codings []string
 	for _, line := range resp.Header["Content-Encoding"] {
@@ -104,7 +106,7 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 		}
 	}
 	switch {
-	case len(codings) == 0 || resp.ContentLength == 0 || x.method == http.MethodHead || resp.Body == http.NoBody:
+	case len(codings) == 0 || resp.ContentLength == 0 || x.action.method == http.MethodHead || resp.Body == http.NoBody:
 		return nil, nil
 	case len(codings) == 1 && (codings[0] == "gzip" || codings[0] == "x-gzip"):
 		z, err := gzip.NewReader(resp.Body)
@@ -121,7 +123,7 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	}
 }
 
-// errShortAnswer is returned if the sandbox accepted less than what was sent.
+// errShortAnswer is returned if the sandbox accepted less data than was sent.
 var errShortAnswer = errors.New("the program did not accept the response")
 
 func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {
@@ -142,7 +144,7 @@ func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {
 			piece = out
 		}
 		if len(piece) > 0 {
-			x.received.Add(int64(len(piece)))
+			x.traffic.received.Add(int64(len(piece)))
 			if err := x.count(len(piece)); err != nil {
 				return err
 			}

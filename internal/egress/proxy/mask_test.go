@@ -182,7 +182,7 @@ func TestSecretNeverOverPlainHTTP(t *testing.T) {
 	}
 }
 
-func TestS7BindingsThatCannotBe(t *testing.T) {
+func TestS7InvalidBindings(t *testing.T) {
 	w := newWorld(t)
 	b := w.newSandbox(boundHost, withToken)
 	for name, change := range map[string]func(s *egress.Secret){

@@ -5,9 +5,9 @@ import "github.com/crannog/crannog/internal/egress/redact"
 // masks passes a body through several redactors, one after the other.
 type masks []*redact.Stream
 
-// masks returns the redactors for a response: first the one for the values at the time of the
-// request, then the one for the newest values. A value that was removed in between was sent with
-// the request, so the response may echo it.
+// masks returns the redactors for a response: first for the values at the time of the request, then
+// for the newest ones. A value that was removed in between was sent with the request, so the
+// response may echo it.
 func (x *exchange) masks(newest *generation) masks {
 	var m masks
 	for _, r := range []*redact.Redactor{x.gen.bytes, newest.bytes} {
@@ -18,8 +18,8 @@ func (x *exchange) masks(newest *generation) masks {
 	return m
 }
 
-// mask returns what can be passed on of a piece, in buf's memory; at the end, the rest. Only the
-// last of several redactors writes into buf.
+// mask returns the part of a piece that can be passed on, in buf's memory. At the end it returns
+// the rest. Only the last of several redactors writes into buf.
 func (m masks) mask(buf, piece []byte, end bool) []byte {
 	for i, s := range m {
 		var out []byte

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// permission identifies an approval for a first use: this value, at this destination. Another value
-// of the same name is another question.
+// permission identifies an approval of a first use: a value at a destination. Another value of the
+// same name needs its own approval.
 type permission struct {
 	name       string
 	generation int64
@@ -18,7 +18,7 @@ type permission struct {
 func (b *Handler) permitted(p permission) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.permits[p]
+	return b.uses.permits[p]
 }
 
 // each joins a binding's list, or returns the word for all.
@@ -29,8 +29,8 @@ func each(list []string, all string) string {
 	return strings.Join(list, ", ")
 }
 
-// permit asks about the first use of each secret that requires it. An approval is valid for this
-// sandbox, until the value changes.
+// permit requests approval of the first use of each secret that requires it. A grant is valid for
+// this sandbox until the value changes.
 func (x *exchange) permit() *refusal {
 	for _, s := range x.secrets {
 		p := permission{s.Name, s.Generation, s.place}
@@ -38,11 +38,11 @@ func (x *exchange) permit() *refusal {
 			continue
 		}
 		d := egress.Decision{Effect: egress.Ask, Rule: "secret:" + s.Name, Layer: "task", Policy: x.gen.policy.Digest(), Fix: "crannog approve"}
-		id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, egress.ApprovalRequest{
+		id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, egress.ApprovalRequest{
 			Kind:    egress.AskSecret,
-			Summary: "use the secret " + s.Name + " on " + x.host + " for the first time",
+			Summary: "use the secret " + s.Name + " on " + x.dest.host + " for the first time",
 			Facts: map[string]string{
-				"secret": s.Name, "generation": strconv.FormatInt(s.Generation, 10), "host": x.host, "port": strconv.Itoa(x.port),
+				"secret": s.Name, "generation": strconv.FormatInt(s.Generation, 10), "host": x.dest.host, "port": strconv.Itoa(x.dest.port),
 				"method": each(s.Methods, anything), "target": x.origin() + each(s.Paths, "/**"), "body": "everything that is sent with the secret there",
 			},
 		})
@@ -51,7 +51,7 @@ func (x *exchange) permit() *refusal {
 		}
 		x.record.Approval = id
 		x.box.mu.Lock()
-		x.box.permits[p] = true
+		x.box.uses.permits[p] = true
 		x.box.mu.Unlock()
 	}
 	return nil

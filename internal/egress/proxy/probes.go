@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// probes are the probes that the sandbox's first process is about to make, and how many. Each is
-// marked that often and no more: a program of a sandbox that continues from a saved state may make
-// one first, but cannot hide more requests than it takes marks.
+// probes has the probes that the sandbox's first process is about to make, with their numbers. Each
+// is marked that often and no more. A program of a restored sandbox may make one first, but cannot
+// hide more requests than that.
 type probes struct {
 	mu   sync.Mutex
 	left map[probe]int
@@ -24,7 +24,7 @@ type probe struct {
 	port int
 }
 
-// expect starts to wait for the probes of a policy.
+// expect starts expecting the probes of a policy.
 func (l *probes) expect(p *policy.Policy) {
 	want := p.Probes()
 	left := map[probe]int{}
@@ -49,7 +49,7 @@ func (l *probes) expect(p *policy.Policy) {
 	l.left = left
 }
 
-// take reports whether an entry is about such a probe, and counts it.
+// take reports whether an entry is about an expected probe, and counts it.
 func (l *probes) take(r egress.Record) bool {
 	host := r.Host
 	if a, err := netip.ParseAddr(host); err == nil {
@@ -70,6 +70,5 @@ func (l *probes) take(r egress.Record) bool {
 	return true
 }
 
-// ExpectProbes announces that the sandbox is not ready yet: its first process will probe the
-// present policy.
+// ExpectProbes announces that the sandbox's first process will probe the current policy.
 func (b *Handler) ExpectProbes() { b.probes.expect(b.current.Load().policy) }

@@ -1,7 +1,8 @@
 // Package proxy owns the handling of one sandbox's connections: it checks that each has one
-// identity from its first packet to the upstream's certificate, asks the policy, requests
-// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it did
-// and refused. The packages beside it know the formats of hosts, rules, redaction and packets.
+// identity from its first packet to the upstream's certificate, applies the policy, requests
+// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it
+// allowed and refused. The packages beside it know the formats of hosts, rules, redaction and
+// packets.
 package proxy
 
 import (
@@ -37,92 +38,124 @@ type Config struct {
 	Dialer   *names.Dialer
 	// Roots verify upstream servers. They do not include the sandbox's own authority.
 	Roots *x509.CertPool
-	// Limits limit what the sandbox may cost. A zero field stands for the default.
+	// Limits limit what the sandbox may cost. A zero field means the default.
 	Limits Limits
-	// After is the number of the sandbox's last entry: a new process continues from there.
+	// After is the number of the sandbox's last entry, from which a new process continues.
 	After uint64
 	// SpoolFile creates the file that holds a large body during an approval. The default is an
-	// unnamed one in the directory for temporary files. If it fails, memory is used, up to
+	// unnamed file in the directory for temporary files. If it fails, memory is used, up to
 	// Limits.Spool.
 	SpoolFile func() (*os.File, error)
 }
 
 // Handler stands between one sandbox and the world. It is an attachment.Handler.
 type Handler struct {
-	sandbox   string
-	ca        *certs.Authority
-	asker     egress.Approver
-	dialer    *names.Dialer
-	roots     *x509.CertPool
-	limits    Limits
+	sandbox string
+	asker   egress.Approver
+	limits  Limits
+	// spoolFile creates the file that holds a large body.
 	spoolFile func() (*os.File, error)
 
 	names   *names.Table
 	probes  probes
 	records records
 	current atomic.Pointer[generation]
-	meters  meters
-	spooled atomic.Int64 // bytes of bodies that are held
-	running atomic.Int64 // requests
 
-	server   *http.Server
-	tls      *tls.Config
-	handover *handover
-	queries  flood
-	packets  flood
-	connects flood
+	front  front
+	back   back
+	load   load
+	floods floods
+	git    gitMemory
 
-	fetches    recent[fetchKey]  // approved by a person
-	advertised recent[gitRemote] // by which their servers were recognised as git's
-
-	ctx    context.Context
-	cancel context.CancelFunc
-	served chan struct{} // closed when the server has ended
+	life life
 
 	updates sync.Mutex // one Update at a time
 
-	mu    sync.Mutex
-	flows map[*flow]struct{}
-	spent map[string]int64 // uses of secrets, by name
-	// permits are the secrets whose first use a person has allowed.
-	permits map[permission]bool
-	closed  bool
-	empty   chan struct{} // closed when the Handler is closed and no flow is left
+	mu     sync.Mutex
+	flows  map[*flow]struct{}
+	uses   secretUses
+	closed bool
+	empty  chan struct{} // closed when the Handler is closed and no flow is left
 }
 
-// New creates a Handler and writes an entry that it exists. Without that entry it does not start.
+// front is the HTTP server towards the sandbox. It serves each connection that is handed over.
+type front struct {
+	ca       *certs.Authority
+	tls      *tls.Config
+	server   *http.Server
+	handover *handover
+	served   chan struct{} // closed when the server has ended
+}
+
+// back reaches upstream servers and verifies them.
+type back struct {
+	dialer *names.Dialer
+	roots  *x509.CertPool
+}
+
+// life ends with the Handler, and all its work with it.
+type life struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// load is what the sandbox's requests use now.
+type load struct {
+	meters  meters
+	spooled atomic.Int64 // bytes of bodies that are held
+	running atomic.Int64 // requests
+}
+
+// floods limit the entries of what costs the sandbox nothing.
+type floods struct{ queries, packets, connects flood }
+
+// gitMemory has what was learned about git requests. A client sends several for one operation.
+type gitMemory struct {
+	fetches    recent[fetchKey]  // approved by a person
+	advertised recent[gitRemote] // by which their servers were recognised as git's
+}
+
+// secretUses has what is known about each secret's use. Handler.mu guards it.
+type secretUses struct {
+	spent map[string]int64 // number of uses, by name
+	// permits are the secrets whose first use has been approved.
+	permits map[permission]bool
+}
+
+// New creates a Handler and writes an entry about it. If that fails, the Handler is not created.
 func New(c Config) (*Handler, error) {
 	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
 	b := &Handler{
-		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
-		limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
-		names: names.NewTable(), handover: newHandover(), served: make(chan struct{}),
-		flows: map[*flow]struct{}{}, spent: map[string]int64{}, permits: map[permission]bool{}, empty: make(chan struct{}),
+		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
+		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
+		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
+		back:  back{dialer: c.Dialer, roots: c.Roots},
+		uses:  secretUses{spent: map[string]int64{}, permits: map[permission]bool{}},
 	}
 	if b.spoolFile == nil {
 		b.spoolFile = unnamedFile
 	}
 	b.records = records{sandbox: c.Sandbox, to: c.Recorder, seq: c.After}
-	b.queries.rate, b.packets.rate, b.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.floods.queries.rate, b.floods.packets.rate, b.floods.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
+	b.life.ctx, b.life.cancel = context.WithCancel(context.Background())
 	g, err := b.generation(c.Policy, c.Secrets, nil)
 	if err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, err
 	}
 	b.current.Store(g)
 	b.ExpectProbes()
 	if err := b.records.add(attachmentRecord("the network is open"), g); err != nil {
-		b.cancel()
+		b.life.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
-	b.tls = b.serverTLS()
-	b.server = b.httpServer()
+	b.front.tls = b.serverTLS()
+	b.front.server = b.httpServer()
 	go func() {
-		defer close(b.served)
-		_ = b.server.Serve(b.handover)
+		defer close(b.front.served)
+		_ = b.front.server.Serve(b.front.handover)
 	}()
 	return b, nil
 }
@@ -136,9 +169,9 @@ func (b *Handler) httpServer() *http.Server {
 		ConnState:         b.state,
 		ConnContext:       withFlow,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // its messages contain the sandbox's data, and are in the entries
-		// Otherwise net/http answers "OPTIONS *" by itself, unnoticed.
+		// Otherwise net/http answers "OPTIONS *" itself, without an entry.
 		DisableGeneralOptionsHandler: true,
-		// A sandbox is on the same machine: small windows do not slow it down.
+		// A sandbox is on the same machine, so small windows do not slow it down.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
 			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
@@ -151,7 +184,7 @@ func (b *Handler) httpServer() *http.Server {
 }
 
 // Update replaces the policy and the secrets. When it returns, everything that the new ones do not
-// allow is closed. After an error nothing has changed.
+// allow is closed. If it fails, nothing has changed.
 func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
 		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")
@@ -163,7 +196,7 @@ func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if err != nil {
 		return err
 	}
-	// The entry comes first: without it a policy does not take effect.
+	// Write the entry first: without it the policy must not take effect.
 	if err := b.records.add(attachmentRecord("the policy is "+p.Digest()), g); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network log cannot be written")
 	}
@@ -187,18 +220,18 @@ func (b *Handler) Close() {
 	}
 	b.mu.Unlock()
 	if first {
-		b.cancel()
-		_ = b.handover.Close()
+		b.life.cancel()
+		_ = b.front.handover.Close()
 		for _, f := range b.open() {
 			f.kill("the sandbox's network was closed")
 		}
-		_ = b.server.Close()
+		_ = b.front.server.Close()
 	}
-	<-b.served
+	<-b.front.served
 	<-b.empty
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
-		// There is no caller left to return an error to.
+		// No caller is left to handle the error.
 		_ = b.records.add(attachmentRecord("the network is closed"), b.current.Load())
 	}
 }
@@ -215,7 +248,7 @@ func (b *Handler) open() []*flow {
 
 // Names answers a DNS query with synthetic addresses. It forwards nothing.
 func (b *Handler) Names(query []byte, max int) []byte {
-	if !b.queries.take(b, egress.KindDNS) {
+	if !b.floods.queries.take(b, egress.KindDNS) {
 		return nil
 	}
 	g := b.current.Load()
@@ -250,7 +283,7 @@ func (b *Handler) Names(query []byte, max int) []byte {
 
 // Dropped is called for dropped packets.
 func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
-	if !b.packets.take(b, egress.KindPacket) {
+	if !b.floods.packets.take(b, egress.KindPacket) {
 		return
 	}
 	r := egress.Record{
@@ -258,6 +291,6 @@ func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
 		Decision: denied(policy.RulePacket, "only TCP connections and DNS lookups are let out"),
 	}
 	r.Probe = b.probes.take(r)
-	// There is nothing to refuse: the packet was dropped.
+	// The packet was already dropped, so there is nothing to refuse.
 	_ = b.records.add(r, b.current.Load())
 }

@@ -8,19 +8,22 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Redaction does not recognise a secret piece by piece. So from a host that may know one, on any
-// path, no partial response is requested, and none is passed on.
+// Redaction does not recognise a secret that arrives in several responses. So a host that may know
+// a secret never gets a request for a part, on any path, and partial responses from it are not
+// passed on.
 
-// plainName returns the name of a header in the form that all servers share: many read _ as -.
+// plainName returns the name of a header in a form that does not depend on the server: many treat _
+// as -.
 func plainName(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
 // dropRanges removes the headers that request a part of a response. With them, a sandbox could read
-// a secret that a server had stored, ten bytes at a time.
+// a secret that a server has stored, a few bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
-	// With a POST, the body often selects what is read; with a PUT or PATCH, where to write.
-	reads := slices.ContainsFunc(x.readings, func(r reading) bool {
+	// With a POST, the body often selects what is read. With a PUT or PATCH, it selects where to
+	// write.
+	reads := slices.ContainsFunc(x.action.readings, func(r reading) bool {
 		return r.method == http.MethodGet || r.method == http.MethodHead || r.method == http.MethodPost
 	})
 	for name := range queryHeaders(x.r.URL.RawQuery) {
@@ -36,7 +39,7 @@ func (x *exchange) dropRanges(h http.Header) *refusal {
 			delete(h, name)
 		case !slices.ContainsFunc(words, isRange), plain == "content-range":
 		case slices.Contains(words, "source"):
-			// A copy of a part can later be read as a whole.
+			// A copy of a part could later be read as a whole.
 			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a copy of a part is not passed on where a secret must be redacted")
 		case reads:
 			delete(h, name)
@@ -45,7 +48,7 @@ func (x *exchange) dropRanges(h http.Header) *refusal {
 	return nil
 }
 
-// isRange reports whether a word of a header's name means a part.
+// isRange reports whether a word in a header's name means a range.
 func isRange(word string) bool {
 	switch word {
 	case "range", "ranges", "byterange", "byteranges":

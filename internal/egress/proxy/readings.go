@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// reading is one way in which a server may interpret a request. Many servers let a header
-// or the query override the method or the path of the request line. An attacker could use
-// that to bypass a rule, so a request is allowed only if each reading is allowed.
+// reading is one way in which a server may interpret a request. Many servers let a header or the
+// query override the method or the path of the request line. An attacker could use that to bypass a
+// rule, so a request is allowed only if each reading is allowed.
 type reading struct{ method, path string }
 
 // Names of headers and query fields that override the method or the path, in the form of
@@ -28,16 +28,15 @@ var (
 	}
 )
 
-// headerQuery is the query field that some servers read headers from.
+// headerQuery is the query field from which some servers read headers.
 const headerQuery = "$httpheaders"
 
-// mostReadings limits the readings of one request: deciding about each costs as much as about a
-// request.
-const mostReadings = 16
+// maxReadings limits the readings of one request, because each needs its own decision.
+const maxReadings = 16
 
 // read adds all readings of the request. The first is that of the request line.
 func (x *exchange) read() *refusal {
-	methods, paths := []string{x.method}, []string{x.path}
+	methods, paths := []string{x.action.method}, []string{x.action.path}
 	add := func(list *[]string, one string) {
 		if one != "" && !slices.Contains(*list, one) {
 			*list = append(*list, one)
@@ -79,19 +78,19 @@ func (x *exchange) read() *refusal {
 			return stop
 		}
 	}
-	if len(methods)*len(paths) > mostReadings {
+	if len(methods)*len(paths) > maxReadings {
 		return floor(http.StatusBadRequest, "method", policy.RuleMethod, "the request names too many methods or paths")
 	}
-	x.readings = x.readings[:0]
+	x.action.readings = x.action.readings[:0]
 	for _, p := range paths {
 		for _, m := range methods {
-			x.readings = append(x.readings, reading{m, p})
+			x.action.readings = append(x.action.readings, reading{m, p})
 		}
 	}
 	return nil
 }
 
-// queryHeaders yields the headers in a query, for servers that read them from there.
+// queryHeaders yields the headers in a query, for servers that read them there.
 func queryHeaders(query string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for part := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
@@ -112,7 +111,7 @@ func queryHeaders(query string) iter.Seq2[string, string] {
 // otherPath returns the escaped path of a URL in a header, without its query.
 func (x *exchange) otherPath(value string) (string, bool) {
 	u, err := url.Parse(value)
-	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.host {
+	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.dest.host {
 		return "", false
 	}
 	path := u.EscapedPath()

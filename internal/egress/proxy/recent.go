@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// mostRecent limits what is remembered of one kind, because a sandbox chooses the keys.
-const mostRecent = 256
+// maxRecent limits the stored keys, because a sandbox controls them.
+const maxRecent = 256
 
-// recent remembers keys for a while. The zero value is ready for use.
+// recent stores keys for a limited time. The zero value is ready for use.
 type recent[K comparable] struct {
 	mu    sync.Mutex
 	until map[K]time.Time
 }
 
-// add remembers a key. If there are too many, all others are forgotten, and have to be shown again.
+// add stores a key. If there are too many, it removes all others.
 func (r *recent[K]) add(key K, life time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.until == nil || len(r.until) >= mostRecent {
+	if r.until == nil || len(r.until) >= maxRecent {
 		r.until = map[K]time.Time{}
 	}
 	r.until[key] = time.Now().Add(life)
 }
 
-// has reports whether a key was added recently enough.
+// has reports whether a key was added and has not expired.
 func (r *recent[K]) has(key K) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ type records struct {
 	lost error // of the last entry, if it could not be written
 }
 
-// longestField limits how much of a sandbox's own text an entry holds.
+// longestField limits the text of a sandbox in an entry.
 const longestField = 2 << 10
 
 // add writes an entry with a new number.
@@ -40,8 +40,8 @@ func (l *records) ready(g *generation) error {
 	return l.retry(g)
 }
 
-// retry writes that an entry was lost. Until that is written, nothing else is, and no action may
-// happen. mu must be held.
+// retry writes an entry about a lost entry. Until it succeeds, nothing else is written, and no
+// action may happen. mu must be held.
 func (l *records) retry(g *generation) error {
 	if l.lost == nil {
 		return nil
@@ -54,19 +54,19 @@ func (l *records) retry(g *generation) error {
 	return l.lost
 }
 
-// keep passes an entry on. mu must be held.
+// keep passes on an entry. mu must be held.
 func (l *records) keep(r egress.Record, g *generation) error {
 	r.Sandbox = l.sandbox
 	r.Host, r.Path, r.Error = g.clean(r.Host), g.clean(r.Path), g.clean(r.Error)
-	// A refusal repeats what the request named.
+	// A refusal repeats text of the request.
 	r.Method, r.Reason, r.Fix = g.clean(r.Method), g.clean(r.Reason), g.clean(r.Fix)
 	r.Policy = g.policy.Digest()
 	l.lost = l.to.Record(r)
 	return l.lost
 }
 
-// clean makes a text that the sandbox influenced fit for an entry: without secrets and terminal
-// controls, and of limited length.
+// clean makes a text that the sandbox influenced suitable for an entry: without secrets and
+// terminal controls, and of limited length.
 func (g *generation) clean(text string) string {
 	if text == "" {
 		return text
@@ -74,8 +74,8 @@ func (g *generation) clean(text string) string {
 	return printable(g.text.String(text), longestField)
 }
 
-// printable returns the visible part of a text: a path outside ASCII is never judged, and names are
-// ASCII.
+// printable returns the visible part of a text. It may be limited to ASCII, because paths and names
+// outside ASCII are never allowed.
 func printable(s string, limit int) string { return text.ASCII(s, limit) }
 
 func attachmentRecord(reason string) egress.Record {

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// refusal is the reason why something does not happen, and the form of its answer.
+// refusal is the reason why something does not happen, with the form of its answer.
 type refusal struct {
 	status   int
 	code     string
@@ -23,12 +23,12 @@ type refusal struct {
 	cause    error
 }
 
-// denied returns a decision of the floor.
+// denied returns a built-in decision of the floor.
 func denied(rule, reason string) egress.Decision {
 	return egress.Decision{Effect: egress.Deny, Rule: rule, Layer: policy.LayerFloor, Reason: sentence(reason)}
 }
 
-// sentence formats a reason like the policy's own.
+// sentence formats a reason like those of the policy.
 func sentence(s string) string {
 	if s == "" {
 		return s
@@ -41,7 +41,7 @@ func floor(status int, code, rule, reason string) *refusal {
 	return &refusal{status: status, code: code, decision: denied(rule, reason)}
 }
 
-// byPolicy returns a refusal by the policy itself.
+// byPolicy returns a refusal by the policy.
 func byPolicy(d egress.Decision) *refusal {
 	d.Effect = egress.Deny
 	status := http.StatusForbidden
@@ -61,7 +61,7 @@ func unrecorded(err error) *refusal {
 	return r
 }
 
-// byUpstream returns a refusal because of the other end.
+// byUpstream returns a refusal because the upstream failed.
 func byUpstream(err error) *refusal {
 	if e, ok := errors.AsType[*refusedAddress](err); ok {
 		return &refusal{status: http.StatusBadGateway, code: "address_denied", decision: e.decision, cause: err}
@@ -91,13 +91,13 @@ func byUpstream(err error) *refusal {
 	return r
 }
 
-// failed marks that the policy allowed the request: a later failure is not a decision of the
-// policy.
+// failed marks that the policy allowed the request, so that a later failure is not a decision of
+// the policy.
 func (r *refusal) failed() {
 	r.decision.Effect, r.decision.Rule, r.decision.Layer = egress.Allow, "upstream", ""
 }
 
-// line returns the refusal in one line, in a form that an agent can act on.
+// line returns the refusal in one line, in a form that an agent can parse.
 func (r *refusal) line(method, target string) string {
 	verb := "crannog: blocked "
 	if r.decision.Effect == egress.Allow {
@@ -113,7 +113,7 @@ func (r *refusal) line(method, target string) string {
 	return printable(text, longestField)
 }
 
-// body is the response for a refused program. Programs read the fields, people the error.
+// body is the response to a refused program. Programs parse the fields, and people read the error.
 type body struct {
 	Error     string          `json:"error"`
 	Code      string          `json:"code"`
@@ -173,7 +173,7 @@ func (r *refusal) write(w http.ResponseWriter, method, target string) {
 	b := r.body(method, target)
 	data, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
-		// Every field is a string, so that it always marshals.
+		// Every field is a string, so encoding cannot fail.
 		data = []byte(`{"error":"crannog: blocked"}`)
 	}
 	h := w.Header()
@@ -190,6 +190,6 @@ func (r *refusal) write(w http.ResponseWriter, method, target string) {
 		h.Set("Retry-After", strconv.Itoa(seconds(r.retry)))
 	}
 	w.WriteHeader(r.status)
-	// A client that is gone needs no answer.
+	// An error means that the client has disconnected.
 	_, _ = w.Write(append(data, '\n'))
 }

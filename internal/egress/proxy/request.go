@@ -15,50 +15,50 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// identify checks that a request is for the host of its connection, and that it can be read in one
-// way only.
+// identify checks that a request is for the host of its connection, and that it can be interpreted
+// in only one way.
 func (x *exchange) identify() *refusal {
 	f, r := x.flow, x.r
-	x.tls = f.tls
+	x.dest.tls = f.dest.tls
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !upperCase(r.Method) {
-		// Some servers read a method in lower case as the one of the rule.
+		// Some servers treat a method in lower case like the upper-case one in the rule.
 		return floor(http.StatusMethodNotAllowed, "method", policy.RuleMethod, "this method is not passed on")
 	}
-	x.method = r.Method
+	x.action.method = r.Method
 	if stop := x.authority(); stop != nil {
 		return stop
 	}
-	x.record.Host, x.record.Port = x.host, x.port
-	if x.path = r.URL.EscapedPath(); x.path == "" && r.URL.IsAbs() {
-		x.path = "/"
+	x.record.Host, x.record.Port = x.dest.host, x.dest.port
+	if x.action.path = r.URL.EscapedPath(); x.action.path == "" && r.URL.IsAbs() {
+		x.action.path = "/"
 	}
-	x.record.Path = x.path
+	x.record.Path = x.action.path
 	if r.URL.Opaque != "" || r.URL.User != nil {
 		return floor(http.StatusBadRequest, "path", policy.RulePath, "the request's target is not a path")
 	}
-	x.upgrade = webSocket(r)
-	if x.upgrade {
+	x.action.upgrade = webSocket(r)
+	if x.action.upgrade {
 		x.record.Kind = egress.KindWebSocket
 	}
 	return x.read()
 }
 
-// authority returns the request's host and port, after checking them against the connection's.
-// Other headers that name a host are not passed on.
+// authority returns the request's host and port, after comparing them with the connection's. Other
+// headers that name a host are not forwarded.
 func (x *exchange) authority() *refusal {
 	f, r := x.flow, x.r
 	usual, scheme := 80, "http"
-	if f.tls {
+	if f.dest.tls {
 		usual, scheme = 443, "https"
 	}
 	if r.URL.IsAbs() && r.URL.Scheme != scheme {
 		return floor(http.StatusBadRequest, "scheme", policy.RuleHostHeader, "the request's scheme is not the connection's; use CONNECT for https")
 	}
-	if f.proxy && !r.URL.IsAbs() {
+	if f.mode.proxy && !r.URL.IsAbs() {
 		return floor(http.StatusBadRequest, "no_target", policy.RuleHostHeader, "this port accepts CONNECT and requests with a full URL")
 	}
 	if other := r.Header.Values("Host"); len(other) > 0 {
-		// HTTP/2 can have it beside :authority.
+		// HTTP/2 can have it in addition to :authority.
 		return floor(http.StatusBadRequest, "host", policy.RuleHostHeader, "the request names its host twice")
 	}
 	said := r.Host
@@ -67,26 +67,26 @@ func (x *exchange) authority() *refusal {
 	}
 	host, port, err := authority(said, usual)
 	switch {
-	case err != nil && f.proxy:
+	case err != nil && f.mode.proxy:
 		return floor(http.StatusBadRequest, "host", policy.RuleName, fault.PublicText(err))
 	case err != nil:
 		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, fault.PublicText(err))
-	case f.proxy:
-		x.host, x.port = host, port
+	case f.mode.proxy:
+		x.dest.host, x.dest.port = host, port
 		return nil
 	}
-	x.host, x.port = f.host, f.port
+	x.dest.host, x.dest.port = f.dest.host, f.dest.port
 	switch {
-	case host != f.host:
-		// Behind one address and one certificate there may be many hosts.
-		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request is for "+host+", and the connection goes to "+f.host)
-	case port != f.port:
+	case host != f.dest.host:
+		// Many hosts may share one address and one certificate.
+		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request is for "+host+", and the connection goes to "+f.dest.host)
+	case port != f.dest.port:
 		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RulePort, "the request is for another port than the connection's")
 	}
 	return nil
 }
 
-// authority parses a host and a port. The host may be an address, in the spelling that Go prints.
+// authority parses a host and a port. The host may be an address, in Go's spelling.
 func authority(s string, usual int) (string, int, error) {
 	host, port, err := names.Authority(s, usual)
 	if err == nil {
@@ -110,16 +110,16 @@ func upperCase(method string) bool {
 	return method != "" && method != "PRI"
 }
 
-// webSocket reports whether a request asks to become one. Other upgrades are not passed on: after
-// one, the meaning of the bytes is unknown.
+// webSocket reports whether a request opens a WebSocket. Other upgrades are not forwarded, because
+// the meaning of the bytes after them is unknown.
 func webSocket(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ContentLength == 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// judge asks the policy and, if required, for approval. If the policy changes in between, it begins
-// again.
+// judge applies the policy and, if required, requests approval. If the policy changes in between,
+// it starts again.
 func (x *exchange) judge() *refusal {
 	for range 4 {
 		if stop := x.know(); stop != nil {
@@ -132,7 +132,7 @@ func (x *exchange) judge() *refusal {
 			}
 		}
 		x.flow.mu.Lock()
-		x.out = true
+		x.progress.out = true
 		x.flow.mu.Unlock()
 		// From here on Update stops the request if a new policy forbids it.
 		if x.box.current.Load() == x.gen {
@@ -142,13 +142,13 @@ func (x *exchange) judge() *refusal {
 	return floor(http.StatusServiceUnavailable, "policy_changing", policy.RuleLimit, "the policy changes faster than requests are judged")
 }
 
-// know registers the exchange, so that Update can judge it.
+// know registers the exchange, so that Update can check it.
 func (x *exchange) know() *refusal {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.known = true
-	if x.why != "" {
-		return floor(http.StatusForbidden, "stopped", policy.RuleLimit, x.why)
+	x.progress.known = true
+	if x.progress.why != "" {
+		return floor(http.StatusForbidden, "stopped", policy.RuleLimit, x.progress.why)
 	}
 	return nil
 }
@@ -157,8 +157,8 @@ func (x *exchange) know() *refusal {
 func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
 	var d egress.Decision
 	var limits []policy.Limits
-	for i, r := range x.readings {
-		also, l := g.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: r.method, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
+	for i, r := range x.action.readings {
+		also, l := g.policy.Request(policy.Request{Host: x.dest.host, Port: x.dest.port, Method: r.method, Path: r.path, WebSocket: x.action.upgrade, TLS: x.dest.tls})
 		limits = append(limits, l)
 		if i == 0 || also.Effect.Stricter(d.Effect) {
 			d = also
@@ -169,11 +169,11 @@ func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
 
 // decide is the policy's part of judge.
 func (x *exchange) decide() *refusal {
-	x.conn = x.gen.policy.Connect(x.host, x.port)
+	x.conn = x.gen.policy.Connect(x.dest.host, x.dest.port)
 	if x.conn.Effect == egress.Deny {
 		return byPolicy(x.conn.Decision)
 	}
-	for _, r := range x.readings {
+	for _, r := range x.action.readings {
 		if err := names.Path(r.path, names.PathOptions{EncodedSlash: x.conn.EncodedSlash}); err != nil {
 			return floor(http.StatusBadRequest, "path", policy.RulePath, fault.PublicText(err))
 		}
@@ -187,12 +187,12 @@ func (x *exchange) decide() *refusal {
 	} else if changed {
 		d, limits = x.weigh(x.gen)
 	}
-	x.kind, x.summary, x.extra = egress.AskRequest, "", nil
+	x.question.kind, x.question.summary, x.question.extra = egress.AskRequest, "", nil
 	d, stop := x.special(d)
 	if stop != nil {
 		return stop
 	}
-	if x.isGranted(d) && x.kind == egress.AskRequest {
+	if x.isGranted(d) && x.question.kind == egress.AskRequest {
 		d.Effect = egress.Allow
 	}
 	if d.Effect == egress.Deny {
@@ -203,41 +203,41 @@ func (x *exchange) decide() *refusal {
 	return x.measure(limits)
 }
 
-// isGranted reports whether a person has already approved what a decision asks about: the
+// isGranted reports whether a person has already approved what the decision is about: the
 // connection as a whole, or this request.
 func (x *exchange) isGranted(d egress.Decision) bool {
-	return d.Effect == egress.Ask && (d.Rule == x.flow.granted || d.Rule == x.granted)
+	return d.Effect == egress.Ask && (d.Rule == x.flow.consent.granted || d.Rule == x.progress.granted)
 }
 
-// askHost asks about the host of a request to the proxy port, where there is no connection to ask
-// about.
+// askHost requests approval of the host of a request to the proxy port, which has no connection of
+// its own.
 func (x *exchange) askHost() *refusal {
-	if !x.flow.proxy {
+	if !x.flow.mode.proxy {
 		return nil
 	}
-	d, asks := x.gen.asksHost(x.conn, x.host, x.port, x.tls)
-	if !asks || x.granted == d.Rule {
+	d, asks := x.gen.asksHost(x.conn, x.dest.host, x.dest.port, x.dest.tls)
+	if !asks || x.progress.granted == d.Rule {
 		return nil
 	}
-	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, hostRequest(x.host, x.port))
+	id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, hostRequest(x.dest.host, x.dest.port))
 	if stop != nil {
 		return stop
 	}
 	x.record.Approval = id
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.granted = d.Rule
+	x.progress.granted = d.Rule
 	return nil
 }
 
 // measure counts the request against the limits of its rules.
 func (x *exchange) measure(limits []policy.Limits) *refusal {
-	if x.paid {
+	if x.metered.paid {
 		return nil
 	}
 	for _, l := range limits {
-		m := x.box.meters.of(l)
-		if m == nil || slices.Contains(x.counts, m) {
+		m := x.box.load.meters.of(l)
+		if m == nil || slices.Contains(x.metered.counts, m) {
 			continue // two readings of one request count once
 		}
 		over := func(reason string, wait time.Duration) *refusal {
@@ -251,19 +251,19 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 		if !m.connect() {
 			return over("the rule's connections are all in use", time.Second)
 		}
-		x.held = append(x.held, m)
+		x.metered.held = append(x.metered.held, m)
 		if wait, ok := m.request(); !ok {
 			return over("the rule's limit of requests is reached", wait)
 		}
-		x.counts = append(x.counts, m)
+		x.metered.counts = append(x.metered.counts, m)
 	}
-	x.paid = true
+	x.metered.paid = true
 	return nil
 }
 
 // count counts bytes against the limits of its rules.
 func (x *exchange) count(n int) error {
-	for _, m := range x.counts {
+	for _, m := range x.metered.counts {
 		if err := m.add(n); err != nil {
 			return err
 		}

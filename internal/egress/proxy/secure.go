@@ -13,7 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// alertName is TLS's "unrecognized_name", so that a program can tell what was wrong with its hello.
+// alertName is the TLS alert "unrecognized_name", from which a program can tell that the server
+// name was wrong.
 var alertName = []byte{21, 3, 3, 0, 2, 2, 112}
 
 // flowOf returns the flow of a connection of the server.
@@ -28,28 +29,29 @@ func flowOf(c net.Conn) *flow {
 	}
 }
 
-// secure judges a TLS connection by its hello, and passes it on or decrypts it.
+// secure decides about a TLS connection by its ClientHello, and splices or decrypts it.
 func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter) (handed bool) {
 	hello, size, err := readHello(c)
 	if err != nil {
 		return f.drop(floor(0, "hello", policy.RuleProtocol, err.Error()), "")
 	}
 	if stop := f.named(hello); stop != nil {
-		// A connection that is closed anyway.
+		// The connection is closed in any case.
 		_, _ = c.Write(alertName)
 		return f.drop(stop, "")
 	}
 	f.mu.Lock()
-	f.tls = true
+	f.dest.tls = true
 	f.mu.Unlock()
 	if stop := f.ask(g, conn); stop != nil {
-		// Decrypted only to answer: a closed connection gives a program no reason.
+		// Decrypt the connection only to answer, because a closed connection would give the program
+		// no reason.
 		f.refuseAll(stop)
 		return f.unseal(c)
 	}
-	// A second, encrypted hello may name another host, and a dummy looks the same. If the
-	// connection is decrypted, it has no effect.
-	if conn.Inspect || g.bound[place{f.host, f.port}] || hello.ech {
+	// A second, encrypted hello may name another host, and a dummy looks the same. It has no effect
+	// if the connection is decrypted.
+	if conn.Inspect || g.bound[place{f.dest.host, f.dest.port}] || hello.ech {
 		return f.unseal(c)
 	}
 	if stop := f.splice(c, conn, m, size); stop != nil {
@@ -74,28 +76,28 @@ func readHello(c *client) (hello, int, error) {
 	}
 }
 
-// named checks that a hello names the host of the connection: with another name, a server of many
+// named checks that a hello names the host of the connection. With another name, a server of many
 // hosts would answer for that one.
 func (f *flow) named(h hello) *refusal {
 	if h.name == "" {
-		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.host)
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.dest.host)
 	}
-	// TLS has no names that end in a dot: a server that gets one may answer for its default host.
-	if name, err := names.Canonical(h.name); err != nil || name != f.host || strings.HasSuffix(h.name, ".") {
-		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.host)
+	// In TLS, names do not end in a dot. A server that gets one may answer for its default host.
+	if name, err := names.Canonical(h.name); err != nil || name != f.dest.host || strings.HasSuffix(h.name, ".") {
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.dest.host)
 	}
 	return nil
 }
 
 var errIdentity = errors.New("the server name is not the connection's")
 
-// serverTLS is the TLS configuration for decrypting a connection: for its one name.
+// serverTLS returns the TLS configuration for decrypting a connection, for its one name.
 func (b *Handler) serverTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"},
-		// Checked in every handshake, also of a resumed session, for which no certificate is
-		// needed.
+		// This is checked in every handshake, including that of a resumed session, which needs no
+		// certificate.
 		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			f := flowOf(i.Conn)
 			if f == nil || f.named(hello{name: i.ServerName}) != nil {
@@ -108,17 +110,17 @@ func (b *Handler) serverTLS() *tls.Config {
 			if f == nil {
 				return nil, errIdentity
 			}
-			return b.ca.Leaf(f.host)
+			return b.front.ca.Leaf(f.dest.host)
 		},
 	}
 }
 
-// unseal terminates the sandbox's TLS here and passes the connection to the server.
+// unseal terminates the sandbox's TLS and passes the connection to the server.
 func (f *flow) unseal(c *client) (handed bool) {
-	t := tls.Server(c, f.box.tls)
+	t := tls.Server(c, f.box.front.tls)
 	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
 	defer cancel()
-	// Asking may have used up the time for the hello.
+	// Waiting for the approval may have used up the time for the hello.
 	if err := c.SetReadDeadline(time.Now().Add(f.box.limits.Handshake)); err != nil {
 		return f.drop(nil, err.Error())
 	}

@@ -23,36 +23,60 @@ type exchange struct {
 	ctx   context.Context
 	stopC context.CancelFunc
 
-	host    string // canonical, or an address
-	port    int
-	tls     bool
+	dest     destination
+	action   action
+	conn     policy.Connection
+	decision egress.Decision
+	secrets  []*sealed
+	metered  metered
+	question question
+
+	record  egress.Record
+	traffic traffic
+
+	progress progress // guarded by flow.mu
+}
+
+// destination is where a connection or a request goes.
+type destination struct {
+	host string // canonical, or an address; "" of a flow at the proxy port
+	port int
+	tls  bool
+}
+
+// action is what a request does at its destination.
+type action struct {
 	method  string
 	path    string // escaped
 	upgrade bool   // it became a WebSocket
-	// readings are all ways to read it, the request line first.
+	// readings are all ways to read the request, its request line first.
 	readings []reading
-	formRead bool // they include the fields of a form, or it is inspected while it is passed on
-
-	conn     policy.Connection
-	decision egress.Decision
-	counts   []*meter // of its rules
-	held     []*meter // in which it holds places
-	paid     bool     // counted as a request
-	secrets  []*sealed
+	formRead bool       // they include the fields of a form, or it is inspected while it is passed on
 	body     *heldBody  // if it was read to its end
 	push     *push      // if it is one
 	git      gitRequest // what it certainly is to git
+}
 
-	// Fields of a question about it.
+// metered has the meters of a request's rules.
+type metered struct {
+	counts []*meter // all of them
+	held   []*meter // those in which the request holds a place
+	paid   bool     // it was counted as a request
+}
+
+// question has the fields of an approval request about an exchange.
+type question struct {
 	kind    string
 	summary string
 	extra   map[string]string
+}
 
-	record         egress.Record
-	sent, received atomic.Int64
+// traffic counts bytes.
+type traffic struct{ sent, received atomic.Int64 }
 
-	// Guarded by flow.mu.
-	known   bool // host, method and path are set
+// progress is how far an exchange has come.
+type progress struct {
+	known   bool // its host, method and path are set
 	out     bool // it may have been sent
 	granted string
 	fetches string // the repository, if that is why a write needed no permission
@@ -67,13 +91,13 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	if f == nil {
 		panic(http.ErrAbortHandler) // not a connection of ours
 	}
-	f.judged.Add(1)
+	f.requests.judged.Add(1)
 	x := f.exchange(w, r)
-	if f.proxy && r.Method == http.MethodConnect {
+	if f.mode.proxy && r.Method == http.MethodConnect {
 		x.connect()
 		return
 	}
-	running := b.running.Add(1)
+	running := b.load.running.Add(1)
 	defer x.end()
 	stop := x.identify()
 	if stop == nil && f.refused != nil {
@@ -87,7 +111,7 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		stop = x.judge()
 	}
 	switch {
-	case stop != nil && x.push != nil && x.push.bound:
+	case stop != nil && x.action.push != nil && x.action.push.bound:
 		x.refusePush(stop)
 		return
 	case stop == nil:
@@ -101,53 +125,54 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 func (f *flow) exchange(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{box: f.box, flow: f, w: w, r: r, began: time.Now(), gen: f.box.current.Load()}
 	x.ctx, x.stopC = context.WithCancel(r.Context())
-	x.record = egress.Record{Time: x.began, Kind: egress.KindHTTP, Method: r.Method, Host: f.host, Port: f.port}
+	x.record = egress.Record{Time: x.began, Kind: egress.KindHTTP, Method: r.Method, Host: f.dest.host, Port: f.dest.port}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.exchanges[x] = struct{}{}
 	f.recorded = true
-	if f.dead {
-		x.stop(f.why)
+	if f.killed.dead {
+		x.stop(f.killed.why)
 	}
 	return x
 }
 
 // stop ends an exchange. flow.mu must be held.
 func (x *exchange) stop(why string) {
-	if x.why == "" {
-		x.why = why
+	if x.progress.why == "" {
+		x.progress.why = why
 	}
 	x.stopC()
-	if x.close != nil {
-		// Closing TLS may wait for its peer, and the lock is held here.
-		go x.close()
+	if x.progress.close != nil {
+		// Closing TLS may wait for the peer, which must not happen under the lock.
+		go x.progress.close()
 	}
 }
 
-// onStop sets what else ends the exchange. It returns false if the exchange has ended.
+// onStop adds a function that is called when the exchange is stopped. It returns false if the
+// exchange has ended.
 func (x *exchange) onStop(do func()) bool {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.close = do
-	return x.why == ""
+	x.progress.close = do
+	return x.progress.why == ""
 }
 
 // fits reports whether a new policy still allows an exchange. flow.mu must be held.
 func (x *exchange) fits(g *generation) bool {
-	if !x.known {
+	if !x.progress.known {
 		return true // it will be judged by g
 	}
-	if g.policy.Connect(x.host, x.port).Effect == egress.Deny {
+	if g.policy.Connect(x.dest.host, x.dest.port).Effect == egress.Deny {
 		return false
 	}
 	d, _ := x.weigh(g)
-	if d.Rule == policy.RuleWrites && x.fetches != "" {
-		d = g.policy.Fetch(x.host, x.fetches)
+	if d.Rule == policy.RuleWrites && x.progress.fetches != "" {
+		d = g.policy.Fetch(x.dest.host, x.progress.fetches)
 	}
-	if d.Effect == egress.Deny || d.Effect == egress.Ask && x.out && x.granted != d.Rule && x.flow.granted != d.Rule {
+	if d.Effect == egress.Deny || d.Effect == egress.Ask && x.progress.out && x.progress.granted != d.Rule && x.flow.consent.granted != d.Rule {
 		return false
 	}
-	if !x.upgrade {
+	if !x.action.upgrade {
 		return true
 	}
 	// A WebSocket that was opened with a secret ends with the secret.
@@ -172,12 +197,12 @@ func (x *exchange) refuse(r *refusal) {
 	if r.cause != nil {
 		x.record.Error = r.cause.Error()
 	}
-	method := x.method
+	method := x.action.method
 	if method == "" {
 		method = printable(x.r.Method, 32)
 	}
 	if r == x.flow.refused {
-		// The next try is a new connection, which is judged anew.
+		// The next try is a new connection, about which the policy decides anew.
 		x.w.Header().Set("Connection", "close")
 	}
 	r.write(x.w, method, x.gen.text.String(x.target()))
@@ -185,26 +210,26 @@ func (x *exchange) refuse(r *refusal) {
 
 // target returns the request's destination, without its query.
 func (x *exchange) target() string {
-	if x.host == "" {
+	if x.dest.host == "" {
 		scheme := "http"
-		if x.tls {
+		if x.dest.tls {
 			scheme = "https"
 		}
 		return scheme + "://" + printable(x.r.Host, 253) + printable(x.r.URL.EscapedPath(), longestField)
 	}
-	return x.origin() + printable(x.path, longestField)
+	return x.origin() + printable(x.action.path, longestField)
 }
 
 // end writes the entry of the exchange. Without an entry the response is not passed on.
 func (x *exchange) end() {
 	p := recover()
 	x.stopC()
-	x.box.running.Add(-1)
-	for _, m := range x.held {
+	x.box.load.running.Add(-1)
+	for _, m := range x.metered.held {
 		m.release()
 	}
-	if x.body != nil {
-		x.body.Close()
+	if x.action.body != nil {
+		x.action.body.Close()
 	}
 	if t := x.gen.transport; t != x.box.current.Load().transport {
 		t.CloseIdleConnections() // it is not used after this
@@ -212,8 +237,8 @@ func (x *exchange) end() {
 	f := x.flow
 	f.mu.Lock()
 	delete(f.exchanges, x)
-	why := x.why
-	x.record.Address = x.address
+	why := x.progress.why
+	x.record.Address = x.progress.address
 	f.mu.Unlock()
 	if cause, _ := p.(error); p != nil && !errors.Is(cause, http.ErrAbortHandler) {
 		x.record.Error = fmt.Sprintf("an internal error: %v", p)
@@ -222,9 +247,9 @@ func (x *exchange) end() {
 		x.record.Error = why
 	}
 	x.record.Took = time.Since(x.began)
-	x.record.Sent, x.record.Received = x.sent.Load(), x.received.Load()
+	x.record.Sent, x.record.Received = x.traffic.sent.Load(), x.traffic.received.Load()
 	err := x.box.records.add(x.record, x.gen)
-	// Without an entry nothing but that error is answered.
+	// Without an entry, only the error about that is answered.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// splice passes a TLS connection on without decrypting it. It returns a refusal, with nothing sent
+// splice forwards a TLS connection without decrypting it. It returns a refusal, with nothing sent
 // yet, if the host cannot be reached.
 func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int) *refusal {
 	up, stop := f.connect(egress.KindTLS, conn.Decision, m)
@@ -26,7 +26,7 @@ func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int
 	return nil
 }
 
-// tunnel passes on all bytes, if a rule allows that.
+// tunnel forwards all bytes, if a rule allows that.
 func (f *flow) tunnel(c *client, g *generation, conn policy.Connection, m *meter) {
 	if stop := f.ask(g, conn); stop != nil {
 		f.note(stop, "")
@@ -47,37 +47,36 @@ func failure(err error) string {
 	return err.Error()
 }
 
-// passage is an upstream connection whose beginning has an entry.
+// passage is an upstream connection with an entry about its beginning.
 type passage struct {
 	net.Conn
 	record egress.Record
 	gen    *generation
 }
 
-// connect dials and first writes an entry: bytes that the gateway does not inspect do not pass
-// before.
+// connect dials, and writes an entry before any bytes pass that the gateway does not inspect.
 func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage, *refusal) {
 	if m.full() {
 		return nil, overBytes(d)
 	}
-	up, err := f.box.dial(f.ctx, f.host, f.port)
+	up, err := f.box.dial(f.ctx, f.dest.host, f.dest.port)
 	if err != nil {
 		return nil, byUpstream(err)
 	}
 	f.mu.Lock()
-	dead := f.dead
-	f.upstream, f.opaque = up, true
+	dead := f.killed.dead
+	f.upstream, f.mode.opaque = up, true
 	f.mu.Unlock()
-	// The policy may have changed during the dial.
+	// The policy may have changed while dialling.
 	g := f.box.current.Load()
 	if why := f.misfit(g); dead || why != "" {
 		_ = up.Close()
-		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.host, f.port).Decision}
+		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.dest.host, f.dest.port).Decision}
 	}
 	p := &passage{Conn: up, gen: g, record: egress.Record{
-		Time: f.began, Kind: kind, Host: f.host, Port: f.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
+		Time: f.began, Kind: kind, Host: f.dest.host, Port: f.dest.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
 	}}
-	if f.granted != "" {
+	if f.consent.granted != "" {
 		p.record.Effect = egress.Allow
 	}
 	first := p.record
@@ -102,9 +101,9 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 	}
 	_ = up.Close()
 	r := up.record
-	r.Took, r.Sent, r.Received = time.Since(f.began), f.sent.Load(), f.received.Load()
+	r.Took, r.Sent, r.Received = time.Since(f.began), f.traffic.sent.Load(), f.traffic.received.Load()
 	f.mu.Lock()
-	why := f.why
+	why := f.killed.why
 	f.mu.Unlock()
 	switch {
 	case errors.Is(err, errSecondName):
@@ -122,13 +121,13 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 		f.mu.Unlock()
 		reset(conn)
 	}
-	// It is over in any case.
+	// The connection is over in any case.
 	_ = f.box.records.add(r, up.gen)
 }
 
-// both copies in both directions. An end of one direction is passed on, an error ends both.
+// both copies in both directions. The end of one direction is passed on. An error ends both.
 func (f *flow) both(c *client, up net.Conn, m *meter) error {
-	// The end of one direction must wake the other.
+	// An error in one direction must unblock the other.
 	abort := func() {
 		_ = up.Close()
 		f.mu.Lock()
@@ -139,7 +138,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			err := pump(up, c, func(n int) error { f.sent.Add(int64(n)); return m.add(n) })
+			err := pump(up, c, func(n int) error { f.traffic.sent.Add(int64(n)); return m.add(n) })
 			if err == nil {
 				err = closeWrite(up)
 			}
@@ -150,7 +149,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 		}
 		out <- err
 	}()
-	err := pump(c, up, func(n int) error { f.received.Add(int64(n)); return m.add(n) })
+	err := pump(c, up, func(n int) error { f.traffic.received.Add(int64(n)); return m.add(n) })
 	if err == nil {
 		err = c.CloseWrite()
 	}
@@ -163,7 +162,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	return err
 }
 
-// guarded turns a panic into an error: this process serves other sandboxes too.
+// guarded converts a panic to an error, because this process serves other sandboxes too.
 func guarded(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -176,8 +175,8 @@ func guarded(do func() error) (err error) {
 // errSecondName is returned if a client names another host in its second hello.
 var errSecondName = errors.New("the second TLS hello names another host")
 
-// firstFlight passes on a hello and the answer to it. A server may ask for a second hello, and
-// might use the name in that one.
+// firstFlight forwards a hello and the answer to it. A server may request a second hello, and use
+// the name in that one.
 func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	if err := f.forward(c, up, m, size); err != nil {
 		return err
@@ -185,7 +184,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	var answer [recordHead + 4 + 2 + 32]byte
 	n, err := io.ReadFull(up, answer[:])
 	if n > 0 {
-		f.received.Add(int64(n))
+		f.traffic.received.Add(int64(n))
 		if err := m.add(n); err != nil {
 			return err
 		}
@@ -205,7 +204,7 @@ func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
 	return f.secondHello(c, up, m)
 }
 
-// secondHello passes on what may come before a second hello, and checks that.
+// secondHello forwards what may precede a second hello, and checks that hello.
 func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	for {
 		head, err := c.peek(recordHead)
@@ -233,13 +232,13 @@ func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 	}
 }
 
-// forward passes on exactly n bytes of the client.
+// forward forwards exactly n bytes of the client.
 func (f *flow) forward(c *client, up net.Conn, m *meter, n int) error {
 	head, err := c.peek(n)
 	if err != nil {
 		return err
 	}
-	f.sent.Add(int64(n))
+	f.traffic.sent.Add(int64(n))
 	if err := m.add(n); err != nil {
 		return err
 	}

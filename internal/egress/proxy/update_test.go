@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ends fails unless a connection ends. None ends by itself: unhurried removes the limit for an idle
-// connection.
+// ends fails unless a connection ends. Connections do not end by themselves, because unhurried
+// removes the limit for idle ones.
 func ends(t *testing.T, what string, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(hosttest.Deadline())
@@ -40,7 +40,7 @@ func unhurried(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
 
-func TestN21TightenedPolicyEndsWhatIsOpen(t *testing.T) {
+func TestN21TightenedPolicyClosesConnections(t *testing.T) {
 	w := newWorld(t)
 	w.socket(true, "ws.good.test")
 	hang := make(chan struct{})
@@ -102,7 +102,7 @@ network:
 		return c
 	}
 	pass, api, kept := begin("pass.good.test", true), begin("api.good.test", false), begin("kept.good.test", true)
-	// The same policy in other words ends nothing.
+	// The same policy in other words ends no connection.
 	if err := b.Update(compiled(t, before+"git: {fetch: allow}\n"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	}
 }
 
-func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
+func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 	w := newWorld(t)
 	begun := make(chan []egress.Record, 4)
 	var b *testSandbox
@@ -487,7 +487,7 @@ func TestBodyIsHeldWithoutAFile(t *testing.T) {
 	}
 	s.Close()
 	s.Close()
-	if b.spooled.Load() != 0 {
+	if b.load.spooled.Load() != 0 {
 		t.Error("the room is not given back")
 	}
 }

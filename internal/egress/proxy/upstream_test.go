@@ -77,7 +77,7 @@ func TestN5NoWayAroundIsOffered(t *testing.T) {
 	}
 }
 
-func TestN10AddressesThatNobodyMayReach(t *testing.T) {
+func TestN10ForbiddenAddresses(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, host := range []string{"api.good.test", "pass.good.test"} {

@@ -8,16 +8,15 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// switched passes a WebSocket in both directions, after the upstream has really agreed to one: a
-// server that ignores the upgrade would otherwise read requests that the policy did not decide
-// about.
+// switched forwards a WebSocket in both directions, after the upstream has agreed to it. A server
+// that ignores the upgrade would otherwise read requests about which the policy did not decide.
 func (x *exchange) switched(resp *http.Response) *refusal {
 	up, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok || !x.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
+	if !ok || !x.action.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
 		return floor(http.StatusBadGateway, "upstream_protocol", policy.RuleProtocol, "the server switched to a protocol that was not requested")
 	}
 	if x.masked() && len(resp.Header["Sec-Websocket-Extensions"]) > 0 {
-		// An echo of a secret could not be seen in compressed data.
+		// Redaction could not find an echo of a secret in compressed data.
 		return floor(http.StatusBadGateway, "upstream_encoding", policy.RuleProtocol, "the server compresses, although that was not offered")
 	}
 	dropHops(resp.Header)
@@ -41,7 +40,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 		x.record.Error = err.Error()
 		panic(http.ErrAbortHandler)
 	}
-	// The connection is ours: the flow ends with it.
+	// The flow ends together with the WebSocket.
 	defer x.flow.end()
 	defer conn.Close()
 	raw := x.flow.connection()
@@ -55,7 +54,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			return pump(up, buffered, func(n int) error { x.sent.Add(int64(n)); return x.count(n) })
+			return pump(up, buffered, func(n int) error { x.traffic.sent.Add(int64(n)); return x.count(n) })
 		})
 		_ = up.Close()
 		out <- err
@@ -63,7 +62,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	if err = x.fromWebSocket(conn, up); err != nil {
 		end()
 	}
-	// Closed, not reset: the last frames are still on their way.
+	// Close without reset, because the last frames may still be on their way.
 	_ = conn.Close()
 	_ = up.Close()
 	if other := <-out; err == nil {
@@ -78,7 +77,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 func isWebSocket(protocol string) bool { return strings.EqualFold(protocol, "websocket") }
 
 func (x *exchange) fromWebSocket(conn io.Writer, up io.Reader) error {
-	count := func(n int) error { x.received.Add(int64(n)); return x.count(n) }
+	count := func(n int) error { x.traffic.received.Add(int64(n)); return x.count(n) }
 	if !x.masked() {
 		return pump(conn, up, count)
 	}

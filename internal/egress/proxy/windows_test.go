@@ -54,8 +54,8 @@ func settle(t *testing.T, conn net.Conn, preface string) {
 	}
 }
 
-// Data that a sandbox sends and no host reads, and data that it requests and does not read, are
-// held by the process that all sandboxes share: both are little for each.
+// The process that all sandboxes share buffers data that a sandbox sends and no host reads, and
+// data that it requests and does not read. Both are small for each sandbox.
 func TestUnreadBytesAreFew(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2 = true

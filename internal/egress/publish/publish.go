@@ -1,5 +1,5 @@
-// Package publish owns recognising requests that publish a package, an image or a release that
-// others will install. It recognises registries by their protocols, not by the client program, so
+// Package publish owns recognising requests that publish a package, an image or a release for
+// others to install. It recognises registries by their protocols, not by the client program, so
 // that a script with curl is recognised like npm. The policy decides whether a publication is
 // allowed.
 package publish
@@ -26,19 +26,19 @@ const (
 	Hex      Kind = "hex"
 )
 
-// A Publication is what a request would publish, change or withdraw. All matter equally to those
-// who install: a tag that moves gives them other code.
+// Publication is what a request would publish, change or withdraw. All of these matter to those who
+// install: a tag that moves gives them other code.
 type Publication struct {
 	Kind     Kind
 	Registry string // the host
-	// Package and Version are those in the path; "" if only the body has them. An approval includes
-	// the body's hash in any case.
+	// Package and Version are those in the path, or "" if only the body has them. An approval
+	// always includes the body's hash.
 	Package, Version string
-	// Withdraws is set for a deletion: unpublish, yank.
+	// Withdraws is set for a deletion: unpublish or yank.
 	Withdraws bool
 }
 
-// Summary returns one line for people.
+// Summary returns one line for display.
 func (p Publication) Summary() string {
 	verb := "publish"
 	if p.Withdraws {
@@ -65,7 +65,7 @@ func (p Publication) Facts() map[string]string {
 	}
 }
 
-// A request is what the detectors inspect.
+// request is what the detectors inspect.
 type request struct {
 	host, method string
 	segments     []string // of the decoded path, without empty ones
@@ -73,9 +73,9 @@ type request struct {
 }
 
 // Detect reports whether a request publishes. The host is canonical, and the path has passed
-// names.Path, with encoded slashes or without. It is judged as a server would decode it, ignoring
-// case: a request that is wrongly taken for a publication costs a question, the opposite mistake
-// costs other people's packages.
+// names.Path, with or without encoded slashes. The path is interpreted as a server would decode it,
+// ignoring case. If a request is wrongly recognised as a publication, that costs one approval
+// request; if a publication is missed, it may harm everyone who installs the package.
 func Detect(method, host, escapedPath string, header http.Header) (Publication, bool) {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
@@ -101,7 +101,7 @@ func Detect(method, host, escapedPath string, header http.Header) (Publication, 
 	return Publication{}, false
 }
 
-// at reports whether the path has these segments from position i on; "*" is any.
+// at reports whether the path has these segments starting at position i. "*" matches any segment.
 func (r request) at(i int, want ...string) bool {
 	if i < 0 || i+len(want) > len(r.segments) {
 		return false

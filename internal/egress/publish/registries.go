@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// npm recognizes PUT /{package}, with tags and access below /-/package. The path alone proves
-// little. So the host must be a registry's, the path must have one of the npm segments of
+// npm recognises PUT /{package}, with tags and access below /-/package. The path alone is not
+// enough. So the host must be a registry's, the path must have one of the npm segments of
 // multi-format registries, or the client must name its command in a header.
 func npm(r request) (Publication, bool) {
 	if !r.changes() {
@@ -34,7 +34,8 @@ func npm(r request) (Publication, bool) {
 	return p, true
 }
 
-// says reports whether the request has a header that npm and similar programs send.
+// says reports whether the request has a header in which npm and similar programs name one of the
+// commands.
 func (r request) says(commands ...string) bool {
 	for _, c := range commands {
 		if strings.EqualFold(r.header.Get("Npm-Command"), c) {
@@ -44,8 +45,8 @@ func (r request) says(commands ...string) bool {
 	return false
 }
 
-// pypi is a form sent to /legacy/; private registries have a segment of their own. The package is
-// in the form.
+// pypi recognises a form that is sent to /legacy/, or to the own segment of a private registry. The
+// package is in the form.
 func pypi(r request) (Publication, bool) {
 	last := r.from(len(r.segments) - 1)
 	if r.below("upload.pypi.org", "upload.pypi.io") || r.method == http.MethodPost && (strings.EqualFold(last, "legacy") || r.find("pypi") >= 0) ||
@@ -55,7 +56,7 @@ func pypi(r request) (Publication, bool) {
 	return Publication{}, false
 }
 
-// crates is PUT /api/v1/crates/new; yank, unyank and owners are below
+// crates recognises PUT /api/v1/crates/new. yank, unyank and owners are below
 // /api/v1/crates/{crate}. A registry may have any prefix.
 func crates(r request) (Publication, bool) {
 	i := r.find("api", "v1", "crates")
@@ -73,14 +74,14 @@ func crates(r request) (Publication, bool) {
 	return p, true
 }
 
-// oci is PUT /v2/{name}/manifests/{reference}, of the distribution specification: blobs have no
-// effect before a manifest names them.
+// oci recognises PUT /v2/{name}/manifests/{reference} of the distribution specification. Blobs have
+// no effect before a manifest names them.
 func oci(r request) (Publication, bool) {
 	i := r.find("v2")
 	if i < 0 || !r.changes() {
 		return Publication{}, false
 	}
-	// A repository may itself have a segment "manifests": the last one counts.
+	// A repository may itself have a segment "manifests", so the last one counts.
 	for k := len(r.segments) - 2; k > i+1; k-- {
 		if r.at(k, "manifests") {
 			return Publication{Kind: OCI, Package: strings.Join(r.segments[i+1:k], "/"), Version: strings.Join(r.segments[k+1:], "/")}, true
@@ -89,8 +90,8 @@ func oci(r request) (Publication, bool) {
 	return Publication{}, false
 }
 
-// release is a forge's release: below /repos/{owner}/{repository} at GitHub and Gitea, below
-// /projects/{id} at GitLab. GitHub receives the files of a release at a host of its own under the
+// release recognises a forge's release: below /repos/{owner}/{repository} at GitHub and Gitea,
+// below /projects/{id} at GitLab. GitHub receives the files of a release at another host under the
 // same path.
 func release(r request) (Publication, bool) {
 	i, name := r.find("repos", "*", "*", "releases"), ""
@@ -112,7 +113,7 @@ func release(r request) (Publication, bool) {
 	return Publication{Kind: Release, Package: name, Version: r.from(i)}, true
 }
 
-// rubyGems is POST /api/v1/gems, with yank and owners below it.
+// rubyGems recognises POST /api/v1/gems, with yank and owners below it.
 func rubyGems(r request) (Publication, bool) {
 	if i := r.find("api", "v1", "gems"); i >= 0 {
 		return Publication{Kind: RubyGems, Withdraws: r.at(i+3, "yank")}, true
@@ -120,7 +121,7 @@ func rubyGems(r request) (Publication, bool) {
 	return Publication{}, false
 }
 
-// nuGet is PUT or DELETE below /api/v2/package.
+// nuGet recognises PUT and DELETE below /api/v2/package.
 func nuGet(r request) (Publication, bool) {
 	i := r.find("api", "v2", "package")
 	if i < 0 {
@@ -129,7 +130,7 @@ func nuGet(r request) (Publication, bool) {
 	return Publication{Kind: NuGet, Package: r.from(i + 3), Version: r.from(i + 4)}, true
 }
 
-// maven is Maven Central's upload, and the hosts that it replaced.
+// maven recognises Maven Central's upload, and the hosts that it replaced.
 func maven(r request) (Publication, bool) {
 	if r.find("api", "v1", "publisher") >= 0 || r.below("oss.sonatype.org") {
 		return Publication{Kind: Maven}, true
@@ -137,8 +138,8 @@ func maven(r request) (Publication, bool) {
 	return Publication{}, false
 }
 
-// hex is POST /api/publish or /api/packages/{package}/releases, in an
-// organisation's repository or not.
+// hex recognises POST /api/publish or /api/packages/{package}/releases, with or without an
+// organisation's repository.
 func hex(r request) (Publication, bool) {
 	if !r.below("hex.pm") {
 		return Publication{}, false

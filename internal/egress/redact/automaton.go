@@ -1,13 +1,13 @@
 package redact
 
-// automaton is an Aho–Corasick automaton. The root and the nodes below it, where nearly every byte
-// of ordinary text leads, are full rows; the others are lists with a failure link, because a row
-// for each would take megabytes.
+// automaton is an Aho–Corasick automaton. The root and the nodes directly below it, which ordinary
+// text reaches for nearly every byte, have full rows. Other nodes have lists with a failure link,
+// because full rows would take megabytes.
 type automaton struct {
 	rows  []uint32 // 256 per full node
 	full  uint32   // nodes below this have a row
 	nodes []node
-	// skip: blanks and line ends do not change the node, for forms that are wrapped.
+	// skip means that blanks and line breaks do not change the node, for wrapped forms.
 	skip bool
 	// longest pattern.
 	longest int
@@ -34,7 +34,7 @@ func newTrie() *trie {
 	return &trie{nodes: []node{{pattern: -1, through: -1}}}
 }
 
-// add adds a pattern. Of equal patterns the first stays.
+// add adds a pattern. Of equal patterns the first one counts.
 func (t *trie) add(data []byte, pattern int32) {
 	at := uint32(0)
 	for _, b := range data {
@@ -106,7 +106,8 @@ func (t *trie) automaton(skip bool) *automaton {
 	return a
 }
 
-// failOf returns the failure link of the child by b of parent: all less deep nodes exist already.
+// failOf returns the failure link of the child by b of parent. All nodes of smaller depth exist
+// already.
 func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	for parent != 0 {
 		parent = a.nodes[parent].fail
@@ -117,7 +118,7 @@ func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	return 0
 }
 
-// next makes one step from any node by a letter that is not a separator.
+// next makes one step from any node by a byte that is not a separator.
 func (a *automaton) next(at uint32, b byte) uint32 {
 	for at >= a.full {
 		if c := childOf(a.nodes, at, b); c != 0 {
@@ -129,12 +130,12 @@ func (a *automaton) next(at uint32, b byte) uint32 {
 }
 
 // separators may occur inside a wrapped form. So may a backslash followed by the letter of a line
-// end or a tab: base64 in lines inside JSON.
+// break or tab: base64 in lines inside JSON.
 var separators = [...]byte{'\n', '\r', ' ', '\t'}
 
 func isSeparator(b byte) bool {
 	return b <= ' ' && (b == ' ' || b == '\n' || b == '\r' || b == '\t') || b == '\\'
 }
 
-// isEscaped reports whether a backslash makes a separator of the letter.
+// isEscaped reports whether the byte after a backslash makes a separator.
 func isEscaped(b byte) bool { return b == 'n' || b == 'r' || b == 't' }

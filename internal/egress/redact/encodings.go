@@ -45,7 +45,7 @@ func build(values []Value, patterns bool) *tables {
 	return t
 }
 
-// plainForms returns the forms that are not wrapped.
+// plainForms returns the forms that are never wrapped.
 func plainForms(v []byte) [][]byte {
 	reversed := slices.Clone(v)
 	slices.Reverse(reversed)
@@ -70,9 +70,9 @@ func wrappedForms(v []byte) [][]byte {
 	return distinct(forms)
 }
 
-// base64Forms returns the letters that depend on the value alone, for each position of its first
-// byte in a group of three. Up to four bits on each side share a letter with the neighbours and
-// stay.
+// base64Forms returns the characters that depend only on the value, for each position of its first
+// byte in a group of three. Up to four bits at each end share a character with their neighbours and
+// are not redacted.
 func base64Forms(v []byte, e *base64.Encoding) []string {
 	var forms []string
 	for before := range 3 {
@@ -100,7 +100,7 @@ func jsonForms(text string) []string {
 	return forms
 }
 
-// ascii writes everything that is not ASCII as \uXXXX, like many encoders.
+// ascii encodes everything that is not ASCII as \uXXXX, like many encoders.
 func ascii(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -120,8 +120,8 @@ func ascii(text string) string {
 	return b.String()
 }
 
-// everyByte is the length of the longest value that is also searched for with each of its bytes
-// percent-encoded. No usual client sends a longer one that way.
+// everyByte is the maximum length of values for which the form with every byte percent-encoded is
+// searched too. Common clients do not send longer ones in this form.
 const everyByte = 512
 
 func urlForms(text string) []string {

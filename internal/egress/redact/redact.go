@@ -1,9 +1,9 @@
-// Package redact owns the redaction of secrets in data that leaves: responses to a sandbox, command
-// output, logs, audit entries. It recognizes known values in all the forms in which an echo usually
-// shows them, and on request unknown tokens by their form.
+// Package redact owns the redaction of secrets in outgoing data: responses to a sandbox, command
+// output, logs and audit entries. It recognises known values in all common encodings, and on
+// request unknown tokens by their format.
 //
 // It does not stop a program that knows a value from hiding it. A program that encrypts the value,
-// or sends every second letter, gets it past any redactor.
+// or sends every second character, gets it past any redactor.
 package redact
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// MinValue is the least length of a value: redacting shorter ones would remove ordinary text
+	// MinValue is the minimum length of a value. Redacting shorter ones would remove ordinary text
 	// that is equal by chance.
 	MinValue = 8
-	// MaxValue limits the tables: they contain each value in a dozen forms.
+	// MaxValue limits the size of the tables, which contain each value in a dozen forms.
 	MaxValue = 32 << 10
-	// minDistinct is the least number of different bytes in a value: "aaaaaaaa" or eight blanks
-	// occur in ordinary text.
+	// minDistinct is the minimum number of different bytes in a value, because "aaaaaaaa" or eight
+	// blanks occur in ordinary text.
 	minDistinct = 4
 )
 
@@ -34,21 +34,21 @@ type Value struct {
 type Options struct {
 	// Patterns also redacts unknown tokens, by their form.
 	Patterns bool
-	// SameLength writes a star for each byte of a value, so that lengths in a binary framing around
-	// it stay right. Otherwise a value is replaced by "[redacted:NAME]".
+	// SameLength replaces each byte of a value by a star, so that lengths in a surrounding binary
+	// format stay valid. Otherwise a value is replaced by "[redacted:NAME]".
 	SameLength bool
 }
 
-// Redactor redacts a set of values. It is safe for concurrent use; its streams are not. The nil
-// Redactor redacts nothing. Its tables are built when the first byte arrives.
+// Redactor redacts a set of values. It is safe for concurrent use, but its streams are not. The nil
+// Redactor redacts nothing. The tables are built when the first byte arrives.
 type Redactor struct {
 	sameLength bool
 	tables     func() *tables
 	inNames    func() *automaton
 }
 
-// New creates a Redactor. Values that Check rejects are an error, because silently leaving one out
-// would show it. The values are copied.
+// New creates a Redactor. Values that Check rejects are an error, because silently ignoring one
+// would reveal it. The values are copied.
 func New(values []Value, o Options) (*Redactor, error) {
 	own := make([]Value, 0, len(values))
 	for _, v := range values {
@@ -90,8 +90,9 @@ func Check(data []byte) error {
 	return nil
 }
 
-// Bytes returns b with all values redacted: b itself if there are none. The beginning of a value at
-// b's end is redacted too, from MinValue bytes on, because the rest may be shown elsewhere.
+// Bytes returns b with all values redacted, or b itself if it has none. The beginning of a value at
+// the end of b is redacted too, if it has at least MinValue bytes, because the rest may be shown
+// elsewhere.
 func (r *Redactor) Bytes(b []byte) []byte {
 	if r == nil || len(b) == 0 {
 		return b
@@ -115,8 +116,8 @@ func (r *Redactor) String(text string) string {
 	return string(r.Bytes([]byte(text)))
 }
 
-// placeholder returns the replacement of a value in text. Control characters in a name are
-// removed: otherwise an attacker who chose the name could write escape sequences to a
+// placeholder returns the replacement of a value in text. It removes control characters from the
+// name, because an attacker who chose the name could otherwise write escape sequences to a
 // terminal.
 func placeholder(name string) string {
 	clean := strings.Map(func(c rune) rune {

@@ -62,7 +62,7 @@ func groups(s string, n int, between string) string {
 	return strings.Join(parts, between)
 }
 
-// S2: a value comes back in no form, whole or one byte at a time.
+// S2: a value is redacted in every form, whether it arrives whole or byte by byte.
 func TestEveryFormIsMasked(t *testing.T) {
 	r := known(t, redact.Options{})
 	for _, v := range []struct{ name, value string }{{"API", apiKey}, {"DB", dbPass}} {
@@ -102,7 +102,7 @@ func TestOrdinaryTextIsUntouched(t *testing.T) {
 	}
 }
 
-func TestValuesThatCannotBeMaskedAreRefused(t *testing.T) {
+func TestUnredactableValuesAreRejected(t *testing.T) {
 	for code, v := range map[string]string{
 		"secret_too_short": "1234567",
 		"secret_too_plain": "aaaaaaaabbbbbbbbcccccccc",

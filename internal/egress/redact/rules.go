@@ -1,6 +1,6 @@
 package redact
 
-// rule recognises a kind of token by its form.
+// rule recognises a kind of token by its format.
 type rule struct {
 	name   string
 	prefix string
@@ -12,8 +12,7 @@ type rule struct {
 	check  func(k *token) bool
 }
 
-// rules are the tokens that are recognised by their form. A prefix that is also an ordinary word
-// has a check.
+// rules lists the recognised formats. A prefix that is also an ordinary word has a check.
 var rules = [...]rule{
 	{name: "github-token", prefix: "ghp_", set: alnum, least: 36},
 	{name: "github-token", prefix: "gho_", set: alnum, least: 36},
@@ -75,12 +74,12 @@ var rules = [...]rule{
 	{name: "e2b-key", prefix: "e2b_", set: alnum, least: 40, word: true},
 }
 
-// mixed distinguishes random letters from words joined by dashes.
+// mixed distinguishes random characters from words joined by dashes.
 func mixed(k *token) bool {
 	return k.digits > 0 && (k.lowers > 0 || k.uppers > 0) || k.uppers > 2 && k.lowers > 2
 }
 
-// twoParts: a dot with enough on either side.
+// twoParts requires a dot with enough characters on either side.
 func twoParts(k *token) bool { return k.dots > 0 && k.body >= 24 && k.sinceDot >= 10 }
 
 // charset is a set of bytes as a sum of classes.

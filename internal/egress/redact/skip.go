@@ -1,12 +1,12 @@
 package redact
 
-// skip knows with which letters a pattern may begin, so that a stream can pass over ordinary text
+// skip has the bytes with which a pattern may begin, so that a stream can skip ordinary text
 // without running the automata for each byte.
 //
-// Between two bytes the state is local if at most the last byte belongs to a beginning: then that
-// byte alone determines both nodes. From a local state, a byte leads to a local one again unless
-// the two bytes are a pair that begins a pattern; even then the state becomes local again if the
-// next letter is not the pattern's third. No pattern has fewer than three.
+// The state between two bytes is local if at most the last byte belongs to the beginning of a
+// pattern. Then that byte alone determines both nodes. From a local state, a byte leads to a local
+// state again unless the two bytes are a pair that begins a pattern. Even then the state becomes
+// local again if the next byte is not the pattern's third. Every pattern has at least three bytes.
 type skip struct {
 	pairs   bits
 	triples bits // a hash set: it may have false positives
@@ -20,18 +20,17 @@ func (b *bits) has(i uint16) bool { return b[i>>6]>>(i&63)&1 != 0 }
 
 func pair(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
-// triple is the upper half of a product, in which each letter affects all bits.
+// triple is the upper half of a product, in which each byte affects all bits.
 func triple(a, b, c byte) uint16 {
 	return uint16((uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 0x9e3779b1 >> 16)
 }
 
-// newSkip reads the first letters from the automata. It returns nil if a pattern has too few of
-// them.
+// newSkip reads the first bytes from the automata. It returns nil if a pattern is too short.
 func newSkip(plain, wrapped *automaton) *skip {
 	s := &skip{}
 	whole := plain.begin(s.add) && wrapped.begin(func(a, b, c byte) {
 		s.add(a, b, c)
-		// Separators may be between the letters. After two of them, or after a backslash, the
+		// Separators may be between the bytes. After two of them, or after a backslash, the
 		// automaton decides.
 		for _, x := range wrappers {
 			s.add(a, b, x)
@@ -44,7 +43,7 @@ func newSkip(plain, wrapped *automaton) *skip {
 	if !whole {
 		return nil
 	}
-	// A backslash turns letters into separators: it is never passed over.
+	// A backslash may begin a separator, so it is never skipped.
 	for a := range 256 {
 		s.pairs.set(pair(byte(a), '\\'))
 	}
@@ -59,8 +58,7 @@ func (s *skip) add(a, b, c byte) {
 // wrappers are all bytes that may begin a separator.
 var wrappers = [...]byte{'\n', '\r', ' ', '\t', '\\'}
 
-// begin calls add for the first three letters of all patterns, and reports whether each has as
-// many.
+// begin calls add for the first three bytes of all patterns, and returns false if one is shorter.
 func (a *automaton) begin(add func(a, b, c byte)) bool {
 	n := a.nodes
 	for i := n[0].child; i != 0; i = n[i].sibling {
@@ -76,7 +74,7 @@ func (a *automaton) begin(add func(a, b, c byte)) bool {
 	return true
 }
 
-// local reports whether the state before buf[i] is local, and which byte makes it so.
+// local reports whether the state before buf[i] is local, and for which byte.
 func (s *Stream) local(i int) bool {
 	if s.t.skip == nil || i == 0 || len(s.tokens) > 0 || s.escape {
 		return false
@@ -93,8 +91,8 @@ func (t *tables) nodesOf(last byte) (plain, wrapped uint32) {
 	return plain, wrapped
 }
 
-// glide passes over bytes from a local state to local states, from index i on, and returns the
-// index where a pattern may have begun.
+// glide skips bytes that lead from a local state to local states, starting at index i, and returns
+// the index at which a pattern may have begun.
 func (s *Stream) glide(i int) int {
 	skip, buf := s.t.skip, s.buf
 	last := uint16(buf[i-1])

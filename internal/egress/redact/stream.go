@@ -2,20 +2,19 @@ package redact
 
 import "slices"
 
-// holdFrom is how many bytes of a value must have arrived before they are held back. Holding back
-// fewer would stall a stream whose last letter happens to begin a key: "s" begins "sk-…". So a key
-// that is cut in its first letters shows at most five of them.
+// holdFrom is how many bytes of a value must have arrived before they are held back. With a smaller
+// number, a stream would stall whenever its last byte happens to begin a key: "s" begins "sk-…". A
+// key that is cut within its first bytes thus reveals at most five of them.
 const holdFrom = 6
 
-// Stream redacts bytes that arrive in pieces. A value that is cut by a piece is redacted all the
-// same: its beginning is held until a later byte, or the end, decides. Time alone does not release
-// it.
+// Stream redacts bytes that arrive in pieces. A value that is split between pieces is redacted too:
+// its beginning is held until a later byte, or the end, decides. It is not released after a time.
 type Stream struct {
 	t          *tables // nil passes all
 	sameLength bool
 
-	// buf holds the last bytes: the held ones, and before them as many as a step may look back.
-	// Positions count from the stream's beginning.
+	// buf has the last bytes: the held ones, preceded by as many as a step may look back. Positions
+	// count from the beginning of the stream.
 	buf  []byte
 	base int // position of buf[0]
 	pos  int // scanned up to here
@@ -42,7 +41,7 @@ func (r *Redactor) Stream() *Stream {
 	return &Stream{t: r.tables(), sameLength: r.sameLength}
 }
 
-// Append takes the next piece and appends to dst what can be output.
+// Append processes the next piece and appends to dst what can be output.
 func (s *Stream) Append(dst, piece []byte) []byte {
 	if s.t == nil {
 		return append(dst, piece...)
@@ -54,8 +53,8 @@ func (s *Stream) Append(dst, piece []byte) []byte {
 	return dst
 }
 
-// End appends what was held. A value that was cut by the end is redacted from MinValue bytes on.
-// The stream then starts anew.
+// End appends what was held. A value that the end cuts off is redacted if it has at least MinValue
+// bytes. The stream can then be used anew.
 func (s *Stream) End(dst []byte) []byte {
 	if s.t == nil {
 		return dst
@@ -107,9 +106,9 @@ func (s *Stream) hit(n node) {
 	s.open(start, n.pattern)
 }
 
-// back returns where the last depth letters began, not counting separators. It is not ok if there
-// are more separators than letters: otherwise a sandbox could make us hold an endless run of
-// blanks.
+// back returns where the last depth bytes began, not counting separators. It is not ok if there are
+// more separators than other bytes, because a sandbox could otherwise make the stream hold an
+// endless run of blanks.
 func (s *Stream) back(depth int) (start int, ok bool) {
 	i := s.pos - s.base
 	for letters, others := 0, 0; letters < depth; {
@@ -138,15 +137,15 @@ func (s *Stream) separates(i int) bool {
 	return odd
 }
 
-// unfinished returns the longest beginning of a pattern below limit, of least letters or more, with
-// which the stream ends at present.
+// unfinished returns the longest beginning of a pattern below limit, with at least least bytes,
+// with which the stream currently ends.
 func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start int, n node, ok bool) {
 	for ; at != 0; at = a.nodes[at].fail {
 		n := a.nodes[at]
 		if int(n.depth) < least {
 			break
 		}
-		// Of all patterns through a node the first is kept, and values are added before rules.
+		// Of all patterns through a node the first is stored, and values are added before rules.
 		if n.child == 0 || int(n.through) >= limit {
 			continue
 		}
@@ -161,7 +160,7 @@ func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start in
 	return 0, node{}, false
 }
 
-// held returns the position from which on nothing may be output yet.
+// held returns the position from which nothing may be output yet.
 func (s *Stream) held() int {
 	hold := s.pos
 	if start, _, ok := s.unfinished(s.t.plain, s.plain, holdFrom, len(s.t.names)); ok {
@@ -178,7 +177,7 @@ func (s *Stream) held() int {
 	return max(hold, s.out)
 }
 
-// cut redacts the beginning of a value at the stream's end, and text that only the end makes a
+// cut redacts the beginning of a value at the end of the stream, and text that only the end makes a
 // token.
 func (s *Stream) cut() {
 	if start, n, ok := s.unfinished(s.t.plain, s.plain, MinValue, s.t.values); ok {
@@ -193,7 +192,7 @@ func (s *Stream) cut() {
 	s.tokens = s.tokens[:0]
 }
 
-// redactRange marks a range. Overlapping ranges become one, under the name of the one that begins
+// redactRange marks a range. Overlapping ranges are merged, under the name of the one that begins
 // first.
 func (s *Stream) redactRange(start, end int, pattern int32) {
 	c := span{start: start, end: end, pattern: pattern}
@@ -214,8 +213,8 @@ func (s *Stream) redactRange(start, end int, pattern int32) {
 	s.spans = slices.Replace(s.spans, from, to, c)
 }
 
-// better prefers a value's name to a rule's, and a longer value's to a shorter one's. Of two rules
-// the first to be certain names the span.
+// better prefers a value's name to a rule's, and a longer value's name to a shorter one's. Of two
+// rules, the first to match names the span.
 func (s *Stream) better(a, b span) bool {
 	if int(a.pattern) >= s.t.values {
 		return false
@@ -248,7 +247,7 @@ func (s *Stream) emit(dst []byte, to int) []byte {
 		dst = append(dst, s.between(s.out, to)...)
 		s.out = to
 	}
-	// A span that ends here stays: its token may continue.
+	// A span that ends here remains, because its token may continue.
 	gone := 0
 	for gone < len(s.spans) && s.spans[gone].end < s.out {
 		gone++
@@ -259,7 +258,7 @@ func (s *Stream) emit(dst []byte, to int) []byte {
 
 func (s *Stream) between(from, to int) []byte { return s.buf[from-s.base : to-s.base] }
 
-// forget drops bytes to which no step looks back, when that is worth the copy.
+// forget discards bytes to which no step looks back, if that is worth the copy.
 func (s *Stream) forget() {
 	drop := min(s.out, s.pos-s.t.history) - s.base
 	if drop < 4096 && drop < len(s.buf)/2 || drop <= 0 {

@@ -19,8 +19,8 @@ type seen struct {
 	dots, sinceDot         int
 }
 
-// open starts a candidate. One per rule is enough: a second one inside it would have the same
-// letters and end at the same place.
+// open starts a candidate. One per rule is enough, because a second one inside it would have the
+// same characters and end at the same place.
 func (s *Stream) open(start int, pattern int32) {
 	r := &rules[int(pattern)-s.t.values]
 	for i, k := range s.tokens {
@@ -28,7 +28,7 @@ func (s *Stream) open(start int, pattern int32) {
 			continue
 		}
 		if k := &s.tokens[i]; r.pem {
-			// Otherwise a first line that leads nowhere would hide the next.
+			// Otherwise an invalid first line would hide the next one.
 			k.body, k.ending = 0, false
 			if !k.certain {
 				k.start = start
@@ -42,8 +42,8 @@ func (s *Stream) open(start int, pattern int32) {
 	s.tokens = append(s.tokens, token{rule: r, pattern: pattern, start: start})
 }
 
-// wordStart reports whether a word begins at a position: "task-force" contains no key. A letter
-// that belongs to an escape, as in \n or %3D, is not part of a word.
+// wordStart reports whether a word begins at a position, because "task-force" contains no key. A
+// character that belongs to an escape, as in \n or %3D, is not part of a word.
 func (s *Stream) wordStart(start int) bool {
 	i := start - s.base
 	if i <= 0 || !alnum.has(s.buf[i-1]) {
@@ -52,7 +52,7 @@ func (s *Stream) wordStart(start int) bool {
 	return i >= 2 && s.buf[i-2] == '\\' || i >= 3 && s.buf[i-3] == '%'
 }
 
-// step passes the byte at s.pos to the candidates and drops those that end.
+// step passes the byte at s.pos to the candidates and removes those that end.
 func (s *Stream) step(b byte) {
 	kept := s.tokens[:0]
 	for _, k := range s.tokens {
@@ -75,7 +75,7 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 	k.note(b)
 	switch {
 	case k.certain:
-		// The span's last byte is marked again, so that the two become one.
+		// Mark the span's last byte again, so that the two are merged.
 		s.redactRange(s.pos-1, s.pos+1, k.pattern)
 	case k.rule.exact:
 		return k.body <= k.rule.least
@@ -88,7 +88,7 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 	return true
 }
 
-// finish decides when the letters end.
+// finish decides when the token's characters end.
 func (k *token) finish(s *Stream) {
 	if k.rule.exact && k.body == k.rule.least && (k.rule.check == nil || k.rule.check(k)) {
 		s.redactRange(k.start, s.pos, k.pattern)

@@ -54,7 +54,7 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 				if got := without.String(in); got != in {
 					t.Errorf("without patterns %q became %q", in, got)
 				}
-				// Byte by byte, exactly the first five letters are shown.
+				// If it arrives byte by byte, exactly the first five characters are output.
 				var out strings.Builder
 				w := r.Writer(&out)
 				for i := range len(in) {
@@ -72,7 +72,7 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyLooksLikeATokenStays(t *testing.T) {
+func TestLookalikesOfTokensStay(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +100,8 @@ func TestAPrivateKeyWithoutEndIsLeft(t *testing.T) {
 	}
 }
 
-// A first line that leads nowhere does not hide the next one.
-func TestAPrivateKeyBehindALure(t *testing.T) {
+// An invalid first line does not hide the next one.
+func TestAPrivateKeyAfterAnInvalidFirstLine(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ type writer struct {
 	err error
 }
 
-// Write accepts all of p or fails for good: after a loss, it would be unknown what the rest belongs
-// to.
+// Write accepts all of p or fails permanently, because after a loss the position in the stream is
+// unknown.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -48,8 +48,7 @@ func (w *writer) flush() error {
 // readSize is the size of one read from the source.
 const readSize = 32 << 10
 
-// Reader returns a reader that redacts what comes from source. A Read waits while everything that
-// came is held.
+// Reader returns a reader that redacts the data of source. A Read blocks while all data is held.
 func (r *Redactor) Reader(source io.Reader) io.Reader {
 	return &reader{s: r.Stream(), source: source}
 }

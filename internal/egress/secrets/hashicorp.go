@@ -30,16 +30,16 @@ type Remote struct {
 	client    *http.Client
 }
 
-// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. The transport is for a custom CA;
-// nil uses the system's CAs.
+// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. A transport is for a custom CA. Nil
+// uses the system's CAs.
 func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote, error) {
 	address, err := url.Parse(getenv("VAULT_ADDR"))
 	if err != nil || address.Host == "" || address.User != nil || address.RawQuery != "" {
 		return nil, fault.New(fault.Invalid, "vault_address_invalid", "VAULT_ADDR is not the URL of a Vault server").
 			WithHint("for example VAULT_ADDR=https://vault.example.com:8200 where the server is started")
 	}
-	// Without TLS an attacker on the network could read the token and all values. A Vault agent
-	// on this machine is reached without a network.
+	// Without TLS an attacker on the network could read the token and all values. A Vault agent on
+	// this machine needs no network.
 	if address.Scheme != "https" && (address.Scheme != "http" || !loopback(address.Hostname())) {
 		return nil, fault.New(fault.Invalid, "vault_address_invalid", "VAULT_ADDR must be https, or http on a loopback address")
 	}
@@ -96,7 +96,7 @@ func (v *Vault) fromHashiCorp(ctx context.Context, ref string) ([]byte, error) {
 }
 
 // remote reads the environment each time, because tokens are renewed. All its results share one
-// transport, or each call would leave connections behind.
+// transport, because otherwise each call would leave connections behind.
 func (v *Vault) remote() (*Remote, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -127,8 +127,8 @@ func plainPath(path string) bool {
 	return true
 }
 
-// call makes one request. Neither the body of an error nor a URL's user part gets into our errors,
-// because a server may repeat there what it was sent.
+// call makes one request. Errors contain neither the body of an answer nor the user part of a URL,
+// because a server may repeat what it was sent.
 func (r *Remote) call(ctx context.Context, method, path string, body, into any) error {
 	var content io.Reader
 	if body != nil {

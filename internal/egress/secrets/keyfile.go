@@ -15,7 +15,7 @@ import (
 // KeyFileName is the key file's name in the state directory.
 const KeyFileName = "secrets.key"
 
-// NewKeyFile returns a Local that keeps keys in a file, which is created with the first secret.
+// NewKeyFile returns a Local that stores keys in a file, which is created with the first secret.
 func NewKeyFile(path string) *Local { return &Local{keyFile{path}, path + ".lock"} }
 
 // keyFile is a file of mode 0600.
@@ -23,11 +23,11 @@ type keyFile struct{ path string }
 
 func (f keyFile) String() string { return "the key file " + f.path }
 
-// draft are the options for writing a key file: a secret must never be on the disk before its key
-// is.
+// draft are the options for writing a key file. They make it durable, because a secret must never
+// be on the disk before its key.
 var draft = durable.Options{Draft: ".secrets-key-*", Lasting: true}
 
-// create creates the file unless another process did, whose key is then used.
+// create creates the file. If another process has created it, that file remains.
 func (f keyFile) create(data []byte) error {
 	if err := durable.Create(f.path, data, draft); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make key file: %w", err)
@@ -35,7 +35,7 @@ func (f keyFile) create(data []byte) error {
 	return nil
 }
 
-// load reads the file after checking who else could have read it.
+// load reads the file after checking that no other user could have read it.
 func (f keyFile) load() ([]byte, error) {
 	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +60,8 @@ func missing(p place) error {
 		WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
 }
 
-// checkPrivate rejects a file that others can read or that another user wrote: the former may have
-// leaked, the latter is known to somebody else.
+// checkPrivate rejects a file that others can read, whose key may have leaked, or that another user
+// owns, who knows the key.
 func checkPrivate(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

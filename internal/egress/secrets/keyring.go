@@ -18,11 +18,10 @@ const (
 	keyringTimeout = time.Minute
 )
 
-// NewKeyring returns a Local that keeps keys in the operating system's keyring, under the name of a
-// state directory. lockPath is a file in that directory.
+// NewKeyring returns a Local that stores keys in the operating system's keyring, under the name of
+// a state directory. lockPath is a file in that directory.
 func NewKeyring(name, lockPath string, getenv func(string) string) (*Local, error) {
-	// Without the address the library would start a bus of its own, with a keyring that was never
-	// unlocked.
+	// Without the address the library would start a new bus, whose keyring was never unlocked.
 	if runtime.GOOS == "linux" && getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
 		return nil, fault.New(fault.Unavailable, "keyring_missing", "there is no session whose keyring could keep the key of the secrets").
 			WithHint("start the server from a desktop session, or set secrets_key to file")
@@ -63,7 +62,7 @@ func (k keyringPlace) replace(data []byte) error {
 	return err
 }
 
-// within limits the wait for a person who may not be there.
+// within limits the wait for a person, who may be absent.
 func within(work func() (string, error)) (string, error) {
 	type result struct {
 		data string

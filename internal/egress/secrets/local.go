@@ -24,8 +24,8 @@ const (
 )
 
 // Local is a Keeper whose keys are on this machine, in a place that only its user can read: one
-// line each, the current one first. There is more than one only during a rotation, or after one was
-// interrupted. The place is read again each time, because another process may have rotated.
+// line each, the current one first. There are several only during a rotation, or after an
+// interrupted one. The place is read each time, because another process may have rotated the keys.
 type Local struct {
 	place    place
 	lockPath string
@@ -39,7 +39,7 @@ type place interface {
 	create(data []byte) error
 	// replace replaces the stored data, completely or not at all.
 	replace(data []byte) error
-	// String returns the name of the place for people.
+	// String returns the name of the place for display.
 	String() string
 }
 
@@ -63,7 +63,7 @@ func (k *Local) Create(context.Context) error {
 // Hold takes a shared lock, which excludes a rotation.
 func (k *Local) Hold(ctx context.Context) (func(), error) { return k.lock(ctx, syscall.LOCK_SH) }
 
-// Wrap wraps with the first key.
+// Wrap wraps with the current key.
 func (k *Local) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string, error) {
 	keys, err := k.read()
 	if err != nil {
@@ -102,7 +102,8 @@ func (k *Local) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([]b
 		WithHint("restore the key that belongs to this state directory")
 }
 
-// Rotate puts a new key first, calls rewrap to move all secrets to it, and removes the others.
+// Rotate adds a new current key, calls rewrap to rewrap all secrets with it, and removes the
+// others.
 func (k *Local) Rotate(ctx context.Context, rewrap func(by string) error) error {
 	release, err := k.lock(ctx, syscall.LOCK_EX)
 	if err != nil {
@@ -134,7 +135,7 @@ func (k *Local) keep(keys []localKey) error {
 	return k.place.replace(data)
 }
 
-// read returns the keys, of which there is at least one.
+// read returns the keys. There is at least one.
 func (k *Local) read() ([]localKey, error) {
 	data, err := k.place.load()
 	if err != nil {
@@ -148,7 +149,7 @@ func (k *Local) read() ([]localKey, error) {
 		n, err := base64.StdEncoding.Decode(key, text)
 		if !ok || err != nil || n != keySize {
 			forget(keys)
-			// The line is not shown: it may be most of a key.
+			// Do not show the line, because it may be most of a key.
 			return nil, fault.Newf(fault.Unavailable, "secrets_key_damaged", "%s is damaged in line %d", k.place, len(keys)+1).
 				WithHint("restore it from a backup")
 		}
@@ -170,7 +171,7 @@ func lines(keys []localKey) []byte {
 	return data
 }
 
-// lockRetry is how often a lock that another process holds is tried again.
+// lockRetry is the interval of attempts to get a lock that another process holds.
 const lockRetry = 10 * time.Millisecond
 
 // lock locks a separate file, because the key file is replaced.
@@ -199,7 +200,7 @@ func lockFile(ctx context.Context, path string, how int) (release func(), err er
 	}
 }
 
-// keyID returns the name of a key, which reveals nothing about it.
+// keyID returns the name of a key. It reveals nothing about the key.
 func keyID(key []byte) string {
 	id, err := hkdf.Key(sha256.New, key, nil, "crannog secrets key name", 8)
 	if err != nil { // only for other key lengths

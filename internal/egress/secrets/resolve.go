@@ -22,15 +22,15 @@ import (
 const (
 	// commandTimeout limits the run time of an exec: command.
 	commandTimeout = 10 * time.Second
-	// maxSources limits how many references are remembered.
+	// maxSources limits how many references are stored.
 	maxSources = 4096
-	// maxOldSource is how many earlier values of a source stay redacted.
+	// maxOldSource is how many earlier values of a source remain redacted.
 	maxOldSource = 4
 )
 
 // Resolve returns the value of a reference: the name of a secret of the caller or, for local
-// callers, file:/path, env:NAME, vault:mount/path#key or exec:command. Values are read anew each
-// time, so a rotation takes effect with the next call. No error contains a value.
+// callers, file:/path, env:NAME, vault:mount/path#key or exec:command. Values are read each time,
+// so that a rotation takes effect with the next call. Errors never contain a value.
 func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, error) {
 	if err := who.check(); err != nil {
 		return Resolved{}, err
@@ -59,7 +59,7 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 		return Resolved{}, err
 	}
 	defer clear(value)
-	// Tools end their output with a line end, and so do editors.
+	// Tools and editors end their output with a line break.
 	value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
 	if err := redact.Check(value); err != nil {
 		return Resolved{}, err
@@ -82,7 +82,7 @@ func (v *Vault) remember(ref string, value []byte) Resolved {
 	switch {
 	case !ok:
 		if len(v.sources) >= maxSources {
-			// A forgotten generation only makes people be asked again.
+			// A forgotten generation only means that a new approval is required.
 			clear(v.sources)
 		}
 		v.next++
@@ -103,7 +103,7 @@ func (v *Vault) fromFile(_ context.Context, path string) ([]byte, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return nil, fault.New(fault.Invalid, "secret_ref_invalid", "file: needs an absolute path").WithHint("for example file:/run/secrets/token")
 	}
-	// Non-blocking: a named pipe would otherwise block the caller.
+	// O_NONBLOCK, because a named pipe would otherwise block the caller.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unreadable(err, path)
@@ -140,8 +140,8 @@ func (v *Vault) fromEnv(_ context.Context, name string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-// fromCommand runs a command of the operator's list. It uses no shell, and does not repeat the
-// command's standard error, which may contain the value.
+// fromCommand runs a command of the operator's list. It uses no shell. It does not include the
+// command's standard error in errors, because that may contain the value.
 func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	argv := strings.Fields(line)
 	if len(argv) == 0 || !filepath.IsAbs(argv[0]) || !slices.Contains(v.Exec, line) {
@@ -153,7 +153,7 @@ func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	var out limited
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout = &out
-	// A child that keeps the output open must not block us.
+	// A child process that holds the output open must not block the caller.
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		out.forget()
@@ -166,7 +166,7 @@ func (v *Vault) fromCommand(ctx context.Context, line string) ([]byte, error) {
 	return out.data, nil
 }
 
-// limited keeps the beginning of the output, a little more than a value may have, so that a value
+// limited stores the beginning of the output, a little more than a value may have, so that a value
 // that is too long is rejected and not truncated.
 type limited struct{ data []byte }
 

@@ -26,15 +26,15 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	if fault.CodeOf(err) != codeKeyMissing {
 		return err
 	}
-	// A new key beside secrets of a lost one would hide the loss, and be in the way when the old
-	// one is restored.
+	// If the key is lost, do not create a new one: it would hide the loss, and be in the way when
+	// the old one is restored.
 	kept, listErr := v.Store.SealedNotBy(ctx, "", 1)
 	if listErr != nil {
 		return listErr
 	}
 	if len(kept) > 0 {
-		// Another process may have created the key and the first secret since the check; a lost key
-		// is still missing now.
+		// Another process may have created the key and the first secret after the check. If the key
+		// is lost, work returns the error.
 		return work()
 	}
 	if err := v.Keys.Create(ctx); err != nil {
@@ -43,7 +43,7 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	return work()
 }
 
-// seal encrypts a value with a data key of its own.
+// seal encrypts a value with its own data key.
 func (v *Vault) seal(ctx context.Context, info Info, value []byte) (Sealed, error) {
 	dataKey := make([]byte, keySize)
 	defer clear(dataKey)
@@ -80,7 +80,7 @@ func (v *Vault) unseal(ctx context.Context, s Sealed) (config.Secret, error) {
 	return config.Secret(value), nil
 }
 
-// stored resolves a name. Retired versions stay redacted.
+// stored resolves a name. Earlier versions remain redacted.
 func (v *Vault) stored(ctx context.Context, owner, name string) (Resolved, error) {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -112,8 +112,8 @@ func (v *Vault) stored(ctx context.Context, owner, name string) (Resolved, error
 // rewrapBatch limits how many sealed values are in memory during a rotation.
 const rewrapBatch = 100
 
-// RotateKey creates a new key-encryption key and moves everything to it. The next rotation
-// completes one that was interrupted.
+// RotateKey creates a new key-encryption key and rewraps everything with it. If it is interrupted,
+// the next rotation completes it.
 func (v *Vault) RotateKey(ctx context.Context, who Caller) (moved int, err error) {
 	if err := who.check(); err != nil {
 		return 0, err
@@ -154,9 +154,9 @@ func (v *Vault) rewrap(ctx context.Context, s Sealed, want string) error {
 	return v.Store.Rewrap(ctx, s, wrapped, by)
 }
 
-// bound returns the context to which a ciphertext is bound: an attacker who can write to the
-// database must not be able to have one secret opened under the name or the owner of another. Each
-// part is preceded by its length, so that no two contexts are equal.
+// bound returns the context to which a ciphertext is bound. Otherwise an attacker who can write to
+// the database could have one secret opened under the name or owner of another. Each part is
+// preceded by its length, so that different contexts never have the same encoding.
 func (s Sealed) bound() []byte {
 	b := []byte("crannog secret 1")
 	for _, part := range []string{s.Owner, s.Name} {

@@ -1,6 +1,6 @@
-// Package secrets owns sealed secrets: how they are stored, who may use which, and how to read
-// values that are stored elsewhere. A value is never shown again after it was set; only the egress
-// gateway, which sets it on requests, gets it.
+// Package secrets owns sealed secrets: how they are stored, who may use them, and how to read
+// values that are stored elsewhere. A value is never shown after it was set. Only the egress
+// gateway receives it, which sets it on requests.
 package secrets
 
 import (
@@ -27,8 +27,8 @@ const (
 	maxMetadataBytes = 8192
 )
 
-// KeepOld configures which earlier values are kept after a rotation, and so still redacted, because
-// a log or a page may still show them.
+// KeepOld configures which earlier values are stored after a rotation, and so remain redacted,
+// because a log or a page may still contain them.
 var KeepOld = Retention{For: 30 * 24 * time.Hour, Most: 8}
 
 // Retention limits earlier values by their age and their number.
@@ -37,15 +37,15 @@ type Retention struct {
 	Most int
 }
 
-// IDPrefix begins the ID of every secret, and no name.
+// IDPrefix is the prefix of the ID of every secret. No name has it.
 const IDPrefix = "sec_"
 
-// Caller is who asks. The zero Caller may nothing.
+// Caller is the caller of a method. The zero Caller has no permissions.
 type Caller struct {
-	// Owner is the key's ID. Local callers have none; the owner of their secrets is "".
+	// Owner is the key's ID, or "" for local callers.
 	Owner string
-	// Local callers could read the machine's files without us. Only they may name values that are
-	// not in the vault.
+	// Local callers can read the machine's files anyway, so only they may refer to values outside
+	// of the vault.
 	Local bool
 }
 
@@ -56,7 +56,7 @@ func (c Caller) check() error {
 	return fault.New(fault.Unauthenticated, "unauthenticated", "no caller")
 }
 
-// Info is everything that callers see of a secret.
+// Info is what callers see of a secret.
 type Info struct {
 	ID       string
 	Owner    string
@@ -70,7 +70,7 @@ type Info struct {
 // Resolved is a value for the egress gateway. It cannot be printed.
 type Resolved struct {
 	Value config.Secret
-	// Generation grows with each rotation and is never reused: an approval is bound to it.
+	// Generation increases with each rotation and is never reused. An approval is bound to it.
 	Generation int64
 	// Old are earlier values, which must still be redacted.
 	Old []config.Secret
@@ -80,18 +80,18 @@ type Resolved struct {
 type Options struct {
 	Store Store
 	Keys  Keeper
-	// Exec are the command lines that exec: may run, exactly as in a reference. If it is empty,
+	// Exec lists the command lines that exec: may run, exactly as in a reference. If it is empty,
 	// exec: is refused.
 	Exec []string
-	// Getenv reads the server's environment, for env: and for the address of a HashiCorp Vault.
-	// Without it both are refused.
+	// Getenv reads the server's environment, for env: and for the address of a HashiCorp Vault. If
+	// it is nil, both are refused.
 	Getenv func(string) string
-	// Transport reaches a HashiCorp Vault; nil trusts the system's CAs.
+	// Transport connects to a HashiCorp Vault. Nil trusts the system's CAs.
 	Transport http.RoundTripper
 }
 
-// Vault stores secrets and resolves values. It is safe for concurrent use, also by several
-// processes with one store.
+// Vault stores secrets and resolves references to values. It is safe for concurrent use, and
+// several processes may share one store.
 type Vault struct {
 	Options
 	mu      sync.Mutex
@@ -106,7 +106,7 @@ func New(o Options) *Vault {
 	return &Vault{Options: o, sources: map[string]*source{}, next: time.Now().UnixNano()}
 }
 
-// Set creates a secret. The error is Exists for a name that is taken: use Rotate to replace values.
+// Set creates a secret. The error is Exists if the name is taken. Use Rotate to replace values.
 func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, metadata map[string]string) (Info, error) {
 	if err := who.check(); err != nil {
 		return Info{}, err
@@ -179,7 +179,7 @@ func (v *Vault) Find(ctx context.Context, who Caller, ref string) (Info, error) 
 	return info, err
 }
 
-// List returns the caller's secrets, oldest first, and no values.
+// List returns the caller's secrets without values, oldest first.
 func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
 	if err := who.check(); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
 	return v.Store.Secrets(ctx, who.Owner)
 }
 
-// CheckName returns an error if a secret cannot have the name.
+// CheckName returns an error if the name is not valid for a secret.
 func CheckName(name string) error {
 	bad := len(name) == 0 || len(name) > maxName || strings.HasPrefix(strings.ToLower(name), IDPrefix)
 	for i := 0; i < len(name) && !bad; i++ {
@@ -229,10 +229,10 @@ func checkMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// Unknown is the error for a secret that does not exist or belongs to another owner.
+// Unknown returns the error for a secret that does not exist or belongs to another owner.
 func Unknown(ref string) error {
 	if CheckName(ref) != nil && !strings.HasPrefix(ref, IDPrefix) {
-		// It may be a value that was given instead of a name.
+		// Do not repeat ref, because it may be a value that was given in place of a name.
 		return fault.New(fault.NotFound, "secret_not_found", "no such secret")
 	}
 	return fault.Newf(fault.NotFound, "secret_not_found", "no secret %q", ref).

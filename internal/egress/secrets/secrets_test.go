@@ -127,7 +127,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-func TestNobodySeesAnothersSecrets(t *testing.T) {
+func TestSecretsOfOtherOwnersAreNotFound(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	info := f.set(t, alice, "TOKEN", canary)
 	for _, who := range []secrets.Caller{bob, local} {
@@ -152,7 +152,7 @@ func TestNobodySeesAnothersSecrets(t *testing.T) {
 }
 
 // The zero caller has no permissions, and is not the local user.
-func TestTheZeroCallerMayNothing(t *testing.T) {
+func TestZeroCallerHasNoPermissions(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(string) string { return canary }})
 	for _, who := range []secrets.Caller{{}, {Owner: "k", Local: true}} {
 		_, err := f.Set(t.Context(), who, "A", []byte(canary), nil)
@@ -168,7 +168,7 @@ func TestTheZeroCallerMayNothing(t *testing.T) {
 	want(t, err, fault.Denied, "local_only")
 }
 
-func TestWhatCannotBeASecretIsRefused(t *testing.T) {
+func TestInvalidSecretsAreRejected(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	for _, name := range []string{"", "1A", "-a", "A B", "A.B", "Ä", "a/b", "sec_abc", "SEC_abc", strings.Repeat("a", 65), "A\n", "file:x"} {
 		_, err := f.Set(t.Context(), local, name, []byte(canary), nil)

@@ -42,18 +42,18 @@ type Store interface {
 
 // Keeper wraps data keys with a key of its own, the key-encryption key.
 type Keeper interface {
-	// Create creates the first key, if the keeper creates keys. It is only called while nothing is
+	// Create creates the first key, if the keeper creates keys. It is called only while nothing is
 	// sealed. Concurrent calls create only one.
 	Create(ctx context.Context) error
-	// Hold keeps all keys usable until release: a rotation waits, and so finds everything that was
-	// wrapped before.
+	// Hold delays rotations until release, so that a rotation finds everything that was wrapped
+	// before.
 	Hold(ctx context.Context) (release func(), err error)
 	// Wrap wraps with the current key and returns its name. The error is NotFound if there is no
 	// key.
 	Wrap(ctx context.Context, dataKey, bound []byte) (wrapped []byte, by string, err error)
 	// Unwrap opens the result of Wrap, with the same bound bytes.
 	Unwrap(ctx context.Context, by string, wrapped, bound []byte) (dataKey []byte, err error)
-	// Rotate makes a new key current, calls rewrap with its name, and removes the others only if
+	// Rotate creates a new current key, calls rewrap with its name, and removes the others only if
 	// that succeeds.
 	Rotate(ctx context.Context, rewrap func(by string) error) error
 }

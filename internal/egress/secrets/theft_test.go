@@ -277,7 +277,7 @@ func TestRotateKey(t *testing.T) {
 
 // A rotation that died in the middle left two keys. All secrets open, and the next rotation
 // completes it.
-func TestARotationThatDiedIsFinished(t *testing.T) {
+func TestInterruptedRotationIsCompleted(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
 	old, err := os.ReadFile(f.key)

@@ -12,7 +12,7 @@ import (
 )
 
 // Transit is a Keeper whose key never leaves a HashiCorp Vault or OpenBao: its transit engine wraps
-// and unwraps data keys. Without that server no secret opens.
+// and unwraps data keys. No secret can be opened without that server.
 type Transit struct {
 	remote     *Remote
 	mount, key string
@@ -29,12 +29,12 @@ func NewTransit(remote *Remote, mount, key string) (*Transit, error) {
 // Create does nothing, because Vault's operator creates the key.
 func (t *Transit) Create(context.Context) error { return nil }
 
-// Hold does nothing: what was wrapped with an earlier version of the key opens until Vault's
-// operator retires that version.
+// Hold does nothing, because data that was wrapped with an earlier version of the key can be
+// unwrapped until Vault's operator retires that version.
 func (t *Transit) Hold(context.Context) (func(), error) { return func() {}, nil }
 
-// Wrap does not send bound: the sealed value itself is bound to it, and not all versions of the
-// engine support it.
+// Wrap does not send bound, because the sealed value itself is bound to it, and not all versions of
+// the engine support it.
 func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, error) {
 	var answer struct {
 		Data struct {
@@ -49,7 +49,7 @@ func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, 
 	return []byte(answer.Data.Ciphertext), by, err
 }
 
-// Unwrap rejects a data key of another key without asking Vault.
+// Unwrap rejects a data key of another key without a request to Vault.
 func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]byte, error) {
 	if want, err := t.name(string(wrapped)); err != nil || want != by {
 		return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "this secret is sealed with the key %q, and not with Vault's %s/%s", by, t.mount, t.key).
@@ -71,8 +71,8 @@ func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]b
 	return dataKey, nil
 }
 
-// Rotate makes Vault create a new version of the key. Earlier ones stay until its operator raises
-// min_decryption_version.
+// Rotate makes Vault create a new version of the key. Earlier versions remain until Vault's
+// operator raises min_decryption_version.
 func (t *Transit) Rotate(ctx context.Context, rewrap func(by string) error) error {
 	if err := t.remote.call(ctx, http.MethodPost, t.mount+"/keys/"+t.key+"/rotate", struct{}{}, nil); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package tun owns the TUN and TAP devices by which a sandbox on the host's kernel is connected to
-// the egress gateway.
+// Package tun owns the TUN and TAP devices that connect a sandbox on the host's kernel to the
+// egress gateway.
 package tun
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// New makes a TUN device with the sandbox's address and a default route, in the
-// network namespace of the calling thread, which needs CAP_NET_ADMIN over that
-// namespace alone. It returns the gateway's end. The device and its namespace live as
-// long as a descriptor of it is open, so the sandbox must not have one.
+// New creates a TUN device with the sandbox's address and a default route, in the network namespace
+// of the calling thread, which needs CAP_NET_ADMIN only in that namespace. It returns the gateway's
+// end. The device and its namespace live as long as a descriptor of it is open, so the sandbox must
+// not have one.
 //
-// There is no header of virtio on its frames: segments are no larger than the MTU,
-// and the default MTU is as large as those that an offload would make.
+// Frames have no virtio header. Segments are at most as large as the MTU, and the default MTU is as
+// large as segments with offloading would be.
 func New(name string, mtu int) (*os.File, error) { return newDevice(name, mtu, unix.IFF_TUN) }
 
-// NewEthernet is New for a TAP device, whose gateway end is of the kind Ethernet:
-// for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
+// NewEthernet is like New, but creates a TAP device, whose gateway end is of the kind Ethernet. It
+// is for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
 func NewEthernet(name string, mtu int) (*os.File, error) {
 	return newDevice(name, mtu, unix.IFF_TAP)
 }
@@ -32,7 +32,7 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if mtu == 0 {
 		mtu = egress.MTU
 	}
-	// The smallest that the protocol allows, and the largest that parse takes.
+	// The minimum of the protocol, and the maximum that parse accepts.
 	if mtu < 576 || mtu > egress.MTU {
 		return nil, fmt.Errorf("tap: an MTU of %d is not between 576 and %d", mtu, egress.MTU)
 	}
@@ -53,17 +53,21 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
 		return nil, fmt.Errorf("tap: make %s: %w", name, err)
 	}
-	// IPv6 would only send what the gateway drops and records. A kernel without it
-	// has no such file.
-	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	if err := configure(name, mtu); err != nil {
 		return nil, fmt.Errorf("tap: configure %s: %w", name, err)
 	}
-	// The poller gets it when Open makes its own descriptor of it.
+	// Open duplicates the descriptor and adds the duplicate to the poller.
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
+// Configure gives a network device that exists the sandbox's address and a default route, in the
+// network namespace of the calling thread. It is for the device of a virtual machine.
+func Configure(name string) error { return configure(name, egress.MTU) }
+
 func configure(name string, mtu int) error {
+	// IPv6 would only send what the gateway drops and records. A kernel without it
+	// has no such file.
+	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -98,7 +102,7 @@ func configure(name string, mtu int) error {
 	return nil
 }
 
-// defaultRoute sends everything to the gateway's address.
+// defaultRoute adds a default route to the gateway's address.
 func defaultRoute() error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -23,22 +23,23 @@ import (
 //go:embed seccomp.json
 var seccompProfile string
 
-// workspaceDir is where a sandbox's workspace is inside.
+// workspaceDir is the path of the workspace in a sandbox.
 const workspaceDir = "/workspace"
 
 // maskedPaths and readonlyPaths hide information about the host's kernel and protect its settings.
-// They are those of Docker Engine 29, whichever version the daemon has, and files that identify the
-// host.
+// They are those of Docker Engine 29, regardless of the daemon's version, and files that identify
+// the host.
 var (
 	maskedPaths = []string{
+		"/proc/key-users", "/sys/kernel/vmcoreinfo",
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/devices", "/proc/diskstats", "/proc/interrupts", "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore",
 		"/proc/keys", "/proc/latency_stats", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo", "/sys/block", "/sys/class/block", "/sys/dev/block", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// The directories that programs may write, and the largest share of the disk limit that
-// each may take. They are in the sandbox's memory.
+// The writable directories, and the largest share of the disk limit that each may use. They are in
+// the sandbox's memory.
 var writable = []struct {
 	path    string
 	percent int64
@@ -66,16 +67,16 @@ type volumeMount struct {
 	source, target, volume string
 }
 
-// layout is what a container's request is made of.
+// layout is the input of a container's request.
 type layout struct {
 	owner, image, runtime string
 	spec                  engine.Spec
 	volumes               []volumeMount
-	protected             []string // paths inside of volumes that cannot be changed
+	protected             []string // paths in volumes that cannot be changed
 }
 
-// request returns the daemon's request for a sandbox. It depends on its parameter alone, so
-// that its golden file shows each change of a right or a limit in review.
+// request returns the daemon's request for a sandbox. It depends on its receiver only, so that a
+// golden file shows each change of a right or a limit in review.
 func (l layout) request() client.ContainerCreateOptions {
 	limits := l.spec.Limits.OrDefault()
 	labels := map[string]string{labelOwner: l.owner, labelSandbox: l.spec.ID}
@@ -103,11 +104,11 @@ func (l layout) request() client.ContainerCreateOptions {
 			Entrypoint: []string{l.spec.Image.Guest, guestboot.PlainFlag}, Cmd: []string{}, WorkingDir: "/",
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user"},
 			User: user + ":" + user,
-			// The daemon adds no interface, no name server and no table of hosts.
+			// The daemon adds no interface, name server or hosts file.
 			NetworkDisabled: true,
-			// The configuration, which has the sandbox's tokens, comes by standard input.
+			// The configuration contains the sandbox's tokens, so it is sent to standard input.
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-			// A health check of the image would run programs without a request.
+			// A health check of the image would run programs that no client started.
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		},
 		HostConfig: &container.HostConfig{
@@ -116,8 +117,8 @@ func (l layout) request() client.ContainerCreateOptions {
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
 			Init: &on,
-			// The guest's name server, which it runs without a network, listens on port 53 and is
-			// not root.
+			// The guest's own name server, which it runs without a network, listens on port 53
+			// without being root.
 			Sysctls:       map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 			LogConfig:     container.LogConfig{Type: "none"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -135,7 +136,7 @@ func (l layout) request() client.ContainerCreateOptions {
 // cpuPeriod is the kernel's period for processor time, in microseconds.
 const cpuPeriod = 100_000
 
-// plan returns the volumes of a specification.
+// plan returns the volumes for a specification.
 func plan(owner string, spec engine.Spec) (list []volumeMount) {
 	name := containerName(owner, spec.ID)
 	if spec.Workspace != "" {

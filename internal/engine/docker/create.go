@@ -19,10 +19,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// cleanupTime bounds the cleanup for a caller that has gone away.
+// cleanupTime bounds the cleanup after a canceled request.
 const cleanupTime = time.Minute
 
-// cleanup returns a context for undoing what was done under another one.
+// cleanup returns a context for the cleanup after a context that may have ended.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }
@@ -55,7 +55,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	}
 	made, err := e.client.ContainerCreate(ctx, l.request())
 	if cerrdefs.IsConflict(err) {
-		return fault.Wrap(err, fault.Exists, "id_taken", fmt.Sprintf("the ID %s is taken", spec.ID))
+		return fault.Wrap(err, fault.Exists, "id_taken", fmt.Sprintf("the ID %s is in use", spec.ID))
 	}
 	if err == nil {
 		err = e.start(ctx, made.ID, l, trees)
@@ -68,7 +68,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	return errors.Join(e.explain("create sandbox "+spec.ID, err), e.remove(undo, owner, spec.ID))
 }
 
-// check refuses what this engine cannot do, before anything is made.
+// check refuses what this engine cannot do, before anything is created.
 func (e *Engine) check(spec *engine.Spec) error {
 	if err := spec.Check(e.Info()); err != nil {
 		return err
@@ -77,17 +77,17 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.Newf(fault.Invalid, "image_invalid", "the guest's path %q is not absolute", spec.Image.Guest)
 	}
 	if len(spec.Links)+len(spec.StandIns) > 0 {
-		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker makes no links in an image and replaces no files")
+		return fault.New(fault.Unsupported, "links_unsupported", "the engine docker cannot add links to an image or replace files")
 	}
 	if len(spec.Mounts) > 0 {
-		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts nothing of the host besides the workspace").
+		return fault.New(fault.Unsupported, "mount_unsupported", "the engine docker mounts only the workspace of the host").
 			WithHint("put the files into the workspace or into an image")
 	}
 	if spec.Boot.Files != nil {
 		return fault.New(fault.Unsupported, "files_unsupported", "the engine docker restores no saved files").
-			WithHint("start the snapshot on the engine that took it: leave the engine out")
+			WithHint("start the snapshot on the engine that took it, without --engine")
 	}
-	// All of the image is read-only, so only paths elsewhere need protection.
+	// The whole image is read-only, so only paths elsewhere need protection.
 	spec.ReadOnly = slices.DeleteFunc(slices.Clone(spec.ReadOnly), inImage)
 	for _, name := range spec.ReadOnly {
 		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
@@ -102,7 +102,8 @@ func (e *Engine) check(spec *engine.Spec) error {
 	return nil
 }
 
-// inImage reports whether a path is in the read-only root and not in what is mounted over it.
+// inImage reports whether a path is in the read-only root and not in a directory that is mounted
+// over it.
 func inImage(name string) bool {
 	if !path.IsAbs(name) || path.Clean(name) != name {
 		return false
@@ -115,7 +116,7 @@ func inImage(name string) bool {
 	return true
 }
 
-// copied returns the paths inside at which files are copied from this host.
+// copied returns the paths in the sandbox to which files of this host are copied.
 func copied(spec engine.Spec) (dirs []string) {
 	for _, v := range plan(strings.Repeat("0", 32), spec) {
 		dirs = append(dirs, v.target)
@@ -123,14 +124,14 @@ func copied(spec engine.Spec) (dirs []string) {
 	return dirs
 }
 
-// tree is a directory of this host that is to be copied.
+// tree is a directory of this host to copy.
 type tree struct {
 	root   *os.Root
 	target string
 	cover  cover
 }
 
-// openTrees opens the trees that are to be copied, and adds their protected paths to the layout.
+// openTrees opens the trees to copy, and adds their protected paths to the layout.
 func openTrees(l *layout) (list []tree, err error) {
 	for _, v := range l.volumes {
 		root, err := os.OpenRoot(v.source)
@@ -146,7 +147,7 @@ func openTrees(l *layout) (list []tree, err error) {
 			l.protected = append(l.protected, filepath.Join(v.target, name))
 		}
 	}
-	// A directory is mounted before what lies below it.
+	// A directory is mounted before those below it.
 	slices.Sort(l.protected)
 	return list, nil
 }
@@ -168,7 +169,7 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 			return fmt.Errorf("copy the files of %s: %w", t.target, err)
 		}
 	}
-	// Attach before the start: no reader gets what the guest has printed before.
+	// Attach before the start, because earlier output of the guest would be lost.
 	attached, err := e.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)

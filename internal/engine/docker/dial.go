@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// Dial implements engine.Engine. A container has no address that could be dialled, and the
-// daemon may be on another host. So the guest's program is started once more inside, by this
-// process, and all streams go over its standard input and output.
+// Dial implements engine.Engine. A container has no address to dial, and the daemon may be on
+// another host. Therefore this process starts the guest's program once more in the container, and
+// sends all streams over its standard input and output.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if err := engine.CheckPort(port); err != nil {
 		return nil, err
@@ -47,12 +47,12 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 			}
 			return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
 		}
-		// A program inside may have killed the other end, or the daemon has restarted.
+		// A program in the sandbox may have killed the other end, or the daemon may have restarted.
 		e.drop(c.id)
 	}
 }
 
-// open returns the streams into a container, and makes them on the first use.
+// open returns the streams into a container, and creates them on first use.
 func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh bool, err error) {
 	e.mu.Lock()
 	known := e.streams[c.id]
@@ -66,7 +66,7 @@ func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh boo
 		}
 	}
 	for c.paused {
-		// A paused container starts no program.
+		// No program can be started in a paused container.
 		if c, err = e.awaitThaw(ctx, c); err != nil {
 			return nil, false, err
 		}
@@ -90,31 +90,31 @@ func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh boo
 	e.streams[c.id] = in
 	e.mu.Unlock()
 	if before != nil {
-		// Another caller was faster: its streams stay as they are.
+		// Another caller created its streams first. Use those.
 		go func() { <-in.streams.Done(); _ = before.close() }()
 	}
 	return in.streams, true, nil
 }
 
-// drop forgets streams that have ended.
+// drop removes streams that have ended.
 func (e *Engine) drop(container string) {
 	e.mu.Lock()
 	known := e.streams[container]
 	delete(e.streams, container)
 	e.mu.Unlock()
 	if known != nil {
-		_ = known.close() // they failed already
+		_ = known.close() // the streams have failed already
 	}
 }
 
-// found is a container that runs.
+// found is a running container.
 type found struct {
 	id, guest string
 	pid       int
 	paused    bool
 }
 
-// running returns the container of a sandbox that runs.
+// running returns the running container of a sandbox.
 func (e *Engine) running(ctx context.Context, id string) (found, error) {
 	name, err := e.nameOf(id)
 	if err != nil {
@@ -125,7 +125,7 @@ func (e *Engine) running(ctx context.Context, id string) (found, error) {
 		return found{}, unknown(id)
 	}
 	if err != nil {
-		return found{}, e.explain("look at sandbox "+id, err)
+		return found{}, e.explain("inspect sandbox "+id, err)
 	}
 	state := c.Container.State
 	if state == nil || !state.Running {
@@ -150,10 +150,10 @@ func unknown(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 }
 
-// thawPause is how often a paused container is looked at for a caller that waits.
+// thawPause is the interval at which a caller that waits checks a paused container.
 const thawPause = 100 * time.Millisecond
 
-// awaitThaw waits until a paused container may have continued.
+// awaitThaw waits until a paused container continues.
 func (e *Engine) awaitThaw(ctx context.Context, c found) (found, error) {
 	select {
 	case <-ctx.Done():

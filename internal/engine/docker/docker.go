@@ -1,6 +1,6 @@
-// Package docker owns the engine that isolates with containers of a Docker Engine: it
-// speaks to a local or remote daemon, makes hardened containers without a network, and finds
-// what it made again by labels. No other package knows Docker.
+// Package docker owns the engine that isolates sandboxes with containers of a Docker Engine. It
+// uses a local or remote daemon, creates hardened containers without a network, and finds its
+// containers again by labels. No other package uses Docker.
 package docker
 
 import (
@@ -32,19 +32,19 @@ type Images interface {
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory. What the daemon holds for it is labelled with an ID
-	// that is stored there.
+	// StateDir is the server's state directory. It holds an ID, with which everything that the
+	// engine creates in the daemon is labelled.
 	StateDir string
 	Log      *slog.Logger
-	// Guest is the path of the guest's static program on this host.
+	// Guest is the path of the statically linked guest program on this host.
 	Guest string
-	// Host is the daemon's address, such as unix:///run/docker.sock; "" is that of
-	// DOCKER_HOST, or the default.
+	// Host is the daemon's address, such as unix:///run/docker.sock. If it is "", DOCKER_HOST or
+	// the default is used.
 	Host string
-	// Runtime is the daemon's name of the OCI runtime, such as crun or runsc; "" is the
-	// daemon's default.
+	// Runtime is the daemon's name of the OCI runtime, such as crun or runsc. If it is "", the
+	// daemon's default is used.
 	Runtime string
-	// Images has the images that the daemon is given; nil is none.
+	// Images is the store of images that are loaded into the daemon, or nil.
 	Images Images
 }
 
@@ -53,13 +53,13 @@ type Engine struct {
 	o      Options
 	dir    string // StateDir/docker
 	client *client.Client
-	local  bool // the daemon is reached by a socket of this host
+	local  bool // the daemon is reached through a socket of this host
 
 	mu      sync.Mutex
 	streams map[string]*inward // by container
-	version string             // the daemon's, once it has answered
-	derived map[string]string  // images with the guest, by the image that they are made of
-	unmade  map[string]bool    // IDs whose creation failed before anything was made
+	version string             // the daemon's, after its first answer
+	derived map[string]string  // images with the guest, by the image that they are built from
+	unmade  map[string]bool    // IDs whose creation failed before anything was created
 }
 
 var (
@@ -87,8 +87,8 @@ func New(o Options) (*Engine, error) {
 }
 
 // newClient returns a client of the daemon at an address, or of the one that the environment names.
-// If the environment is wrong, each call of the client fails: the other engines must not fail
-// because of a variable that is meant for another program.
+// If the environment is wrong, each call of the client fails instead: other engines must not fail
+// because of a variable for another program.
 func newClient(host string) (*client.Client, error) {
 	options := []client.Opt{client.FromEnv}
 	if host != "" {
@@ -101,7 +101,7 @@ func newClient(host string) (*client.Client, error) {
 	return client.New(client.WithHost(client.DefaultDockerHost), client.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return nil, err }))
 }
 
-// userspaceKernels are runtimes with a kernel in user space, under the names that daemons usually give them.
+// userspaceKernels are runtimes with a user-space kernel, under their usual names in a daemon.
 var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
 
 // Info implements engine.Engine.
@@ -114,7 +114,7 @@ func (e *Engine) Info() engine.Info {
 		Images:       slices.Clone(imageKinds),
 		Egress:       e.egressKinds(),
 		Notes: []string{
-			"the sandbox's only user is its own: no program inside is root, and /etc of the sandbox is that user's",
+			"all programs of a sandbox run as the sandbox's user: none is root, and that user owns /etc",
 			"a program that exceeds the memory limit is killed, and the sandbox continues",
 			"files that a sandbox writes are in its memory, except for those of a workspace of this host, which have no limit of their own",
 		},
@@ -123,12 +123,12 @@ func (e *Engine) Info() engine.Info {
 		info.Boundary = engine.UserspaceKernel
 	}
 	if !slices.Contains(info.Egress, engine.EgressTap) {
-		info.Notes = append(info.Notes, "a sandbox has no network: that takes a daemon on this host, root, and a runtime that uses the host's network stack")
+		info.Notes = append(info.Notes, "a sandbox has no network: one requires a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
 
-// userspaceKernel reports whether sandboxes have a kernel of their own.
+// userspaceKernel reports whether sandboxes have their own kernel.
 func (e *Engine) userspaceKernel() bool { return slices.Contains(userspaceKernels, e.o.Runtime) }
 
 func (e *Engine) daemonVersion() string {
@@ -137,15 +137,15 @@ func (e *Engine) daemonVersion() string {
 	return e.version
 }
 
-// listTime bounds List: a server asks for it before it serves the sandboxes of other engines, and a
-// daemon that hangs must not keep it from that.
+// listTime bounds List. A server lists all engines before it serves requests, and a hanging daemon
+// must not block the sandboxes of other engines.
 const listTime = 10 * time.Second
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	owner, err := e.owner(false)
 	if err != nil || owner == "" {
-		return nil, err // nothing was ever made here
+		return nil, err // nothing was created yet
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -158,7 +158,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	for _, c := range containers {
 		id := c.Labels[labelSandbox]
 		if id == "" {
-			continue // a container in which an image is made
+			continue // a container in which an image is built
 		}
 		status := engine.Status{ID: id, State: engine.Stopped, Created: time.Unix(c.Created, 0)}
 		if c.State == "running" || c.State == "paused" {
@@ -167,7 +167,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		known[id] = true
 		list = append(list, status)
 	}
-	// A volume may be all that is left of a creation or a removal that was cut short.
+	// An interrupted creation or removal may have left only a volume.
 	volumes, err := e.volumes(ctx, owner, "")
 	if err != nil {
 		return nil, e.explain("list the volumes", err)
@@ -181,7 +181,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	return list, nil
 }
 
-// Close ends the streams of this process into sandboxes, which run on.
+// Close ends the streams of this process into sandboxes. The sandboxes keep running.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

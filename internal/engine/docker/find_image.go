@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// imageKinds are what a container can start from: an image that the daemon has, or that it is
-// given. A container cannot start from directories of this host, because the daemon may run on
-// another one.
+// imageKinds are the kinds of images from which a container can start: an image in the daemon, or
+// one that is loaded into it. A container cannot start from directories of this host, because the
+// daemon may run on another one.
 var imageKinds = []engine.ImageKind{engine.ImageOCI}
 
 const codeNoImage = "image_not_found"
 
-// base makes sure that the daemon has exactly the image that is asked for, and not another one
-// under its name. It returns the daemon's ID of the image.
+// base ensures that the daemon has exactly the requested image, and not another one under its name.
+// It returns the daemon's ID of the image.
 func (e *Engine) base(ctx context.Context, owner string, image engine.OCI) (string, error) {
 	id, err := e.imageID(ctx, image)
 	if err == nil || !cerrdefs.IsNotFound(err) {
@@ -37,7 +37,7 @@ func (e *Engine) base(ctx context.Context, owner string, image engine.OCI) (stri
 	}
 	id, err = e.imageID(ctx, image)
 	if cerrdefs.IsNotFound(err) {
-		return "", fault.Wrap(err, fault.Conflict, "image_changed", fmt.Sprintf("the image %s that the Docker daemon was given is not %s", image.Ref, image.Digest)).
+		return "", fault.Wrap(err, fault.Conflict, "image_changed", fmt.Sprintf("the image %s that was loaded into the Docker daemon does not have the digest %s", image.Ref, image.Digest)).
 			WithHint("crannog image pull " + image.Ref)
 	}
 	return id, err
@@ -59,7 +59,7 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (engine.FoundImage, 
 		return engine.FoundImage{}, fault.Wrap(err, fault.NotFound, codeNoImage, "the Docker daemon has no image "+ref)
 	}
 	if err != nil {
-		return engine.FoundImage{}, e.explain("look for the image "+ref, err)
+		return engine.FoundImage{}, e.explain("find the image "+ref, err)
 	}
 	image := engine.FoundImage{OCI: engine.OCI{Ref: ref, Digest: found.ID}, Env: map[string]string{}, Bytes: found.Size}
 	if made, err := time.Parse(time.RFC3339Nano, found.Created); err == nil {
@@ -76,18 +76,18 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (engine.FoundImage, 
 	return image, nil
 }
 
-// loadedName is the name that an image of our store gets in the daemon. Under its own name it would
+// loadedName returns the name that an image of our store gets in the daemon. Its own name could
 // replace an image of the daemon's other users.
 func loadedName(owner string, image engine.OCI) string {
 	_, hex, _ := strings.Cut(image.Digest, ":")
 	return "crannog/" + owner[:12] + ":" + hex[:min(len(hex), 12)]
 }
 
-// load gives the daemon an image of our store.
+// load loads an image of our store into the daemon.
 func (e *Engine) load(ctx context.Context, owner string, image engine.OCI) error {
 	from, to := io.Pipe()
 	go func() { to.CloseWithError(e.o.Images.ExportTo(ctx, image, loadedName(owner, image), to)) }()
-	defer from.Close() // after an error, it ends the export
+	defer from.Close() // after an error, this ends the export
 	loaded, err := e.client.ImageLoad(ctx, from)
 	if err != nil {
 		return fmt.Errorf("load %s: %w", image.Ref, err)

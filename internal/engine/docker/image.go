@@ -23,9 +23,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// withGuest returns the image with the guest's program and with the content of directories that are
-// empty in a container. A mounted guest would have to be a file of the daemon's host. The new image
-// is made once for each image and guest.
+// withGuest returns an image that adds the guest's program and the content of directories that are
+// empty in a container. The guest cannot be mounted, because a mount needs a file on the daemon's
+// host. The new image is built once for each image and guest.
 func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (string, error) {
 	program, err := os.ReadFile(e.o.Guest)
 	if err != nil {
@@ -61,7 +61,7 @@ func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (str
 	return id, nil
 }
 
-// lockImages keeps other processes of this state directory from making the same image.
+// lockImages prevents other processes with this state directory from building the same image.
 func (e *Engine) lockImages(ctx context.Context) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(e.dir, "images.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -82,8 +82,8 @@ func (e *Engine) lockImages(ctx context.Context) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// derivedImage looks for an image that was made before, and removes those with the guest
-// of an earlier version that no container uses.
+// derivedImage finds an image that was built before. It removes unused images with the guest of an
+// earlier version.
 func (e *Engine) derivedImage(ctx context.Context, owner, base, digest string) (found string, err error) {
 	list, err := e.client.ImageList(ctx, client.ImageListOptions{Filters: filters(owner, "")})
 	if err != nil {
@@ -100,10 +100,10 @@ func (e *Engine) derivedImage(ctx context.Context, owner, base, digest string) (
 	return found, nil
 }
 
-// derive makes the image in a container that never runs.
+// derive builds the image in a container that never runs.
 func (e *Engine) derive(ctx context.Context, owner, base, digest, target string, program []byte) (_ string, err error) {
 	name := containerName(owner, "") + "image"
-	// The lock is held: one of this name was left by a process that died.
+	// The lock is held, so a container with this name was left by a process that died.
 	if _, err := e.client.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) {
 		return "", err
 	}
@@ -143,7 +143,7 @@ func (e *Engine) put(ctx context.Context, id, at string, content io.Reader) erro
 	return err
 }
 
-// file reads a small file of a container that does not run. One that is not there is empty.
+// file reads a small file of a container that does not run. For a missing file it returns "".
 func (e *Engine) file(ctx context.Context, id, name string) (string, error) {
 	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
 	if cerrdefs.IsNotFound(err) {
@@ -161,7 +161,7 @@ func (e *Engine) file(ctx context.Context, id, name string) (string, error) {
 	return string(text), err
 }
 
-// accounts returns the user database of a container with the sandbox's user in it.
+// accounts returns the files of a container's user database, with the sandbox's user added.
 func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, f := range []struct{ name, root, user string }{
@@ -183,9 +183,9 @@ func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, er
 	return files, nil
 }
 
-// guestLayer is a tar of what is added to every image: the guest's program, and the directories on
-// which a container mounts something. The program can be executed and not read, so that the kernel
-// lets no program of the same user trace it.
+// guestLayer returns a tar of the files that are added to every image: the guest's program, and the
+// directories on which a container mounts something. The program is executable but not readable, so
+// that the kernel does not let programs of the same user trace it.
 func guestLayer(target string, program []byte, files map[string]string) io.Reader {
 	var buffer bytes.Buffer
 	archive := tar.NewWriter(&buffer)
@@ -218,8 +218,8 @@ func guestLayer(target string, program []byte, files map[string]string) io.Reade
 	return &buffer
 }
 
-// copyEtc copies /etc of a container to where the guest fills /etc from. Only what every
-// user may read is copied: the guest is not root.
+// copyEtc copies /etc of a container to the directory from which the guest fills /etc. Only files
+// that every user may read are copied, because the guest is not root.
 func (e *Engine) copyEtc(ctx context.Context, id string) error {
 	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc"})
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Without a daemon, nothing hangs: each method returns a fault with a fix, and a state
-// directory for which nothing was ever made is empty.
+// Without a daemon, nothing hangs: each method returns a fault with a fix. A state directory for
+// which nothing was ever created is empty.
 func TestUnreachable(t *testing.T) {
 	dir := t.TempDir()
 	e, err := docker.New(docker.Options{StateDir: dir, Host: "unix://" + filepath.Join(dir, "none"), Guest: os.Args[0]})
@@ -65,9 +65,9 @@ func ready(t testing.TB, e engine.Engine, id string) error {
 	return err
 }
 
-// A daemon that is killed and started again finds what it ran: with live-restore the
-// sandboxes run on and are reached again, otherwise they have ended. Nothing is lost or left
-// in either case.
+// After a daemon was killed and restarted, it finds its sandboxes. With live-restore they continue
+// and can be reached again, otherwise they have ended. In neither case is anything lost or left
+// behind.
 func TestDaemonIsKilled(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
 	settings := map[string]bool{"live-restore": true}
@@ -137,7 +137,7 @@ func TestDaemonIsKilled(t *testing.T) {
 			}
 			select {
 			case end := <-waited:
-				// A wait that asked for the first time after the removal knows no sandbox.
+				// A wait that begins after the removal returns that the sandbox is unknown.
 				if fault.KindOf(end.err) != fault.NotFound && (end.err != nil || end.exit.Reason != engine.ReasonKilled) {
 					t.Errorf("got %+v", end)
 				}

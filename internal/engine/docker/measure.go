@@ -42,9 +42,9 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	}, nil
 }
 
-// Bounds implements engine.Meter. It returns the limits that the daemon has given to the kernel.
-// They may differ from the requested ones: if the host has no control group for a limit, the daemon
-// warns and does not fail.
+// Bounds implements engine.Meter. It returns the limits that the daemon has set in the kernel. They
+// may differ from the requested ones: if the host lacks the control group for a limit, the daemon
+// only warns.
 func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 	name, err := e.nameOf(id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 		return engine.Limits{}, unknown(id)
 	}
 	if err != nil {
-		return engine.Limits{}, e.explain("look at sandbox "+id, err)
+		return engine.Limits{}, e.explain("inspect sandbox "+id, err)
 	}
 	h := c.Container.HostConfig
 	if h == nil {
@@ -91,7 +91,8 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	return e.settled(ctx, id, err, false)
 }
 
-// settled returns nil for an error of a change that another caller has made already.
+// settled returns nil if the container has the wanted state, because another caller has changed it
+// already.
 func (e *Engine) settled(ctx context.Context, id string, err error, paused bool) error {
 	if err == nil {
 		return nil

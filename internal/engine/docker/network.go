@@ -15,19 +15,20 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds are the ways in which this engine connects a sandbox. None is a bridge of the daemon:
-// a container on a bridge reaches the host, even if the bridge is declared internal.
+// egressKinds returns how this engine connects sandboxes. It uses no bridge of the daemon: a
+// container on a bridge reaches the host, even if the bridge is internal.
 func (e *Engine) egressKinds() []engine.EgressKind {
 	kinds := []engine.EgressKind{engine.EgressNone}
-	// A device is made from outside, in the namespace of a container on this host. A kernel in user
-	// space ignores it.
+	// A device is created from outside, in the namespace of a container on this host. A user-space
+	// kernel ignores it.
 	if e.local && os.Geteuid() == 0 && !e.userspaceKernel() {
 		kinds = append(kinds, engine.EgressTap)
 	}
 	return kinds
 }
 
-// connect makes a container's network device, and attaches it before the guest runs.
+// connect creates a container's network device and attaches it to the gateway before the guest
+// runs.
 func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spec) error {
 	if !spec.Egress.Connected() {
 		return nil
@@ -46,7 +47,7 @@ func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spe
 	return err
 }
 
-// namespace opens the network namespace of a container that runs.
+// namespace opens the network namespace of a running container.
 func (e *Engine) namespace(ctx context.Context, container string) (*os.File, error) {
 	c, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
 	if err != nil {
@@ -60,8 +61,8 @@ func (e *Engine) namespace(ctx context.Context, container string) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
-	// The daemon's PID may be from another PID namespace than this process's, or may belong to
-	// another process by now. The device must not appear in the host's network.
+	// The daemon's PID may be of another PID namespace, or may have been reused. The device must
+	// not appear in the host's network.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err == nil && !strings.Contains(string(groups), container) {
 		err = fmt.Errorf("process %d of this host is not in the container", pid)
@@ -73,13 +74,12 @@ func (e *Engine) namespace(ctx context.Context, container string) (*os.File, err
 	return namespace, nil
 }
 
-// deviceIn makes the device in a namespace, on a thread that is not used for anything else
-// afterwards.
+// deviceIn creates the device in a namespace, on a thread that is not used again.
 func deviceIn(namespace *os.File) (device *os.File, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The goroutine ends with the thread locked, which ends the thread as well.
+		// The goroutine ends with its thread locked, which ends the thread as well.
 		runtime.LockOSThread()
 		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("enter the container's network: %w", err)

@@ -24,7 +24,7 @@ func testConfig(id string) []byte {
 		`"default_user":"user","memory_bytes":1,"milli_cpu":1,"disk_bytes":1,"pids":1}`)
 }
 
-// run runs a shell line in a sandbox and returns what the guest answers.
+// run runs a shell command in a sandbox and returns the guest's answer.
 func run(t testing.TB, e engine.Engine, id, line string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -52,11 +52,11 @@ func run(t testing.TB, e engine.Engine, id, line string) string {
 	return string(said)
 }
 
-// send sends a datagram to an address outside.
+// send sends a datagram to an address outside of the sandbox.
 const send = `echo hello > /dev/udp/93.184.216.34/9`
 
-// What a sandbox sends comes out of the device whose end the gateway has, from the address
-// that the gateway expects; one without a device sends nothing.
+// Packets of a sandbox arrive at the gateway's end of its device, from the address that the gateway
+// expects. A sandbox without a device sends nothing.
 func TestTap(t *testing.T) {
 	d, image := daemon(t)
 	hosttest.Need(t, hosttest.TUN)

@@ -16,20 +16,20 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Labels of all that the daemon holds for a state directory. A daemon may serve several.
+// Labels of everything in the daemon that belongs to a state directory. A daemon may serve several.
 const (
 	labelOwner   = "dev.crannog.owner"   // the ID of the state directory
 	labelSandbox = "dev.crannog.sandbox" // the sandbox's ID
-	labelBase    = "dev.crannog.base"    // the image that an image with a guest is made of
-	labelGuest   = "dev.crannog.guest"   // the digest of that guest's program
+	labelBase    = "dev.crannog.base"    // the image from which an image with a guest was built
+	labelGuest   = "dev.crannog.guest"   // the digest of the guest's program
 )
 
-// ownerFile holds the ID of the state directory. It is a file, and not derived from the
-// directory's path, so that a directory that is moved keeps its sandboxes.
+// ownerFile holds the ID of the state directory. It is not derived from the directory's path, so
+// that a moved directory keeps its sandboxes.
 const ownerFile = "owner"
 
-// owner returns the ID by which the daemon knows this state directory, or "" if it has
-// none and is not to be given one.
+// owner returns the ID of this state directory in labels. If there is none yet, it creates one or
+// returns "", depending on create.
 func (e *Engine) owner(create bool) (string, error) {
 	path := filepath.Join(e.dir, ownerFile)
 	text, err := os.ReadFile(path)
@@ -45,7 +45,7 @@ func (e *Engine) owner(create bool) (string, error) {
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return "", fmt.Errorf("docker: %w", err)
 	}
-	// Of two processes that do this at once, one link wins, with all of its content.
+	// If two processes do this at once, one link succeeds, with complete content.
 	temporary, err := os.CreateTemp(e.dir, ownerFile)
 	if err != nil {
 		return "", fmt.Errorf("docker: %w", err)
@@ -61,11 +61,11 @@ func (e *Engine) owner(create bool) (string, error) {
 	return e.owner(false)
 }
 
-// containerName is unique to a sandbox of this state directory, so that the daemon itself
-// refuses a second one.
+// containerName returns a name that is unique to a sandbox of this state directory, so that the
+// daemon itself refuses a second one.
 func containerName(owner, id string) string { return "crannog-" + owner[:12] + "-" + id }
 
-// filters select what is labelled with an owner and, unless it is "", a sandbox.
+// filters selects by the label of an owner and, unless it is "", that of a sandbox.
 func filters(owner, id string) client.Filters {
 	f := client.Filters{}.Add("label", labelOwner+"="+owner)
 	if id != "" {

@@ -15,10 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// codeUnreachable is the code of a daemon that does not answer.
+// codeUnreachable is the code of the fault when the daemon does not answer.
 const codeUnreachable = "docker_unreachable"
 
-// probeTime bounds the probe: a remote daemon may not answer at all.
+// probeTime bounds the probe, because a remote daemon may never answer.
 const probeTime = 5 * time.Second
 
 // Probe implements engine.Engine.
@@ -62,24 +62,24 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 		}
 	}
 	if slices.ContainsFunc(info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name=userns") || strings.Contains(o, "name=rootless") }) {
-		list = append(list, engine.OK("Docker user namespaces", "a sandbox's users are not users of the host"))
+		list = append(list, engine.OK("Docker user namespaces", "users of a sandbox are not users of the host"))
 	} else {
-		list = append(list, engine.Warn("Docker user namespaces", "user "+fmt.Sprint(engine.UserID)+" of a sandbox is that user of the host, without rights and with its files out of reach",
+		list = append(list, engine.Warn("Docker user namespaces", "user "+fmt.Sprint(engine.UserID)+" of a sandbox is the same user of the host, without rights there and without access to its files",
 			`set "userns-remap": "default" in the daemon's configuration`))
 	}
 	return list
 }
 
-// unreachable is the fault of a daemon that does not answer.
+// unreachable returns the fault for a daemon that does not answer.
 func (e *Engine) unreachable(err error) error {
-	hint := "start it, or set docker_host or DOCKER_HOST to the address of another one"
+	hint := "start it, or set docker_host or DOCKER_HOST to the address of a running daemon"
 	if strings.Contains(err.Error(), "permission denied") {
-		hint = "let this user open the daemon's socket, which makes it root on the daemon's host"
+		hint = "give this user access to the daemon's socket, which makes the user root on the daemon's host"
 	}
 	return fault.Wrap(err, fault.Unavailable, codeUnreachable, "the Docker daemon at "+e.client.DaemonHost()+" does not answer").WithHint(hint)
 }
 
-// explain turns errors that a user can do something about into faults.
+// explain converts errors that a user can resolve into faults.
 func (e *Engine) explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -91,7 +91,7 @@ func (e *Engine) explain(what string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.Wrap(err, fault.Timeout, "create_timeout", what+": it took too long")
 	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", what+": the caller went away")
+		return fault.Wrap(err, fault.Canceled, "canceled", what+": the caller canceled the request")
 	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err):
 		return e.unreachable(err)
 	}

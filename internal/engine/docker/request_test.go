@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// A change of the request shows in review as a whole: each right, mount and limit of a sandbox is
-// in it.
+// The golden file contains each right, mount and limit of a sandbox, so that a reviewer sees every
+// change of the request.
 func TestRequest(t *testing.T) {
 	spec := engine.Spec{
 		ID: "box1", Hostname: "box", Workspace: "/home/me/project", Image: engine.Image{OCI: &engine.OCI{}, Guest: "/.crannog/crannog-guest"},
@@ -27,7 +27,7 @@ func TestRequest(t *testing.T) {
 		protected: []string{"/workspace/.git/hooks"},
 	}
 	request := l.request()
-	// The profile is a file of its own.
+	// The seccomp profile is in a separate file.
 	for i, option := range request.HostConfig.SecurityOpt {
 		request.HostConfig.SecurityOpt[i] = strings.Replace(option, seccompProfile, "(seccomp.json)", 1)
 	}
@@ -92,7 +92,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// A hidden path is empty, also if it is reached through a link. A link out of the tree hides
+// A hidden path is empty, even if it is reached through a link. A link out of the tree hides
 // nothing.
 func TestCovers(t *testing.T) {
 	dir := t.TempDir()

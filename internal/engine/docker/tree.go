@@ -18,10 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// cover is what the paths of a specification mean for one tree that is copied: which of its paths
-// are emptied, and which cannot be changed.
+// cover tells which paths of a tree are emptied and which are write-protected when it is copied.
 type cover struct {
-	empty  map[string]bool // relative to the tree, without links
+	empty  map[string]bool // relative to the tree, with links resolved
 	locked map[string]bool
 }
 
@@ -35,7 +34,7 @@ func covers(root *os.Root, target string, spec engine.Spec) (c cover, err error)
 		}
 		place, _, err := resolve(root, target, inside)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, errOutside) {
-			continue // there is nothing of this host's to hide
+			continue // the path does not exist, so there is nothing to hide
 		}
 		if err != nil {
 			return c, fmt.Errorf("hide %s: %w", name, err)
@@ -60,7 +59,7 @@ func covers(root *os.Root, target string, spec engine.Spec) (c cover, err error)
 	return c, nil
 }
 
-// below returns a clean path relative to a directory that it is in.
+// below returns a path relative to a directory that contains it.
 func below(dir, name string) (string, bool) {
 	if !path.IsAbs(name) || path.Clean(name) != name || !strings.HasPrefix(name, dir+"/") {
 		return "", false
@@ -68,13 +67,13 @@ func below(dir, name string) (string, bool) {
 	return name[len(dir)+1:], true
 }
 
-var errOutside = errors.New("the link leads out of the tree")
+var errOutside = errors.New("the link points outside the tree")
 
 // maxLinks bounds the links of one path, as the kernel does.
 const maxLinks = 40
 
-// resolve follows the links of a path as a program in the sandbox would: an absolute one
-// leads to the sandbox's files and never to the host's.
+// resolve follows the links of a path as a program in the sandbox would: an absolute link leads to
+// the sandbox's files and never to the host's.
 func resolve(root *os.Root, target, name string) (place string, linked bool, err error) {
 	rest := strings.Split(name, "/")
 	for links := 0; len(rest) > 0; {
@@ -108,8 +107,8 @@ func resolve(root *os.Root, target, name string) (place string, linked bool, err
 	return place, linked, nil
 }
 
-// pack writes a tree of this host as a tar in which all belongs to the sandbox's user. What the
-// cover empties is empty in the tar too, so that its content never leaves this host.
+// pack writes a tree of this host as a tar in which everything belongs to the sandbox's user.
+// Hidden files are empty in the tar too, so that their content never leaves this host.
 func pack(w io.Writer, root *os.Root, target string, c cover) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -118,7 +117,7 @@ func pack(w io.Writer, root *os.Root, target string, c cover) error {
 		}
 		if err := packOne(archive, root, target, name, entry, c.empty[name]); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // it was removed since the directory was read
+				return nil // it was removed after the directory was read
 			}
 			return fmt.Errorf("copy %s: %w", name, err)
 		}
@@ -141,14 +140,14 @@ func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.D
 		if link, err = root.Readlink(name); err != nil {
 			return err
 		}
-		// The daemon refuses a relative link that leads out of what it unpacks. As an absolute link
-		// it leads to the same file of the sandbox.
+		// The daemon refuses a relative link that leads out of the unpacked directory. As an
+		// absolute link it leads to the same file of the sandbox.
 		if !path.IsAbs(link) && strings.HasPrefix(path.Join(path.Dir(name), link), "../") {
 			link = path.Join(target, path.Dir(name), link)
 		}
 	case fs.ModeDir, 0:
 	default:
-		return nil // the daemon is given no socket or device of this host
+		return nil // sockets and devices of this host are not copied
 	}
 	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
@@ -178,7 +177,7 @@ func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.D
 	return copyExactly(archive, file, header.Size)
 }
 
-// copyExactly copies as much as the header announces, of a file that may be changing.
+// copyExactly copies as many bytes as the header states, from a file that may be changing.
 func copyExactly(w io.Writer, file io.Reader, size int64) error {
 	n, err := io.Copy(w, io.LimitReader(file, size))
 	if err == nil && n < size {

@@ -15,11 +15,11 @@ import (
 
 func validID(id string) bool { return ids.ValidSandbox(id) }
 
-// retryPause is the pause between attempts while the daemon cannot be reached, as during its
-// restart.
+// retryPause is the delay between attempts while the daemon cannot be reached, for example during
+// its restart.
 const retryPause = 500 * time.Millisecond
 
-// killed is the exit code of a program that SIGKILL ended.
+// killed is the exit code of a program that was killed by SIGKILL.
 const killed = 128 + 9
 
 // Wait implements engine.Engine.
@@ -28,10 +28,10 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	if err != nil {
 		return engine.Exit{}, err
 	}
-	// Wait by the container's own ID, because another container may get its name.
+	// Wait by the container's ID, because another container may get its name.
 	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	for client.IsErrConnectionFailed(err) && ctx.Err() == nil {
-		// A daemon that is down is not the end of the sandbox.
+		// A stopped daemon does not mean that the sandbox has ended.
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryPause):
@@ -68,7 +68,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	}
 }
 
-// awaitExit returns nil when the container does not run any more.
+// awaitExit returns nil when the container no longer runs.
 func (e *Engine) awaitExit(ctx context.Context, container string) error {
 	wait := e.client.ContainerWait(ctx, container, client.ContainerWaitOptions{})
 	select {
@@ -92,7 +92,7 @@ func exitOf(s container.State) engine.Exit {
 	case s.OOMKilled:
 		exit.Reason = engine.ReasonOOM
 	case s.Status == container.StateCreated:
-		exit.Reason = engine.ReasonCrashed // its creation was cut short
+		exit.Reason = engine.ReasonCrashed // its creation was interrupted
 	case s.ExitCode == killed:
 		exit.Reason = engine.ReasonKilled
 	}
@@ -103,12 +103,12 @@ func exitOf(s container.State) engine.Exit {
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	owner, err := e.owner(false)
 	if err != nil || owner == "" || !validID(id) {
-		return err // such a sandbox cannot exist
+		return err // no sandbox can have this ID
 	}
 	if e.takeUnmade(id) {
 		return nil
 	}
-	// A daemon that hangs must not keep the caller from the sandboxes of other engines.
+	// A hanging daemon must not block the caller from the sandboxes of other engines.
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()
 	if err := e.remove(ctx, owner, id); err != nil {
@@ -117,8 +117,8 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// noteUnmade lets the next Remove of an ID succeed without the daemon. After a creation that failed
-// because the daemon cannot be reached, the caller removes the sandbox.
+// noteUnmade lets the next Remove of an ID succeed without the daemon. If a creation failed because
+// the daemon could not be reached, the caller will remove the sandbox.
 func (e *Engine) noteUnmade(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -148,7 +148,7 @@ func (e *Engine) remove(ctx context.Context, owner, id string) error {
 		if !cerrdefs.IsConflict(err) {
 			return err
 		}
-		// Another caller is removing it: it is gone when that is done.
+		// Another caller is removing it. Wait until that is done.
 		select {
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))

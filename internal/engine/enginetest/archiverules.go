@@ -13,8 +13,8 @@ import (
 )
 
 var archiveRules = []rule{
-	{"archive/files-come-back-without-memory", filesComeBack},
-	{"archive/kinds-owners-and-removals", func(t testing.TB, c *Config) {
+	{"archive/files-are-restored-without-memory", filesComeBack},
+	{"archive/has-kinds-owners-and-removals", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		b.sh(t, "mkdir -p d && echo inside > d/f && ln -s f d/l && mkfifo d/p && chmod 640 d/f")
@@ -29,7 +29,7 @@ var archiveRules = []rule{
 				t.Errorf("the archive has no %q:\n%s", want, list)
 			}
 		}
-		// And back: another sandbox boots with them.
+		// Another sandbox boots with these files.
 		other := c.start(t, e, func(s *engine.Spec) {
 			s.Boot.Files = f
 			s.Boot.Config = archived(s.ID)
@@ -37,17 +37,17 @@ var archiveRules = []rule{
 		other.want(t, "cat d/f; readlink d/l; stat -c '%a %U' d/f; test -p d/p && cat /etc/own; ls /etc/mime.types /usr/bin/true 2>&1 | grep -c 'No such'",
 			"inside\nf\n640 user\nown\n2")
 		if one, two := b.shAs(t, "root", "cat /etc/machine-id").stdout, other.shAs(t, "root", "cat /etc/machine-id").stdout; one == two {
-			t.Error("the machine ID came with the files")
+			t.Error("the machine ID was copied with the files")
 		}
 	}},
 	{"archive/nothing-runs-while-files-are-extracted", extracted("while :; do echo 1 >> busy1; sleep 0.01; done >/dev/null 2>&1 &")},
 	{"archive/busy-programs-do-not-run-while-files-are-extracted",
 		extracted("for n in 3 2 1; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done")},
-	{"archive/large-files-cost-no-box", largeFiles},
+	{"archive/large-files-do-not-end-the-sandbox", largeFiles},
 }
 
-// filesComeBack checks that a sandbox that boots with another's archive has the other's files and
-// none of its running programs.
+// filesComeBack checks that a sandbox that boots with another's archive has its files and none of
+// its running programs.
 func filesComeBack(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
@@ -72,13 +72,13 @@ func filesComeBack(t testing.TB, c *Config) {
 		s.Boot.Config = archived(s.ID)
 	})
 	other.want(t, "cat d/f; cat d/l; readlink d/l; test -e gone || echo none", "inside\nmore\ninside\nmore\nf\nnone")
-	// The loop does not run: what it would consume stays.
+	// The loop does not run, so the file that it would consume stays.
 	other.want(t, "echo x > ask; sleep 0.2; cat ask", "x")
 	b.want(t, ask, "2")
 }
 
-// extracted checks that the files of a saved state are as they were when it was saved, however busy
-// its programs were.
+// extracted checks that the extracted files of a saved state are as they were when it was saved,
+// even if programs were writing to them.
 func extracted(busy string) func(t testing.TB, c *Config) {
 	return func(t testing.TB, c *Config) { extract(t, c, busy) }
 }
@@ -119,8 +119,8 @@ func extract(t testing.TB, c *Config, busy string) {
 	}
 }
 
-// largeFiles checks that files of a sandbox that do not fit into its memory are archived, and that
-// a file that fits nowhere causes an error and does not end the sandbox.
+// largeFiles checks that files that do not fit into the sandbox's memory are archived, and that a
+// file that fits nowhere causes an error and does not end the sandbox.
 func largeFiles(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
@@ -143,7 +143,7 @@ func largeFiles(t testing.TB, c *Config) {
 	b.want(t, "stat -c %s holes", "4398046511104")
 }
 
-// archive is the engine's ability to write files alone, and a file for them.
+// archive returns the engine as an Archiver, and a new file for an archive.
 func archive(t testing.TB, e engine.Engine) (engine.Archiver, *os.File) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// benchmark measures something that callers wait for. Prepare makes what it needs, and returns the
-// step that is measured and what is done after it.
+// benchmark measures something that callers wait for. The function prepare returns the measured
+// step, and a function to call after it.
 type benchmark struct {
 	name    string
 	prepare func(t testing.TB, c *Config) (step, after func())
@@ -61,14 +61,14 @@ var benchmarks = []benchmark{
 	}},
 }
 
-// Benchmarks measures how long the engine under test makes its callers wait, as
-// sub-benchmarks: for a sandbox to come and go, for a command, for a state to be
-// written, and for a copy and its first command.
+// Benchmarks measures, as sub-benchmarks, how long the engine under test makes its callers wait:
+// for creating and removing a sandbox, for a command, for saving a state, and for a copy and its
+// first command.
 func Benchmarks(b *testing.B, c Config) {
 	for _, m := range benchmarks {
 		b.Run(m.name, func(b *testing.B) {
 			step, after := m.prepare(b, &c)
-			step() // the first may make what all later ones share
+			step() // the first may create shared files
 			after()
 			for b.Loop() {
 				step()
@@ -80,10 +80,9 @@ func Benchmarks(b *testing.B, c Config) {
 	}
 }
 
-// go test runs no benchmarks by default, so a benchmark that no longer measures anything would go
-// unnoticed.
+// go test runs no benchmarks by default, so this check detects one that no longer works.
 var benchmarkRules = []rule{
-	{"benchmarks/what-is-measured-works", func(t testing.TB, c *Config) {
+	{"benchmarks/work", func(t testing.TB, c *Config) {
 		for _, m := range benchmarks {
 			t.Log(m.name)
 			step, after := m.prepare(t, c)

@@ -28,7 +28,7 @@ var boundaryRules = []rule{
 	// P4
 	{"boundary/host-files-do-not-change", hostFilesDoNotChange},
 	{"boundary/workspace-is-copy-on-write", workspaceIsCopyOnWrite},
-	{"boundary/workspace-link-leads-nowhere", func(t testing.TB, c *Config) {
+	{"boundary/workspace-links-do-not-reach-the-host", func(t testing.TB, c *Config) {
 		outside := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("outside"), 0o644); err != nil {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ var boundaryRules = []rule{
 		}
 		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 		if r := b.shAs(t, "root", "cat /workspace/link /workspace/../"+outside); r.code == 0 || strings.Contains(r.stdout, "outside") {
-			t.Errorf("a link in the workspace leads out: %+v", r)
+			t.Errorf("a link in the workspace leads to the host: %+v", r)
 		}
 	}},
 	// P5
@@ -60,7 +60,7 @@ var boundaryRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		port := l.Addr().(*net.TCPAddr).Port
 		if r := b.sh(t, fmt.Sprintf("bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d'", port)); r.code == 0 {
-			t.Error("a box reaches a listener on the host's loopback")
+			t.Error("a sandbox reaches a listener on the host's loopback")
 		}
 	}},
 	{"boundary/host-abstract-socket", func(t testing.TB, c *Config) {
@@ -76,7 +76,7 @@ var boundaryRules = []rule{
 		}
 		b := c.start(t, c.Open(t, t.TempDir()))
 		if r := b.sh(t, "python3 -c '"+line+"'"); r.code == 0 {
-			t.Error("a box reaches an abstract socket of the host")
+			t.Error("a sandbox reaches an abstract socket of the host")
 		}
 	}},
 	{"boundary/only-loopback", func(t testing.TB, c *Config) {
@@ -95,18 +95,18 @@ var boundaryRules = []rule{
 			t.Errorf("the server's process is visible: %q", r.stdout)
 		}
 	}},
-	{"boundary/boxes-do-not-see-each-other", func(t testing.TB, c *Config) {
+	{"boundary/sandboxes-do-not-see-each-other", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		one, two := c.start(t, e), c.start(t, e)
 		one.want(t, "echo mark | tee /tmp/mark /var/tmp/mark /home/user/mark /workspace/mark /dev/shm/mark", "mark")
 		two.want(t, "ls /tmp/mark /var/tmp/mark /home/user/mark /workspace/mark /dev/shm/mark 2>/dev/null || true", "")
 	}},
-	{"boundary/set-id-gains-nothing", func(t testing.TB, c *Config) {
+	{"boundary/set-id-gives-no-rights", func(t testing.TB, c *Config) {
 		if os.Geteuid() == 0 {
 			setIDControl(t)
 		}
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// Several places are tried, because one that ignores the bits must not hide another that
+		// Several places are tried, because a place that ignores set-id bits must not hide one that
 		// does not.
 		for _, path := range []string{"/tmp/id", "/home/user/id", "/id", "/dev/shm/id", "/workspace/id"} {
 			if r := b.shAs(t, "root", "cp /usr/bin/id "+path+" && chmod 4755 "+path+" && test -u "+path); r.code != 0 {
@@ -145,7 +145,7 @@ func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 	}
 }
 
-// setIDControl is the control: another user who runs such a copy on the host becomes root.
+// setIDControl is the control: on the host, another user who runs such a copy becomes root.
 func setIDControl(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-set-id-")

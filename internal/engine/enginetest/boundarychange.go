@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe returns everything about one file except when it was read.
+// describe returns the metadata and a checksum of one file, without its access time.
 func describe(t testing.TB, path string) string {
 	t.Helper()
 	var s unix.Stat_t
@@ -37,7 +37,7 @@ func describe(t testing.TB, path string) string {
 	return fmt.Sprintf("%d %o %d:%d %d links, %d bytes %x, %v %v %q", s.Ino, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, sum[:8], s.Mtim, s.Ctim, attributes[:max(n, 0)])
 }
 
-// shownFile makes a file of the host that every user may write, below a directory that sandboxes
+// shownFile creates a file on the host that every user may write, below a directory that sandboxes
 // see. It returns the parent of the file's directory, and the file's path.
 func shownFile(t testing.TB, parent string) (dir, path string) {
 	t.Helper()
@@ -64,15 +64,14 @@ func shownFile(t testing.TB, parent string) (dir, path string) {
 	return dir, path
 }
 
-// shownPlaces are directories of the host that sandboxes see, each with the path
-// that leads there inside.
+// shownPlaces are directories of the host that sandboxes see, each with its path in the sandbox.
 var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
 
 func hostFilesDoNotChange(t testing.TB, c *Config) {
 	wantChanged(t)
-	// Sandboxes are shown the template's tree, which is the server's own, and programs of the host,
-	// among which root can put some for each persona. The host's own programs are not tried,
-	// because a boundary that broke would damage the machine.
+	// Sandboxes see the template's tree, which the server made, and programs of the host. Files for
+	// each persona are created among these programs if this process is root. The host's own
+	// programs are not attacked, because a broken boundary would damage the machine.
 	var shown []string
 	if dir := c.Image.View().Dir; dir != "" {
 		shown = append(shown, dir)
@@ -96,11 +95,11 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 		for _, a := range b.probe(t, c, as, append([]string{changeFiles}, paths[as]...)...) {
 			done[a.Name] = done[a.Name] || a.succeeded()
 		}
-		// Root inside succeeds in changing files that it sees. So no missing permission inside
-		// hides an attack.
+		// Root in the sandbox can change visible files in its own copy. Thus the attacks do not
+		// fail merely for lack of permission.
 		for _, name := range []string{"write", "map", "mode", "owner", "replace", "remove"} {
 			if as == asRoot && !done[name] && !b.e.Info().NoRoot {
-				t.Errorf("control: root inside cannot %s any file", name)
+				t.Errorf("control: root in the sandbox cannot %s any file", name)
 			}
 		}
 		for _, name := range []string{"splice", "vmsplice"} {
@@ -114,7 +113,7 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	}
 }
 
-// wantChanged is the control: on the host each of the changes changes a file, with write permission
+// wantChanged is the control: on the host, each of the changes succeeds, with write permission
 // where a correct kernel requires it.
 func wantChanged(t testing.TB) {
 	t.Helper()
@@ -142,8 +141,8 @@ func trees(t testing.TB, dirs []string) map[string]string {
 	return all
 }
 
-// hostStateDoesNotChange lets root inside try to change what belongs to the whole machine: its
-// settings, its name, its clock.
+// hostStateDoesNotChange lets root in the sandbox try to change settings of the whole machine:
+// kernel settings, name, clock.
 func hostStateDoesNotChange(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	state := func() string {
@@ -167,9 +166,9 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 		}
 	}
 	if set == 0 && ownKernel(b.e) {
-		t.Error("control: root inside changes no setting of the box's own kernel")
+		t.Error("control: root in the sandbox changes no setting of the sandbox's own kernel")
 	}
-	// The clock is moved so little that success would not harm the machine.
+	// The clock is moved by so little that a success would not harm the machine.
 	r := b.shAs(t, "root", "date -s '+1 minute'; hostname elsewhere; domainname elsewhere; setarch -R true; swapon /tmp; true")
 	if r.code != 0 {
 		t.Fatalf("%+v", r)
@@ -177,7 +176,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 	if after := state(); after != before {
 		t.Errorf("the host was %s and is %s", before, after)
 	}
-	// The wall clock, compared with the monotonic clock.
+	// This compares the wall clock with the monotonic clock.
 	if end := time.Now(); end.Round(0).Sub(start.Round(0))-end.Sub(start) > 30*time.Second {
 		t.Errorf("the host's clock was %v and is %v", start, end)
 	}

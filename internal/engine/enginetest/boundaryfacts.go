@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factFiles identify one machine. A sandbox has files of some of these names, with other content.
+// factFiles identify a machine. A sandbox has files with some of these names, but with different
+// content.
 var factFiles = []string{
 	"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/etc/hostname",
 	"/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow",
@@ -22,7 +23,7 @@ var factFiles = []string{
 	"/sys/devices/virtual/dmi/id/product_uuid", "/proc/device-tree/serial-number", "/sys/hypervisor/uuid",
 }
 
-// boundToExist are those of factFiles that every host has.
+// boundToExist are the factFiles that every host has.
 var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
 
 // kernelFiles identify the kernel, as any program can read from uname.
@@ -37,7 +38,7 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 		said[name] = strings.TrimSpace(text)
 	}
 	if said["/proc/sys/kernel/random/boot_id"] == "" || said["/etc/passwd"] == "" {
-		t.Fatalf("control: a box does not say what it is: %q", inside)
+		t.Fatalf("control: the sandbox's own files are missing: %q", inside)
 	}
 	for _, path := range factFiles {
 		data, err := os.ReadFile(path)
@@ -52,15 +53,15 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 			continue
 		}
 		if said[path] == text {
-			t.Errorf("%s is the host's", path) // its content may be a secret
+			t.Errorf("%s has the content of the host's file", path) // no content, because it may be a secret
 		}
 	}
-	// These lines are about one person, one password or one disk.
+	// Such lines describe one person, one password or one disk.
 	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/proc/partitions"} {
 		data, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(data)) {
 			if line = strings.TrimSpace(line); len(line) > 12 && slices.Contains(strings.Split(said[path], "\n"), line) {
-				t.Errorf("%s has a line of the host's", path)
+				t.Errorf("%s contains a line of the host's file", path)
 			}
 		}
 	}
@@ -88,7 +89,7 @@ func wantNoMessages(t testing.TB, inside string) {
 	}
 }
 
-// wantNoAddresses looks for the host's hardware addresses.
+// wantNoAddresses checks that the host's hardware addresses are not visible.
 func wantNoAddresses(t testing.TB, b *testSandbox) {
 	t.Helper()
 	r := b.shAs(t, "root", `cat /sys/class/net/*/address /proc/net/dev 2>/dev/null; python3 -c '
@@ -97,7 +98,7 @@ s = socket.socket()
 for _, name in socket.if_nameindex():
     print(name, fcntl.ioctl(s, 0x8927, struct.pack("256s", name.encode()))[18:24].hex(":"))'`)
 	if !strings.Contains(r.stdout, "lo 00:00:00:00:00:00") {
-		t.Errorf("control: the loopback is not told inside: %+v", r)
+		t.Errorf("control: the sandbox does not show its loopback: %+v", r)
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -105,13 +106,13 @@ for _, name in socket.if_nameindex():
 	}
 	for _, i := range interfaces {
 		if address := i.HardwareAddr.String(); address != "" && address != "00:00:00:00:00:00" && strings.Contains(r.stdout, address) {
-			t.Errorf("the address of %s is known inside: %s", i.Name, address)
+			t.Errorf("the sandbox shows the address of %s: %s", i.Name, address)
 		}
 	}
 }
 
-// hostSecretsAreAbsent looks for the server's secrets and for paths of the host in everything that
-// processes inside show about themselves.
+// hostSecretsAreAbsent searches for the server's secrets and for paths of the host in all
+// information about processes in the sandbox.
 func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	const canary = "canary-7d1f0b"
 	t.Setenv("CRANNOG_TEST_SECRET", canary)
@@ -124,10 +125,10 @@ func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	if dir := c.Image.View().Dir; dir != "" {
 		needles = append(needles, dir)
 	}
-	// The control: a child of this process has them in the same places.
+	// The control: a child of this process shows them in the same places.
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/maps; true`, accessToken, controlToken, state, c.Image.View().Dir)
 	if out, err := child.CombinedOutput(); err != nil || slices.ContainsFunc(needles, func(n string) bool { return !strings.Contains(string(out), n) }) {
-		t.Errorf("control: a process of the host does not tell: %v %q", err, out)
+		t.Errorf("control: a process of the host does not show them: %v %q", err, out)
 	}
 	b := c.start(t, c.Open(t, state))
 	for _, user := range []string{"user", "root"} {
@@ -141,7 +142,7 @@ done | tr '\0' '\n'; cat /proc/cmdline /proc/keys /proc/net/unix /proc/mounts 2>
 			}
 		}
 		if !strings.Contains(r.stdout, c.Image.Guest) {
-			t.Errorf("control: nothing is told about the guest as %s: %.300q", user, r.stdout)
+			t.Errorf("control: nothing is shown about the guest as %s: %.300q", user, r.stdout)
 		}
 	}
 }

@@ -14,31 +14,30 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// hostPlaces are directories in which a sandbox sees nothing of the host's.
+// hostPlaces are directories whose content on the host is not visible in a sandbox.
 var hostPlaces = []string{
 	"/boot", "/dev/shm", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp",
 	"/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
 }
 
-// wellKnown are files of the host, if it has them, for which a sandbox has none of
-// its own.
+// wellKnown are files that a host may have and a sandbox does not.
 var wellKnown = []string{
 	"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
 	"/var/lib/dpkg/status", "/etc/ssl/private/*", "/etc/ssh/*", "/etc/fstab", "/etc/gshadow", "/etc/sudoers",
 	"/root/.ssh/*", "/home/*/.ssh/*", "/root/.*_history", "/home/*/.*_history", "/root/.bashrc", "/root/.gitconfig",
 }
 
-// absentDirs are directories of the host, if it has them, that a sandbox does not have.
+// absentDirs are directories that a host may have and a sandbox does not.
 var absentDirs = []string{
 	"/boot", "/etc/ssh", "/etc/ssl/private", "/lost+found", "/media", "/mnt", "/old_root", "/opt", "/run/dbus", "/run/systemd", "/srv",
 	"/var/backups", "/var/lib/dpkg", "/var/spool", "/home/[!u]*",
 }
 
-// maxPaths bounds how many paths are tried by each way.
+// maxPaths bounds how many paths are tried in each way.
 const maxPaths = 40
 
-// canaries puts files and a socket into the host's directories. Every user may open them, so that
-// permissions are not what hides them.
+// canaries creates files and a socket in the host's directories. Every user may open them, so that
+// they are not merely hidden by permissions.
 func canaries(t testing.TB) (files []string) {
 	t.Helper()
 	for _, place := range hostPlaces {
@@ -74,7 +73,7 @@ func canaries(t testing.TB) (files []string) {
 	return files
 }
 
-// listen answers on a socket to which every user may connect.
+// listen listens on a socket to which every user may connect.
 func listen(t testing.TB, path string) string {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -119,7 +118,7 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 		dirs = append(dirs, glob(pattern)...)
 	}
 	if r := b.shAs(t, "root", "ls -d '"+strings.Join(dirs, "' '")+"'; ls -A /root"); len(dirs) == 0 || r.stdout != "" {
-		t.Errorf("of %q of the host, or in /root, there is inside: %+v", dirs, r)
+		t.Errorf("the sandbox has some of the host's %q, or files in /root: %+v", dirs, r)
 	}
 	var reached []string
 	for _, as := range personas(e) {
@@ -138,18 +137,18 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 			}
 		}
 	}
-	// The control of these ways: each reaches a file that exists inside. Ways through the first
-	// process are excepted, because it is the guest, which has no file open.
+	// The control of these ways: each reaches a file of the sandbox. Ways through the first process
+	// are excluded, because that is the guest, which has no file open.
 	for name := range ways {
 		refused := !ownKernel(e) && slices.Contains([]string{"bind", "chroot"}, name)
 		if !slices.Contains(reached, name) && !strings.Contains(name, "init") && !refused {
-			t.Errorf("control: a file of the box's own is not reached by %s", name)
+			t.Errorf("control: a file of the sandbox is not reached by %s", name)
 		}
 	}
 }
 
-// wantReached is the control: on the host each way reaches a canary, and each canary is reached by
-// a way.
+// wantReached is the control: on the host, each way reaches a canary, and each canary is reached in
+// some way.
 func wantReached(t testing.TB, paths []string) {
 	t.Helper()
 	by, to := map[string]bool{}, map[string]bool{}
@@ -171,7 +170,7 @@ func wantReached(t testing.TB, paths []string) {
 	}
 }
 
-// sandboxFiles are some of the files that the host keeps for another sandbox.
+// sandboxFiles returns some of the files that the host stores for another sandbox.
 func sandboxFiles(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)
@@ -183,12 +182,12 @@ func sandboxFiles(t testing.TB, c *Config, e engine.Engine, dir string) (files [
 		return nil
 	})
 	if len(files) == 0 {
-		t.Fatal("control: the host keeps no file for another box")
+		t.Fatal("control: the host stores no file for another sandbox")
 	}
 	return files[:min(len(files), 5)]
 }
 
-// tree returns everything about the files below a directory except when they were read.
+// tree returns the metadata of the files below a directory, without access times.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

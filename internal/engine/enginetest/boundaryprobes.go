@@ -32,8 +32,8 @@ func (b *testSandbox) probe(t testing.TB, c *Config, as persona, args ...string)
 	return decodeAnswers(t, []byte(r.stdout))
 }
 
-// probeHost runs it on the host, where it must succeed. What it mounts and binds is in namespaces
-// of its own, and a user other than root is root of these.
+// probeHost runs the probe program on the host, where it must succeed. Its mounts and addresses are
+// in separate namespaces, and a user other than root is root of these.
 func probeHost(t testing.TB, args ...string) []answer {
 	t.Helper()
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
@@ -46,7 +46,7 @@ func probeHost(t testing.TB, args ...string) []answer {
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{probeArg}, args...)...)
 	if os.Geteuid() == 0 {
-		// What is unshared after the start is private from the host.
+		// Namespaces that are unshared after the start are private from the host.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
 	} else {
 		cmd.SysProcAttr = ownNamespaces()
@@ -61,12 +61,12 @@ func probeHost(t testing.TB, args ...string) []answer {
 	return decodeAnswers(t, out)
 }
 
-// ownKernel reports whether the sandboxes of an engine have a kernel that is not the host's.
+// ownKernel reports whether the sandboxes of an engine have a kernel other than the host's.
 func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
 
-// personas are the users as which a probe is tried. Where sandboxes share the host's kernel, no
-// program may have namespaces of its own, because it would have rights over that kernel in them.
-// Root is the last, because it removes files that the others need.
+// personas are the users as which a probe is tried. If sandboxes share the host's kernel, no
+// program may create namespaces, because it would have rights over that kernel in them. Root is
+// last, because it removes files that the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
 		return []persona{asUser, asOwner, asRoot}
@@ -102,7 +102,7 @@ func probesAreRefused(t testing.TB, c *Config) {
 			case !refused && !allowed:
 				t.Errorf("%s as %s is not refused: %q", a.Name, as, a.Text)
 			case refused && allowed && ownKernel(b.e):
-				t.Errorf("%s as %s is refused (%s), and said to be allowed: %s", a.Name, as, a.Text, p.allowed[as])
+				t.Errorf("%s as %s is refused (%s), but listed as allowed: %s", a.Name, as, a.Text, p.allowed[as])
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func wantControl(t testing.TB, list []answer) {
 		case p.off.path != "" && strings.TrimSpace(string(off)) == p.off.value:
 			t.Logf("%s has no control here: %s is %s, and the host answers %q", a.Name, p.off.path, p.off.value, a.Text)
 		case hosttest.Must():
-			t.Errorf("control of %s: %s on the host as root, so its refusal inside proves nothing", a.Name, a.Text)
+			t.Errorf("control of %s: %s on the host as root, so its refusal in the sandbox proves nothing", a.Name, a.Text)
 		default:
 			t.Logf("%s has no control here: %s on the host as root", a.Name, a.Text)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// boundRules are about the files of the host that a state refers to.
+// boundRules are about the host files that a state refers to.
 var boundRules = []rule{
 	{"bound/F24-exactly-what-is-open-and-mapped", func(t testing.TB, c *Config) {
-		// Programs of a directory of the test's own, at a place that the root has.
+		// The programs are in a directory of the test, which is mounted in the root.
 		dir := t.TempDir()
 		for name, from := range map[string]string{"runs": "/bin/sleep", "ended": "/bin/true", "open": "/etc/passwd", "later": "/bin/true"} {
 			data, err := os.ReadFile(from)
@@ -35,7 +35,7 @@ var boundRules = []rule{
 			"setsid ./runs 1000 4<open >/dev/null 2>&1 & while ! pgrep -x runs >/dev/null; do sleep 0.02; done; echo up", "up")
 		binder, ok := e.(engine.Binder)
 		if !ok {
-			t.Fatal("the engine does not tell which files a state refers to")
+			t.Fatal("the engine cannot list the files that a state refers to")
 		}
 		of := func() (list []hostfiles.File, names string) {
 			t.Helper()
@@ -75,12 +75,12 @@ var boundRules = []rule{
 		changed("a program that had ended", list)
 		replace(t, filepath.Join(dir, "runs"))
 		changed("a program that runs", list, "runs")
-		// A mapped file is listed with its content, although another file is at its path by now.
+		// A mapped file is listed with its content, although another file now has its path.
 		again, names := of()
 		if names != "open, runs" || again[1].Sum != list[1].Sum {
 			t.Errorf("after its replacement it refers to %s: %+v, before: %+v", names, again, list)
 		}
-		changed("what is mapped and was replaced", again, "runs")
+		changed("a mapped file that was replaced", again, "runs")
 		b.want(t, "pgrep -c -x runs", "1")
 	}},
 	{"bound/F24-a-state-that-is-bound-goes-on", func(t testing.TB, c *Config) {
@@ -96,8 +96,8 @@ var boundRules = []rule{
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
 	}},
 	{"bound/F24-goes-on-with-copies-of-what-changed", func(t testing.TB, c *Config) {
-		// The code of a shell is read from its file again after the shell has continued. The file
-		// of one is replaced, and the directory of another is removed.
+		// A shell reads its code from its file again after it has continued. The file of one shell
+		// is replaced, and the directory of another is removed.
 		dir := t.TempDir()
 		shell, err := os.ReadFile("/bin/sh")
 		if err != nil {
@@ -152,7 +152,7 @@ var boundRules = []rule{
 				}
 				kept, err := store.Keep(f, found.Open[i])
 				if err != nil || !kept.Kept {
-					t.Fatalf("%s is not kept: %v", f.Path, err)
+					t.Fatalf("%s is not retained: %v", f.Path, err)
 				}
 				at, err := store.Find(kept)
 				if err != nil || at == "" {
@@ -176,8 +176,8 @@ var boundRules = []rule{
 		copied.want(t, continueScript, "42\n42")
 	}},
 	{"bound/F24-what-was-moved-is-not-known", func(t testing.TB, c *Config) {
-		// gVisor opens a file again by the path that it had, and the host lists it by
-		// the path that it has.
+		// gVisor opens a file again by its path at the time of the save, but the host lists it by
+		// its present path.
 		dir := t.TempDir()
 		program, err := os.ReadFile("/bin/sleep")
 		if err != nil {
@@ -211,8 +211,7 @@ var boundRules = []rule{
 	}},
 }
 
-// replace exchanges a file for another one under the same name, as a package manager
-// does.
+// replace replaces a file by another one under the same name, as a package manager does.
 func replace(t testing.TB, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

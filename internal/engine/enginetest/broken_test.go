@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// sound is the suite's configuration for the fake, which keeps the contract.
+// sound is the suite's configuration for the fake, which fulfils the contract.
 func sound(t testing.TB) *Config {
 	return &Config{
 		Open:  func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
@@ -34,7 +34,7 @@ func sound(t testing.TB) *Config {
 	}
 }
 
-// children counts the processes that this one has started.
+// children counts the child processes of this process.
 func children(t testing.TB) (n int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -225,7 +225,7 @@ func (e writesReadOnly) Create(ctx context.Context, spec engine.Spec) error {
 	return e.like.Create(ctx, spec)
 }
 
-// Create also removes from the host a file that the sandbox should remove from its own view only.
+// Create also removes a file on the host that the sandbox should remove in its own view only.
 func (e writesTheHost) Create(ctx context.Context, spec engine.Spec) error {
 	return errors.Join(e.like.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
 }

@@ -55,16 +55,16 @@ func (b guestSource) ask(ctx context.Context, path string, body any) (io.ReadClo
 	return res.Body, nil
 }
 
-// changesRules are about what a comparison of a sandbox's files can rely on.
+// changesRules are about the guarantees on which a comparison of a sandbox's files relies.
 var changesRules = []rule{
 	// P37
-	{"changes/what-comes-out-is-what-is-inside", exportedChanges},
-	{"changes/a-forged-time-hides-nothing", forgedTimes},
+	{"changes/exported-files-equal-those-in-the-sandbox", exportedChanges},
+	{"changes/a-forged-time-does-not-hide-a-change", forgedTimes},
 	// P36
-	{"changes/a-racing-program-shows-nothing-else", racingProgram},
+	{"changes/a-racing-program-does-not-expose-other-files", racingProgram},
 }
 
-// changed is a sandbox with a workspace, and what is known about it.
+// changed is a sandbox with a workspace and the base of its comparison.
 type changed struct {
 	guestSource
 	dir  string
@@ -125,11 +125,11 @@ func paths(set *changeset.Set) string {
 func exportedChanges(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
 	if set := b.compare(t); len(set.Changes) > 0 || b.sums > 0 {
-		t.Fatalf("a new box has changed %s, and %d files were read", paths(set), b.sums)
+		t.Fatalf("a new sandbox has changed %s, and %d files were read", paths(set), b.sums)
 	}
 	b.want(t, `cd /workspace && echo three >> a.txt && rm -r gone dir && mkdir -p new/deep && echo '#!/bin/sh' > new/deep/run &&
 		chmod 755 new/deep/run && ln -s ../a.txt new/link && echo done`, "done")
-	// The host's file changes, which the sandbox does not see.
+	// The host's file changes. The sandbox does not see that.
 	if err := os.WriteFile(filepath.Join(b.dir, "same"), []byte("of the host's"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func exportedChanges(t testing.TB, c *Config) {
 	if _, err := os.Lstat(filepath.Join(b.dir, "dir")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("dir: %v", err)
 	}
-	// Later changes are compared with the changes that were applied.
+	// Later changes are compared with the applied ones.
 	b.base.Brought = now
 	if set := b.compare(t); len(set.Changes) > 0 {
 		t.Errorf("still changed: %s", paths(set))
@@ -167,8 +167,8 @@ func exportedChanges(t testing.TB, c *Config) {
 	}
 }
 
-// A program can give a file any size and any modification time, but it cannot choose the change
-// time (ctime).
+// A program can give a file any size and modification time, but cannot choose the change time
+// (ctime).
 func forgedTimes(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
 	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
@@ -177,11 +177,11 @@ func forgedTimes(t testing.TB, c *Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The control: size and time alone do not show the change.
+	// The control: size and modification time alone do not reveal the change.
 	if r := b.sh(t, "stat -c %s,%Y /workspace/forged"); strings.TrimSpace(r.stdout) != fmt.Sprintf("%d,%d", info.Size(), info.ModTime().Unix()) {
 		t.Fatalf("the forgery did not work: %q", r.stdout)
 	}
-	// Nor can root of the sandbox set the clock back to that time.
+	// Root of the sandbox cannot set the clock back to that time either.
 	if r := b.shAs(t, "root", "date -s @"+fmt.Sprint(info.ModTime().Unix())); r.code == 0 {
 		t.Error("root sets the clock")
 	}
@@ -193,7 +193,7 @@ func forgedTimes(t testing.TB, c *Config) {
 	}
 }
 
-// race swaps a directory of the workspace with a link to one elsewhere.
+// race replaces a directory of the workspace by a link to another directory, and back.
 const race = `
 import os, time
 end = time.time() + 4
@@ -202,8 +202,8 @@ while time.time() < end:
     os.rename("d", "kept"); os.symlink("/tmp/elsewhere", "d"); os.unlink("d"); os.rename("kept", "d")
 `
 
-// A file that a program swaps during a listing or a packing is never listed or packed under a name
-// that it does not have.
+// If a program replaces a file while it is listed or packed, the file never appears under a wrong
+// name.
 func racingProgram(t testing.TB, c *Config) {
 	b := c.workspace(t, map[string]string{"d/file": "content of the workspace"})
 	b.want(t, "mkdir /tmp/elsewhere && echo canary-elsewhere > /tmp/elsewhere/file && cd /workspace && cp -r d e && rm -r d && mv e d && echo new > d/file && echo done", "done")
@@ -228,7 +228,7 @@ func racingProgram(t testing.TB, c *Config) {
 		for _, c := range set.Changes {
 			switch {
 			case strings.Contains(c.Text, "canary-elsewhere"):
-				t.Fatalf("%s shows what lies elsewhere: %s", c.Path, c.Text)
+				t.Fatalf("%s has the content of a file elsewhere: %s", c.Path, c.Text)
 			case strings.HasSuffix(c.Path, "/file") && c.New != nil:
 				seen++
 			case c.Path == "kept" || c.Path == "d":
@@ -237,11 +237,11 @@ func racingProgram(t testing.TB, c *Config) {
 		}
 	}
 	if seen == 0 || swapped == 0 {
-		t.Errorf("nothing was seen of a race: %d, %d", seen, swapped)
+		t.Errorf("the race never happened: %d, %d", seen, swapped)
 	}
 }
 
-// openTemp is a directory of the host's that every user may read.
+// openTemp returns a new directory on the host that every user may read.
 func openTemp(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// lain returns how long a state is kept before it is restored. A clock may be wrong by slack, which
-// is shorter, so that a clock that stood still during that time is noticed. A reading that takes
+// lain returns how long a state is stored before it is restored. A clock may be wrong by slack,
+// which is shorter, so that a clock that stopped during that time is noticed. A reading that takes
 // longer than quick is too imprecise, and on a slow machine every reading takes longer.
 func lain() time.Duration { return min(hosttest.Patience(5*time.Second), time.Minute) }
 
@@ -20,22 +20,23 @@ const slack = time.Second
 
 func quick() time.Duration { return (lain() - slack) / 2 }
 
-// tell is Python code that prints the time of day and of each clock that counts from the start, in
-// the order of a reading.
+// tell is Python code that prints the time of day and the clocks that count from the start, in the
+// order of a reading.
 const tell = `" ".join(str(x) for x in (time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), open("/proc/uptime").read().split()[0]))`
 
 var clockNames = [...]string{"wall clock", "monotonic clock", "boot clock", "uptime"}
 
-// reading is what the clocks of a sandbox showed between two readings of the host's.
+// reading holds the values of a sandbox's clocks, and the host's times before and after.
 type reading struct {
 	from, to time.Time
 	said     [len(clockNames)]time.Duration
 }
 
-// readClocks runs a line in the sandbox that prints the time, and repeats it until a run was quick.
+// readClocks runs a command in the sandbox that prints the clocks, and repeats it until one run was
+// quick.
 func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 	t.Helper()
-	hosttest.Eventually(t, "the time is told quickly", func() bool {
+	hosttest.Eventually(t, "the time is printed quickly", func() bool {
 		r.from = time.Now()
 		text := b.sh(t, line).stdout
 		r.to = time.Now()
@@ -55,8 +56,8 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 	return r
 }
 
-// wrong returns the names of the clocks that are wrong. Clocks that count from the start are judged
-// by how far they advanced since an earlier reading.
+// wrong returns the names of the clocks that are wrong. Clocks that count from the start are
+// checked by how far they advanced since an earlier reading.
 func (r reading) wrong(earlier reading) []string {
 	var out []string
 	for i, name := range clockNames {
@@ -71,8 +72,8 @@ func (r reading) wrong(earlier reading) []string {
 	return out
 }
 
-// knowTheTime checks that every clock is right in a sandbox that is restored from an old
-// state. It checks the program that read the time before, and a new one.
+// knowTheTime checks that every clock is right in a sandbox that is restored from an old state,
+// both in a program that read the time before the save, and in a new one.
 func knowTheTime(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
@@ -91,12 +92,12 @@ func knowTheTime(t testing.TB, c *Config) {
 			for _, wrong := range now.wrong(before[i]) {
 				t.Errorf("%s, by %q: %s", what, line, wrong)
 			}
-			// The control: a clock that had stood still would be noticed.
+			// The control: a clock that had stopped would be noticed.
 			for clock := range clockNames {
 				still := now
 				still.said[clock] -= lain()
 				if len(still.wrong(before[i])) == 0 {
-					t.Errorf("%s: a %s that stood still is not seen", what, clockNames[clock])
+					t.Errorf("%s: a %s that had stopped is not noticed", what, clockNames[clock])
 				}
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What limits a sandbox and hides paths from it belongs to the host and is not part of the saved
-// state, so it must be set up again for each copy.
+// The limits and hidden paths of a sandbox are enforced on the host and are not part of a saved
+// state, so they must be set up again for each copy.
 var copyLimitRules = []rule{
 	// P6
 	{"state/limits-hold-in-a-copy", func(t testing.TB, c *Config) {
@@ -67,7 +67,7 @@ print(n)'; pkill -f python3`)
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)
-		// The control: the listing shows the one sandbox, in a group.
+		// The control: the listing shows the only sandbox in a group.
 		c.wantGroups(t, dir, 1)
 		saved := save(t, b)
 		c.copyOf(t, e, saved)
@@ -87,7 +87,7 @@ print(n)'; pkill -f python3`)
 		e := c.Open(t, t.TempDir())
 		plain := func(s *engine.Spec) { s.Workspace = ws }
 		covered := func(s *engine.Spec) { s.Hide, s.ReadOnly = toHide, toProtect }
-		// The control: the search finds what is not hidden, in a copy too.
+		// The control: the search finds files that are not hidden, in a copy too.
 		free := c.start(t, e, plain)
 		c.copyOf(t, e, save(t, free), plain, continuesAs(guest.Copied)).want(t, search, "3")
 		b := c.start(t, e, plain, covered)
@@ -108,7 +108,7 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// continuesAs gives a sandbox the guest's configuration of a restored one.
+// continuesAs sets the guest configuration of a restored sandbox.
 func continuesAs(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Boot.Config = renewed(s.ID, s.Hostname, how) }
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// standing opens a connection that exists when a state is written, and sends the host's name over
-// it once a file named say exists.
+// standing is a program with a connection that is open when a state is written. Once a file named
+// say exists, it sends the host's name.
 const standing = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
 import time
 open("stands", "w").close()
@@ -24,14 +24,14 @@ except OSError as e: how = errno.errorcode.get(e.errno, str(e))
 open("how", "w").write(how)
 os.rename("how", "said")`
 
-// dialled is the peer's note of a connection to a port without a listener, to which
-// only one sandbox connects.
+// dialled returns the peer's note about a connection to a port without a listener. Each sandbox
+// uses a different port.
 func dialled(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
 
 var copyLinkRules = []rule{
 	// P26
-	{"copies/links-are-their-own", func(t testing.TB, c *Config) { linksAreTheirOwn(t, c, func(*Config, engine.Engine, int) {}) }},
-	{"copies/no-link-comes-with-the-memory", func(t testing.TB, c *Config) {
+	{"copies/have-their-own-links", func(t testing.TB, c *Config) { linksAreTheirOwn(t, c, func(*Config, engine.Engine, int) {}) }},
+	{"copies/links-are-not-restored-with-the-memory", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		dir := save(t, b)
@@ -41,7 +41,7 @@ var copyLinkRules = []rule{
 		if !slices.Equal(p.seen(""), []string{dialled(9000)}) {
 			t.Errorf("the source's peer saw %q", p.seen(""))
 		}
-		// And a sandbox without a link can be restored with one.
+		// A sandbox without a network attachment can be restored with one.
 		end, theirs := newPeer(t)
 		defer end.Close()
 		c.copyOf(t, e, save(t, without), linkedBy(end)).want(t, python(dialing("198.18.0.7", 80)), "connected")
@@ -49,7 +49,7 @@ var copyLinkRules = []rule{
 			t.Errorf("its peer saw %q", theirs.seen(""))
 		}
 	}},
-	{"copies/a-link-is-replaced-with-its-box", func(t testing.TB, c *Config) {
+	{"copies/a-link-is-replaced-with-its-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		dir := save(t, b)
@@ -62,7 +62,7 @@ var copyLinkRules = []rule{
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-p.link.Done() // its other end is closed
+		<-p.link.Done() // closed when its other end is closed
 		attach(t, e, b.id).want(t, python(dialing("198.18.0.7", 9001)), "ECONNREFUSED")
 		if was, is := p.seen(""), theirs.seen(""); !slices.Equal(was, []string{dialled(9000)}) || !slices.Equal(is, []string{dialled(9001)}) {
 			t.Errorf("the old peer saw %q, the new one %q", was, is)
@@ -74,7 +74,8 @@ func linkedBy(end *os.File) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
 }
 
-// linksAreTheirOwn makes two copies of a sandbox with a link, after prepare has run.
+// linksAreTheirOwn creates two copies of a sandbox with a network attachment, after it has called
+// prepare.
 func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
 	e := c.Open(t, t.TempDir())
 	b, p := c.startLinked(t, e)
@@ -101,21 +102,21 @@ func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.
 			}
 		}
 	}
-	// The connection that existed has one end, the source's.
+	// Only the source can use the connection that was open.
 	for i, b := range slices.Backward(boxes) {
 		b.sh(t, ": > say")
-		hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
+		hosttest.Eventually(t, "the program has sent its message", func() bool { return b.sh(t, "test -e said").code == 0 })
 		if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
 			t.Errorf("the connection of sandbox %d: %s", i, how)
 		}
 	}
-	hosttest.Eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
+	hosttest.Eventually(t, "the source's message arrives", func() bool { return len(p.seen("said box")) == 1 })
 	for i, p := range peers {
 		if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
 			t.Errorf("the peer of sandbox %d heard %q", i, p.seen("said "))
 		}
 	}
-	// When a link ends, it ends for one sandbox only.
+	// The end of one attachment does not affect other sandboxes.
 	peers[1].link.Close()
 	for i, b := range boxes {
 		if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {

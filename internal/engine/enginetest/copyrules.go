@@ -11,12 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// identity prints what must differ between copies, one thing per line.
+// identity prints the properties that must differ between copies, one per line.
 const identity = "uname -n; cat /etc/hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1"
 
 var copyRules = []rule{
 	// P26
-	{"copies/are-not-each-other", func(t testing.TB, c *Config) {
+	{"copies/have-their-own-identity", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		dir := save(t, b)
 		seen := map[string]string{}
@@ -37,10 +37,10 @@ var copyRules = []rule{
 		first := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout
 		save(t, b)
 		if again := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout; again != first {
-			t.Errorf("a saved sandbox became another: %q, before %q", again, first)
+			t.Errorf("the save changed the identity of the sandbox: %q, before %q", again, first)
 		}
 	}},
-	{"copies/only-the-guest-may-become-another", func(t testing.TB, c *Config) {
+	{"copies/only-the-guest-may-change-the-identity", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		for _, user := range []string{"user", "root"} {
 			for _, line := range c.Forbidden {
@@ -49,14 +49,14 @@ var copyRules = []rule{
 				}
 			}
 			if r := b.shAs(t, user, "uname -n"); r.stdout != "box\n" {
-				t.Errorf("the box is called %q", r.stdout)
+				t.Errorf("the host name is %q", r.stdout)
 			}
 		}
 	}},
-	{"copies/know-the-time", knowTheTime},
-	{"copies/copying-cuts-no-stream-of-the-source", func(t testing.TB, c *Config) {
-		// A program that waits for its input keeps waiting in the source, and
-		// the copy's guest serves new streams at once.
+	{"copies/clocks-are-right", knowTheTime},
+	{"copies/streams-of-the-source-survive", func(t testing.TB, c *Config) {
+		// A program that waits for its input continues to wait in the source, and the copy's guest
+		// serves new streams at once.
 		b := c.start(t, c.Open(t, t.TempDir()))
 		ended := make(chan error, 1)
 		go func() {
@@ -71,8 +71,8 @@ var copyRules = []rule{
 			t.Errorf("a stream of the source was cut: %v", err)
 		}
 	}},
-	{"copies/streams-of-the-source-go-on", func(t testing.TB, c *Config) {
-		// What comes in while a state is written is not lost, and not late.
+	{"copies/requests-to-the-source-are-not-delayed", func(t testing.TB, c *Config) {
+		// Requests that arrive while a state is written are neither lost nor late.
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := make(chan struct{})
 		go func() {
@@ -98,7 +98,7 @@ var copyRules = []rule{
 			}
 		}
 	}},
-	{"copies/a-full-disk-costs-nothing", func(t testing.TB, c *Config) {
+	{"copies/a-full-disk-does-not-end-the-source", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)

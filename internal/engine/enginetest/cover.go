@@ -13,12 +13,12 @@ import (
 
 var coverRules = []rule{
 	// P4
-	{"cover/mounts-are-shown-in-their-places", mountsAreShown},
-	{"cover/hidden-is-empty", hiddenIsEmpty},
-	{"cover/absent-is-not-there", absentIsNotThere},
-	{"cover/read-only-is-not-changed", readOnlyIsNotChanged},
+	{"cover/mounts-are-shown-at-their-paths", mountsAreShown},
+	{"cover/hidden-paths-are-empty", hiddenIsEmpty},
+	{"cover/absent-paths-do-not-exist", absentIsNotThere},
+	{"cover/read-only-paths-cannot-be-changed", readOnlyIsNotChanged},
 	{"cover/read-only-moves-with-a-directory-above", protectedMovesAlong},
-	{"cover/read-only-must-hold", func(t testing.TB, c *Config) {
+	{"cover/unprotectable-paths-are-refused", func(t testing.TB, c *Config) {
 		ws := coverTree(t)
 		for _, path := range []string{"/workspace/none", "/workspace/link", "workspace/keep", "/workspace/../etc", "/", "/proc/self"} {
 			spec := c.spec(newID())
@@ -53,7 +53,7 @@ var coverRules = []rule{
 	}},
 }
 
-// coverTree is a workspace with something to hide and to protect.
+// coverTree creates a workspace with files to hide and to protect.
 func coverTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
@@ -79,15 +79,15 @@ func hiddenIsEmpty(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace = ws }
-	// The control: what is not hidden is found by the same search.
+	// The control: the same search finds files that are not hidden.
 	c.start(t, e, change).want(t, search, "3")
 	b := c.start(t, e, change, func(s *engine.Spec) { s.Hide = toHide })
 	wantHidden(t, b)
 	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
 }
 
-// toHide and toProtect are paths of a coverTree. The search counts the secrets in such a tree that
-// can be read.
+// toHide and toProtect are paths of a coverTree. The search counts the readable secrets in such a
+// tree.
 var (
 	toHide    = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
 	toProtect = []string{"/workspace/rules.md", "/workspace/.git/hooks"}
@@ -95,7 +95,7 @@ var (
 
 const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 
-// wantHidden checks that nothing of toHide can be read or changed.
+// wantHidden checks that no path of toHide can be read or changed.
 func wantHidden(t testing.TB, b *testSandbox) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
@@ -108,7 +108,8 @@ func wantHidden(t testing.TB, b *testSandbox) {
 		for _, attempt := range []string{
 			"echo x > .env", "rm -f .env", "mv .env other", "ln .env other", "touch secrets/new", "rmdir secrets", "mv secrets other",
 			"mkdir secrets/deep", "chmod 777 .env", "umount /workspace/.env", "umount /workspace/secrets", "ln -sfn keep .env",
-			// Now as root of a mount namespace of its own, in which the program may mount.
+			// The following attempts run as root of a separate mount namespace, in which the
+			// program may mount.
 			"unshare -Urm umount /workspace/.env", "unshare -Urm umount /workspace/secrets", "unshare -Urm umount -l /workspace/secrets",
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && grep -r canary-31 /tmp/o'",
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --rbind /workspace /tmp/o && { umount /tmp/o/secrets; grep -r canary-31 /tmp/o; }'",
@@ -120,7 +121,7 @@ func wantHidden(t testing.TB, b *testSandbox) {
 	}
 }
 
-// protectedAttempts would change what toProtect names.
+// protectedAttempts would change the paths of toProtect.
 var protectedAttempts = []string{
 	"echo x >> rules.md", "chmod 777 rules.md", "touch -d yesterday rules.md", "ln -sf keep rules.md", "mv keep rules.md", "mv rules.md away", "rm -f rules.md",
 	"echo x > .git/hooks/new", "echo x >> .git/hooks/pre-commit", "mv .git/hooks/pre-commit .git/hooks/x",
@@ -131,7 +132,7 @@ func readOnlyIsNotChanged(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace = ws }
-	// The control: each works in a sandbox that protects nothing.
+	// The control: each attempt succeeds in a sandbox without protection.
 	free := c.start(t, e, change)
 	for _, attempt := range protectedAttempts {
 		if r := free.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {
@@ -152,11 +153,11 @@ func protectedMovesAlong(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, toProtect })
 	b.want(t, "cd /workspace && mv .git moved && cat moved/hooks/pre-commit", "#!/bin/sh")
 	if r := b.sh(t, "cd /workspace && echo x > moved/hooks/pre-commit"); r.code == 0 {
-		t.Errorf("protected no more after a rename above: %+v", r)
+		t.Errorf("no longer protected after a rename of a directory above: %+v", r)
 	}
 }
 
-// wantProtected checks that everything of toProtect can be read and cannot be changed.
+// wantProtected checks that all paths of toProtect can be read and cannot be changed.
 func wantProtected(t testing.TB, b *testSandbox) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
@@ -173,7 +174,7 @@ func wantProtected(t testing.TB, b *testSandbox) {
 	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
 }
 
-// No program can bring an absent file back, and its name is free.
+// No program can restore an absent file, and its name is free.
 func absentIsNotThere(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// broken are engines with one defect each, and the rules that must find it.
+// broken are engines with one defect each, and the rules that must detect it.
 var broken = map[string]struct {
 	as    func(t testing.TB, e like) engine.Engine
 	rules []string
@@ -17,34 +17,34 @@ var broken = map[string]struct {
 	"leaks a process":          {func(t testing.TB, e like) engine.Engine { return leaksProcess{e, t} }, []string{"leaks/cycles-leave-nothing", "copies/cycles-leave-nothing"}},
 	"leaks a descriptor":       {func(t testing.TB, e like) engine.Engine { return leaksDescriptor{e, t} }, []string{"leaks/cycles-leave-nothing"}},
 	"forgets to remove":        {func(_ testing.TB, e like) engine.Engine { return removesNothing{e} }, []string{"lifecycle/remove-is-idempotent", "restart/remove-works-after-it"}},
-	"waits for nothing":        {func(_ testing.TB, e like) engine.Engine { return waitsNot{e} }, []string{"lifecycle/wait-tells-of-remove", "lifecycle/wait-honours-its-context"}},
-	"lists nothing":            {func(_ testing.TB, e like) engine.Engine { return listsNothing{e} }, []string{"lifecycle/list-names-what-is-held", "restart/another-process-finds-the-box"}},
+	"waits for nothing":        {func(_ testing.TB, e like) engine.Engine { return waitsNot{e} }, []string{"lifecycle/wait-returns-after-remove", "lifecycle/wait-honours-its-context"}},
+	"lists nothing":            {func(_ testing.TB, e like) engine.Engine { return listsNothing{e} }, []string{"lifecycle/list-has-every-sandbox", "restart/another-process-finds-the-sandbox"}},
 	"takes any ID":             {func(_ testing.TB, e like) engine.Engine { return takesAnyID{e} }, []string{"lifecycle/bad-id-is-invalid"}},
-	"takes a taken ID":         {func(_ testing.TB, e like) engine.Engine { return takesTakenID{e} }, []string{"lifecycle/taken-id-is-exists"}},
-	"takes any root":           {func(_ testing.TB, e like) engine.Engine { return takesAnyRoot{e} }, []string{"lifecycle/bad-root-is-an-error-and-leaves-nothing"}},
-	"takes any egress":         {func(_ testing.TB, e like) engine.Engine { return takesAnyEgress{e} }, []string{"lifecycle/egress-that-is-not-declared-is-refused"}},
-	"dials vaguely":            {func(_ testing.TB, e like) engine.Engine { return dialsVaguely{e} }, []string{"lifecycle/dial-tells-closed-port-from-unknown-box"}},
+	"takes a taken ID":         {func(_ testing.TB, e like) engine.Engine { return takesTakenID{e} }, []string{"lifecycle/used-id-is-exists"}},
+	"takes any root":           {func(_ testing.TB, e like) engine.Engine { return takesAnyRoot{e} }, []string{"lifecycle/bad-root-leaves-nothing"}},
+	"takes any egress":         {func(_ testing.TB, e like) engine.Engine { return takesAnyEgress{e} }, []string{"lifecycle/undeclared-egress-is-refused"}},
+	"dials vaguely":            {func(_ testing.TB, e like) engine.Engine { return dialsVaguely{e} }, []string{"lifecycle/dial-distinguishes-closed-port-and-unknown-sandbox"}},
 	"passes no probe":          {func(_ testing.TB, e like) engine.Engine { return passesNoProbe{e} }, []string{"lifecycle/probe-passes-here"}},
-	"does not freeze":          {func(_ testing.TB, e like) engine.Engine { return freezesNot{e} }, []string{"freeze/programs-stand-still-and-go-on", "freeze/unknown-is-not-found"}},
-	"does not thaw":            {func(_ testing.TB, e like) engine.Engine { return thawsNot{e} }, []string{"freeze/programs-stand-still-and-go-on"}},
-	"saves a frozen one":       {func(_ testing.TB, e like) engine.Engine { return savesFrozen{e} }, []string{"freeze/a-frozen-one-is-not-saved"}},
-	"drops a file of archives": {func(_ testing.TB, e like) engine.Engine { return dropsAFile{e} }, []string{"archive/files-come-back-without-memory"}},
-	"archives nothing":         {func(_ testing.TB, e like) engine.Engine { return archivesNothing{e} }, []string{"archive/files-come-back-without-memory", "freeze/a-frozen-one-is-not-archived"}},
+	"does not freeze":          {func(_ testing.TB, e like) engine.Engine { return freezesNot{e} }, []string{"freeze/programs-stop-and-continue", "freeze/unknown-is-not-found"}},
+	"does not thaw":            {func(_ testing.TB, e like) engine.Engine { return thawsNot{e} }, []string{"freeze/programs-stop-and-continue"}},
+	"saves a frozen one":       {func(_ testing.TB, e like) engine.Engine { return savesFrozen{e} }, []string{"freeze/a-frozen-sandbox-is-not-saved"}},
+	"drops a file of archives": {func(_ testing.TB, e like) engine.Engine { return dropsAFile{e} }, []string{"archive/files-are-restored-without-memory"}},
+	"archives nothing":         {func(_ testing.TB, e like) engine.Engine { return archivesNothing{e} }, []string{"archive/files-are-restored-without-memory", "freeze/a-frozen-sandbox-is-not-archived"}},
 	"saves another part":       {func(_ testing.TB, e like) engine.Engine { return savesMore{e} }, []string{"state/consists-of-its-parts"}},
-	"restores anew":            {func(_ testing.TB, e like) engine.Engine { return restoresAnew{e} }, []string{"state/memory-and-files-go-on", "state/truncated-is-refused"}},
+	"restores anew":            {func(_ testing.TB, e like) engine.Engine { return restoresAnew{e} }, []string{"state/memory-and-files-continue", "state/truncated-is-refused"}},
 	"replaces nothing":         {func(_ testing.TB, e like) engine.Engine { return replacesNothing{e} }, []string{"state/replaces-in-place", "state/unknown-is-not-found"}},
 	"measures a constant":      {func(_ testing.TB, e like) engine.Engine { return measuresConstant{e} }, []string{"limits/usage-grows"}},
-	"shows what is hidden":     {func(_ testing.TB, e like) engine.Engine { return showsHidden{e} }, []string{"files/what-is-hidden-is-empty"}},
-	"protects nothing":         {func(_ testing.TB, e like) engine.Engine { return writesReadOnly{e} }, []string{"files/what-is-read-only-is-not-changed"}},
-	"writes to the host":       {func(_ testing.TB, e like) engine.Engine { return writesTheHost{e} }, []string{"files/the-workspace-is-copied-on-write"}},
-	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-sum", "record/what-cannot-be-observed-is-refused"}},
+	"shows what is hidden":     {func(_ testing.TB, e like) engine.Engine { return showsHidden{e} }, []string{"files/hidden-paths-are-empty"}},
+	"protects nothing":         {func(_ testing.TB, e like) engine.Engine { return writesReadOnly{e} }, []string{"files/read-only-paths-cannot-be-changed"}},
+	"writes to the host":       {func(_ testing.TB, e like) engine.Engine { return writesTheHost{e} }, []string{"files/the-workspace-is-copy-on-write"}},
+	"observes nothing":         {func(_ testing.TB, e like) engine.Engine { return observesNothing{e} }, []string{"record/each-file-has-its-size-and-checksum", "record/unsupported-observation-is-refused"}},
 }
 
-// soon is how long a rule that must fail waits for something that never happens.
+// soon is how long a rule that must fail waits for an event that never happens.
 const soon = 3 * time.Second
 
-// Each defect is found by the rules about it. The fake's own TestConformance shows that these rules
-// hold without the defect.
+// The rules about a defect detect it. The fake's own TestConformance shows that these rules pass
+// without the defect.
 func TestRulesFindDefects(t *testing.T) {
 	for name, defect := range broken {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package enginetest owns the engine contract as named rules. A rule runs exactly
-// when the engine declares what the rule is about (see needs.go). Where a rule that
-// runs cannot hold, it is waived by name with a reason.
+// Package enginetest owns the engine contract as a list of named rules. A rule runs exactly when
+// the engine declares the features that the rule needs (see needs.go). A rule that runs and cannot
+// hold is waived by name, with a reason.
 package enginetest
 
 import (
@@ -13,32 +13,34 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Config tells the suite about the engine under test.
+// Config describes the engine under test.
 type Config struct {
 	// Open opens the engine on a state directory. Opening the same directory again simulates a
 	// restart of the server.
 	Open func(t testing.TB, dir string) engine.Engine
-	// Image is what sandboxes start from. Its guest is the test binary itself or
-	// the real guest.
+	// Image is the image that sandboxes start from. Its guest is the test binary or the real guest.
 	Image engine.Image
 	// Residue counts what the engine owns for a state directory by kind: processes, control groups,
-	// namespaces, objects in a service. The leak rules compare it before and after, in addition to
-	// what they count on every host: files below the directory, mounts and sockets that name it,
+	// namespaces, objects in a service. The leak rules compare it before and after. In addition
+	// they count on every host: files below the directory, mounts and sockets that name it,
 	// descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
-	// Groups lists, for each hierarchy of control groups, those in which sandboxes below a state
-	// directory run, and "" for a process in none of the engine's. Nil means that the engine makes
-	// no groups.
+	// Groups lists, for each cgroup hierarchy, the groups of sandboxes below a state directory, and
+	// "" for a process that is in no group of the engine. Nil means that the engine creates no
+	// groups.
 	Groups func(t testing.TB, dir string) map[string][]string
-	// Forbidden are shell lines that must fail inside for every user and print nothing, such as
-	// calls by which only the engine's own guest may speak to its kernel.
+	// Forbidden are shell commands that must fail in the sandbox for every user and print nothing,
+	// such as system calls that only the engine's own guest may make.
 	Forbidden []string
+	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its sandbox
+	// continues. Otherwise the sandbox ends, with the reason.
+	LosesOnlyPrograms bool
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
-	// Only lists the rules to check, or groups of them ("limits/"), for an engine that was checked
-	// in full already and is now opened in another way. An empty list means all rules.
+	// Only lists rules or groups of rules ("limits/") to check, for an engine that was already
+	// checked in full and is opened with other options. An empty list means all rules.
 	Only []string
-	// Cycles is how many sandboxes the leak rules make and remove.
+	// Cycles is how many sandboxes the leak rules create and remove.
 	Cycles int
 }
 
@@ -48,7 +50,7 @@ type rule struct {
 	test func(t testing.TB, c *Config)
 }
 
-// in reports whether the rule has a name, or is in a group ("limits/").
+// in reports whether the rule has this name or is in this group ("limits/").
 func (r rule) in(only string) bool {
 	return r.name == only || strings.HasSuffix(only, "/") && strings.HasPrefix(r.name, only)
 }
@@ -59,16 +61,16 @@ func rules() []rule {
 		sharedRules, leakRules, benchmarkRules)
 }
 
-// alone are the rules that others running at the same time could disturb: they count what is on the
-// whole host or in this process, change its environment, or measure.
+// alone are the rules that concurrent rules could disturb: they count resources of the whole host
+// or of this process, change its environment, or measure.
 var alone = []string{
-	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "spares/are-used-and-dropped",
-	"copies/a-full-disk-costs-nothing", "state/replaces-in-place", "state/goes-on-if-it-cannot-be-replaced", "state/truncated-is-refused",
+	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "prestarted/are-used-and-dropped",
+	"copies/a-full-disk-does-not-end-the-source", "state/replaces-in-place", "state/continues-if-it-cannot-be-replaced", "state/truncated-is-refused",
 	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
 }
 
-// measuring are the rules that may pass by chance on a busy host, so that a pass does not show that
-// the waiver is not needed.
+// measuring are the rules that may pass by chance on a busy host. If such a rule passes, its waiver
+// may still be needed.
 var measuring = []string{"limits/cpu-is-bounded"}
 
 // Run checks every rule as a subtest, several at once.
@@ -106,12 +108,12 @@ func (c *Config) check(t testing.TB, r rule) {
 	result := record(t, hosttest.Patience(hosttest.Hang), func(t testing.TB) { r.test(t, c) })
 	t.Logf("waived: %s: %s", reason, result.text())
 	if result.passed() && !slices.ContainsFunc(measuring, r.in) {
-		t.Errorf("the rule %s holds: its waiver is not needed", r.name)
+		t.Errorf("the rule %s holds, so its waiver is not needed", r.name)
 	}
 }
 
-// plan returns the rules that run for what the engine declares, and what is missing for each of the
-// others.
+// plan returns the rules that run for the features that the engine declares, and what is missing
+// for each of the others.
 func (c *Config) plan(info engine.Info) (run []rule, left []string) {
 	for _, r := range rules() {
 		if len(c.Only) > 0 && !slices.ContainsFunc(c.Only, r.in) {
@@ -126,11 +128,11 @@ func (c *Config) plan(info engine.Info) (run []rule, left []string) {
 	return run, left
 }
 
-// mistakes lists what is wrong with the configuration for an engine.
+// mistakes lists errors in the configuration.
 func (c *Config) mistakes(info engine.Info) (list []string) {
 	all := rules()
 	if c.Residue == nil {
-		list = append(list, "the configuration has no Residue: what the engine owns is not counted")
+		list = append(list, "the configuration has no Residue, so the engine's resources are not counted")
 	}
 	for name, reason := range c.Waive {
 		i := slices.IndexFunc(all, func(r rule) bool { return r.name == name })

@@ -14,12 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sharedRules are about what programs try where sandboxes share the host's kernel.
+// sharedRules are about attacks of programs on engines whose sandboxes share the host's kernel.
 var sharedRules = []rule{
 	{"shared-kernel/attacks-fail", attacksFail},
 }
 
-// attacks tries each way out, or to the guest, and prints for each whether it was open.
+// attacks is a program that tries to escape to the host or to the guest, and prints for each
+// attempt whether it succeeded.
 //
 //go:embed testdata/attacks.py
 var attacks string
@@ -31,8 +32,9 @@ type attack struct {
 	Why  string `json:"why"`
 }
 
-// withoutControl are attacks that a properly configured host may refuse as well: its kernel lacks
-// the feature, or a setting turns it off. On such a host a refusal inside proves nothing.
+// withoutControl are attacks that a properly configured host may refuse as well, because its kernel
+// lacks the feature or a setting disables it. On such a host a refusal in the sandbox proves
+// nothing.
 var withoutControl = []string{"type-into-terminal", "x32-call", "read-config", "read-keys", "audit-socket", "vsock", "algorithm-socket", "io-uring", "userfaultfd", "bpf", "perf"}
 
 func attacksFail(t testing.TB, c *Config) {
@@ -69,8 +71,8 @@ func attacksFail(t testing.TB, c *Config) {
 	b.want(t, "echo alive", "alive")
 }
 
-// attacksOnHost is the positive control: root of the host, in no sandbox, with a process of
-// its own as the guest.
+// attacksOnHost is the positive control: it runs as root of the host, in no sandbox, with another
+// process as the guest.
 func attacksOnHost(t testing.TB) []attack {
 	t.Helper()
 	victim := exec.CommandContext(t.Context(), "sleep", "600")
@@ -80,7 +82,7 @@ func attacksOnHost(t testing.TB) []attack {
 	defer func() { _ = victim.Process.Kill(); _ = victim.Wait() }()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	// What it mounts and names is in namespaces of its own.
+	// Its mounts and names are in separate namespaces.
 	out, err := exec.CommandContext(ctx, "unshare", "-mui", "--propagation", "private", "python3", "-c", attacks, fmt.Sprint(victim.Process.Pid)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("control: %v %s", err, out)

@@ -46,8 +46,7 @@ var execRules = []rule{
 	// P16
 	{"exec/thousand-orphans-are-reaped", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// Each subshell forks a child and ends before it, which leaves the
-		// child to PID 1.
+		// Each subshell starts a child and ends before it, so that PID 1 inherits the child.
 		if r := b.sh(t, `i=0; while [ $i -lt 1000 ]; do (sleep 0 & ); i=$((i+1)); done`); r.code != 0 {
 			t.Fatalf("%+v", r)
 		}
@@ -57,18 +56,17 @@ var execRules = []rule{
 	}},
 	{"exec/descriptors-are-only-stdio", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// A descriptor of the guest or the engine in a child would be a way
-		// around every path check (CVE-2024-21626). The fourth one is the
-		// listing's own.
+		// A descriptor of the guest or the engine in a child would bypass every path check
+		// (CVE-2024-21626). The fourth descriptor is that of the listing itself.
 		b.want(t, `python3 -c 'import os; print(*sorted(int(f) for f in os.listdir("/proc/self/fd")))'`, "0 1 2 3")
 	}},
-	{"exec/signals-are-as-after-a-login", func(t testing.TB, c *Config) {
+	{"exec/signal-dispositions-are-the-defaults", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// No signal is handled, ignored or blocked, except the three that Python sets itself.
 		const ask = `python3 -c 'import signal
 print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not in (signal.SIG_DFL, None)), *signal.pthread_sigmask(signal.SIG_BLOCK, []))'`
 		b.want(t, ask, "2 13 25")
-		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // the control: an ignored signal shows
+		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // the control: an ignored signal is listed
 	}},
 	{"exec/large-output-without-newline-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
@@ -78,7 +76,7 @@ print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not 
 	}},
 	{"exec/large-input-arrives", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// The input is more than all buffers on the way hold, and its reader begins late.
+		// The input is larger than all buffers on the way, and its reader starts late.
 		data := make([]byte, 16<<20)
 		rand.NewChaCha8([32]byte{1}).Read(data)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/files?path=big&username=user", bytes.NewReader(data))

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fileRules are about the files that a sandbox sees. They use lines that every guest runs; the
+// fileRules are about the files that a sandbox sees. They use commands that every guest runs;
 // attempts of hostile programs are in the rules of boundary/ and cover/.
 var fileRules = []rule{
 	// P4
-	{"files/the-workspace-is-copied-on-write", func(t testing.TB, c *Config) {
+	{"files/the-workspace-is-copy-on-write", func(t testing.TB, c *Config) {
 		ws := shownTree(t)
 		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 		b.want(t, "cd /workspace && cat keep dir/deep && echo box > change && rm delete && echo box > new && mv keep moved && rm -r dir && cat moved change new",
@@ -23,7 +23,7 @@ var fileRules = []rule{
 		wantTree(t, ws)
 	}},
 	// P3
-	{"files/a-link-leads-nowhere-outside", func(t testing.TB, c *Config) {
+	{"files/links-do-not-reach-the-host", func(t testing.TB, c *Config) {
 		ws, outside := shownTree(t), filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("outside"), 0o644); err != nil {
 			t.Fatal(err)
@@ -36,10 +36,10 @@ var fileRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 		b.want(t, "cat /workspace/inside", "host")
 		if r := b.sh(t, "cat /workspace/out"); r.code == 0 || strings.Contains(r.stdout, "outside") {
-			t.Errorf("a link of the workspace leads out: %+v", r)
+			t.Errorf("a link of the workspace leads to the host: %+v", r)
 		}
 	}},
-	{"files/boxes-do-not-see-each-other", func(t testing.TB, c *Config) {
+	{"files/sandboxes-do-not-see-each-other", func(t testing.TB, c *Config) {
 		e, ws := c.Open(t, t.TempDir()), shownTree(t)
 		shown := func(s *engine.Spec) { s.Workspace = ws }
 		one, two := c.start(t, e, shown), c.start(t, e, shown)
@@ -49,7 +49,7 @@ var fileRules = []rule{
 		}
 	}},
 	// P4
-	{"files/what-is-hidden-is-empty", func(t testing.TB, c *Config) {
+	{"files/hidden-paths-are-empty", func(t testing.TB, c *Config) {
 		ws := shownTree(t)
 		e := c.Open(t, t.TempDir())
 		shown := func(s *engine.Spec) { s.Workspace = ws }
@@ -65,7 +65,7 @@ var fileRules = []rule{
 		wantTree(t, ws)
 	}},
 	// P4
-	{"files/what-is-read-only-is-not-changed", func(t testing.TB, c *Config) {
+	{"files/read-only-paths-cannot-be-changed", func(t testing.TB, c *Config) {
 		ws := shownTree(t)
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e, func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, []string{"/workspace/keep", "/workspace/dir"} })
@@ -86,7 +86,7 @@ var fileRules = []rule{
 	}},
 }
 
-// shownTree is a workspace of the host, as wantTree expects it.
+// shownTree creates a workspace on the host for wantTree.
 func shownTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
@@ -112,6 +112,6 @@ func wantTree(t testing.TB, ws string) {
 		}
 	}
 	if entries, err := os.ReadDir(ws); err != nil || len(entries) != 4 {
-		t.Errorf("the directory of the host holds %v, %v", entries, err)
+		t.Errorf("the directory on the host contains %v, %v", entries, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 var freezeRules = []rule{
-	{"freeze/programs-stand-still-and-go-on", func(t testing.TB, c *Config) {
+	{"freeze/programs-stop-and-continue", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		memory(t, b)
 		was := number(t, b.sh(t, ask).stdout)
@@ -39,7 +39,7 @@ var freezeRules = []rule{
 		}
 		b.want(t, "echo alive", "alive")
 	}},
-	{"freeze/a-frozen-one-is-listed-and-removed", func(t testing.TB, c *Config) {
+	{"freeze/a-frozen-sandbox-is-listed-and-removed", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		freezer(b).hold(t, b)
@@ -74,7 +74,7 @@ var freezeRules = []rule{
 		later.want(t, "echo alive", "alive")
 		b.want(t, "echo here too", "here too")
 	}},
-	{"freeze/twice-is-once", func(t testing.TB, c *Config) {
+	{"freeze/is-idempotent", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		freezer(b).thaw(t, b) // it runs
 		b.want(t, "echo runs", "runs")
@@ -94,7 +94,7 @@ var freezeRules = []rule{
 			t.Errorf("thaw: %v", err)
 		}
 	}},
-	{"freeze/a-frozen-one-is-not-saved", func(t testing.TB, c *Config) {
+	{"freeze/a-frozen-sandbox-is-not-saved", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		freezer(b).hold(t, b)
@@ -109,7 +109,7 @@ var freezeRules = []rule{
 		freezer(b).thaw(t, b)
 		c.copyOf(t, b.e, save(t, b)).want(t, "echo copied", "copied")
 	}},
-	{"freeze/a-frozen-one-is-not-archived", func(t testing.TB, c *Config) {
+	{"freeze/a-frozen-sandbox-is-not-archived", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		freezer(b).hold(t, b)
 		archiver, f := archive(t, b.e)
@@ -123,7 +123,7 @@ var freezeRules = []rule{
 	}},
 }
 
-// frost is the engine's ability to freeze.
+// frost is a Freezer that fails a test on errors.
 type frost struct{ engine.Freezer }
 
 func freezer(b *testSandbox) frost { return frost{b.e.(engine.Freezer)} }

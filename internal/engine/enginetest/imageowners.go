@@ -10,13 +10,13 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// imageOwnersRules are about who owns the files of an image inside.
+// imageOwnersRules are about the owners that the files of an image have in the sandbox.
 var imageOwnersRules = []rule{
 	{"imageowners/are-those-of-the-table", imageOwnersAreThoseOfTheTable},
 	{"imageowners/hold-in-a-copy", imageOwnersHoldInACopy},
 }
 
-// withOwners gives the tested image a table of owners. /usr is the host's, so the numbers can only
+// withOwners gives the tested image a table of owners. /usr is the host's, so the owners can only
 // come from the table.
 func withOwners(t testing.TB, c *Config, table fileowners.Table) func(*engine.Spec) {
 	t.Helper()
@@ -35,7 +35,7 @@ func withOwners(t testing.TB, c *Config, table fileowners.Table) func(*engine.Sp
 	return func(s *engine.Spec) { s.Image = image }
 }
 
-// usrOwners has set-id programs, and directories whose files have their owner.
+// usrOwners has set-id programs, and directories whose files have the directory's owner.
 var usrOwners = fileowners.Table{
 	"/usr/bin/id": {SetID: 0o4000}, "/usr/bin/env": {UID: 7, GID: 8, SetID: 0o6000}, "/usr/bin/true": {UID: 9, GID: 10},
 	"/usr/share": {UID: 11, GID: 12, SetID: 0o2000}, "/usr/share/doc": {},
@@ -47,18 +47,18 @@ func imageOwnersAreThoseOfTheTable(t testing.TB, c *Config) {
 	const seen = "0:0 4755\n7:8 6755\n9:10 755\n11:12 2755\n0:0 755\n11:12 755"
 	b := c.start(t, e, table, func(s *engine.Spec) { s.SetID = true })
 	b.want(t, look, seen)
-	// The set-id program of root makes its user root of the sandbox, with no more rights than root
-	// inside has in any case.
+	// The set-id program of root makes its user root of the sandbox, without more rights than root
+	// in the sandbox has anyway.
 	b.want(t, "id -u; env id -u; true; cp /usr/bin/id /tmp/id; /tmp/id -u", "0\n0\n1000")
 	asRoot := b.shAs(t, "root", "grep CapPrm /proc/self/status")
 	b.want(t, "grep CapBnd /proc/self/status | cut -f2", asRoot.stdout[len("CapPrm:\t"):len(asRoot.stdout)-1])
-	// The set-id bit that root inside gives a program works too.
+	// The set-id bit that root in the sandbox gives a program works too.
 	if r := b.shAs(t, "root", "cp /usr/bin/id /usr/local/bin/mine && chmod 4755 /usr/local/bin/mine && chown 7:8 /usr/bin/true && "+statOwner+"/usr/bin/true"); r.stdout != "7:8 755\n" {
 		t.Errorf("root: %+v", r)
 	}
 	b.want(t, "/usr/local/bin/mine -u", "0")
 
-	// Without the permission, the bits are shown and have no effect.
+	// Without the permission, the bits are visible and have no effect.
 	b = c.start(t, e, table)
 	b.want(t, look, seen)
 	b.want(t, "id -u; env id -u; grep NoNewPrivs /proc/self/status | cut -f2", "1000\n1000\n1")
@@ -69,9 +69,9 @@ func imageOwnersHoldInACopy(t testing.TB, c *Config) {
 	allowed := func(s *engine.Spec) { table(s); s.SetID = true }
 	saved := save(t, c.start(t, e, allowed))
 	other := c.copyOf(t, e, saved, allowed, continuesAs(guest.Copied))
-	// Nothing of /usr/share was looked at before the state was saved.
+	// No file of /usr/share was looked up before the state was saved.
 	other.want(t, statOwner+"/usr/share /usr/share/perl5 && id -u", "11:12 2755\n11:12 755\n0")
-	// A state cannot be restored with other owners than it was saved with.
+	// A state cannot be restored with owners other than those of the save.
 	bare := c.spec(newID())
 	withOwners(t, c, fileowners.Table{"/usr/bin/cat": {SetID: 0o4000}})(&bare)
 	bare.SetID = true

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// images has an image of every kind, with files that do not exist.
+// images returns an image of every kind, with files that do not exist.
 func images(dir string) map[engine.ImageKind]engine.Image {
 	const digest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	file := filepath.Join(dir, "none")
@@ -23,7 +23,7 @@ func images(dir string) map[engine.ImageKind]engine.Image {
 }
 
 var imageRules = []rule{
-	{"images/what-is-not-declared-is-refused", func(t testing.TB, c *Config) {
+	{"images/undeclared-kinds-are-refused", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		refused := func(what string, image engine.Image, kind fault.Kind, code string) {

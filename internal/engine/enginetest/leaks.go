@@ -13,7 +13,7 @@ var leakRules = []rule{
 	{"leaks/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
-		// The first sandbox may make what all later ones share.
+		// The first sandbox may create files that all later ones share.
 		cycle(t, c, e)
 		before := c.count(t, dir)
 		for range c.Cycles {
@@ -21,29 +21,29 @@ var leakRules = []rule{
 		}
 		hosttest.EventuallyNoError(t, func() error {
 			if left := hosttest.Grown(before, c.count(t, dir)); len(left) > 0 {
-				return fmt.Errorf("after %d boxes: %v", c.Cycles, left)
+				return fmt.Errorf("after %d sandboxes: %v", c.Cycles, left)
 			}
 			return nil
 		})
 	}},
-	{"leaks/the-engine-counts-a-box", func(t testing.TB, c *Config) {
+	{"leaks/the-engine-counts-a-sandbox", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		cycle(t, c, e)
 		before := c.Residue(t, dir)
 		c.start(t, e)
 		if len(hosttest.Grown(before, c.Residue(t, dir))) == 0 {
-			t.Errorf("the engine counts a running box as nothing that it owns: %v", before)
+			t.Errorf("the engine counts nothing for a running sandbox: %v", before)
 		}
 	}},
-	{"leaks/the-census-sees-a-box", func(t testing.TB, c *Config) {
+	{"leaks/the-counts-include-a-sandbox", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		cycle(t, c, e)
 		before := c.count(t, dir)
 		c.start(t, e)
 		if left := hosttest.Grown(before, c.count(t, dir)); len(left) == 0 {
-			t.Error("a running box is invisible to the census that the leak rule trusts")
+			t.Error("the leak rule's counts do not include a running sandbox")
 		}
 	}},
 }
@@ -58,7 +58,8 @@ func cycle(t testing.TB, c *Config, e engine.Engine) {
 	}
 }
 
-// count is what the host has for an engine's state directory, and what the engine owns for it.
+// count returns the numbers of the host's resources for an engine's state directory, and of the
+// engine's own resources for it.
 func (c *Config) count(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := hosttest.Host(t, dir)

@@ -32,7 +32,7 @@ var lifecycleRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo hello", "hello")
 	}},
-	{"lifecycle/taken-id-is-exists", func(t testing.TB, c *Config) {
+	{"lifecycle/used-id-is-exists", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if err := e.Create(t.Context(), c.spec(b.id)); fault.KindOf(err) != fault.Exists {
@@ -66,7 +66,7 @@ var lifecycleRules = []rule{
 			t.Errorf("dial after remove: got %v, want not found", err)
 		}
 	}},
-	{"lifecycle/list-names-what-is-held", func(t testing.TB, c *Config) {
+	{"lifecycle/list-has-every-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		isOurs := func(s engine.Status) bool { return s.ID == b.id && s.State == engine.Running }
@@ -80,7 +80,7 @@ var lifecycleRules = []rule{
 			t.Fatalf("list after remove: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/wait-tells-of-remove", func(t testing.TB, c *Config) {
+	{"lifecycle/wait-returns-after-remove", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		exits := make(chan engine.Exit, 3)
@@ -129,18 +129,18 @@ var lifecycleRules = []rule{
 			}
 		}
 	}},
-	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t testing.TB, c *Config) {
+	{"lifecycle/bad-root-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		spec := c.spec(newID())
 		spec.Image = engine.ViewOf("/nowhere/at/all", spec.Image.Guest)
 		if err := e.Create(t.Context(), spec); err == nil {
-			t.Error("a box started from a root that does not exist")
+			t.Error("a sandbox started from a root that does not exist")
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("left behind: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/egress-that-is-not-declared-is-refused", func(t testing.TB, c *Config) {
+	{"lifecycle/undeclared-egress-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		end, err := os.Open(os.DevNull)
 		if err != nil {
@@ -155,7 +155,7 @@ var lifecycleRules = []rule{
 			spec := c.spec(newID())
 			spec.Egress = engine.Egress{Kind: kind, End: end} // loopback has no end
 			if err := e.Create(t.Context(), spec); err == nil {
-				t.Errorf("a box started with an egress of the kind %s, and %v are declared", kind, declared)
+				t.Errorf("a sandbox started with an egress of the kind %s, although only %v are declared", kind, declared)
 				remove(t, e, spec.ID)
 			}
 		}
@@ -163,14 +163,14 @@ var lifecycleRules = []rule{
 			t.Errorf("left behind: %v %v", list, err)
 		}
 	}},
-	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t testing.TB, c *Config) {
+	{"lifecycle/dial-distinguishes-closed-port-and-unknown-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
 			t.Errorf("closed port: got %v", err)
 		}
-		if _, err := e.Dial(t.Context(), "nosuchbox", guestboot.Port); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("unknown box: got %v", err)
+		if _, err := e.Dial(t.Context(), "nosuchsandbox", guestboot.Port); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("unknown sandbox: got %v", err)
 		}
 		for _, port := range []int{0, -1, 65536} {
 			if _, err := e.Dial(t.Context(), b.id, port); fault.KindOf(err) != fault.Invalid {
@@ -191,7 +191,7 @@ var lifecycleRules = []rule{
 		}
 		conn.SetReadDeadline(hosttest.Deadline())
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("read on a removed box: %v, want %v or a reset", err, io.EOF)
+			t.Errorf("read on a removed sandbox: %v, want %v or a reset", err, io.EOF)
 		}
 	}},
 	{"lifecycle/many-at-once", func(t testing.TB, c *Config) {

@@ -18,13 +18,13 @@ import (
 
 var linkRules = []rule{
 	{"link/reaches-its-peer-and-nothing-else", linkReachesItsPeer},
-	{"link/names-are-asked-of-the-peer", func(t testing.TB, c *Config) {
+	{"link/names-are-resolved-by-the-peer", func(t testing.TB, c *Config) {
 		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
 		for _, server := range []string{"10.199.0.1", "8.8.8.8"} {
 			b.want(t, python(`s = socket.socket(2, 2); s.settimeout(10); s.connect(("`+server+`", 53)); s.send(b"query"); print(s.recv(512).decode())`), "answer")
 		}
 		if n := len(p.seen("query")); n != 2 {
-			t.Errorf("the peer was asked %d times", n)
+			t.Errorf("the peer got %d queries", n)
 		}
 	}},
 	{"link/without-one-the-network-is-unreachable", func(t testing.TB, c *Config) {
@@ -36,7 +36,7 @@ var linkRules = []rule{
 			without.want(t, python(dialing(to, 80)), "ENETUNREACH")
 		}
 		if n := len(p.seen("tcp 198.18.0.7:80")); n != 1 {
-			t.Errorf("the peer of another box was reached: %d", n)
+			t.Errorf("the peer of another sandbox was reached: %d", n)
 		}
 	}},
 	{"link/raw-packets-are-refused", func(t testing.TB, c *Config) {
@@ -60,11 +60,11 @@ var linkRules = []rule{
 		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
 		for _, seen := range p.seen("") {
 			if strings.Contains(seen, "ipv6") {
-				t.Errorf("the box sent %s", seen)
+				t.Errorf("the sandbox sent %s", seen)
 			}
 		}
 	}},
-	{"link/its-end-is-seen-inside", func(t testing.TB, c *Config) {
+	{"link/its-end-is-seen-in-the-sandbox", func(t testing.TB, c *Config) {
 		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
 		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
 		done := make(chan result, 1)
@@ -76,21 +76,21 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 		<-p.held
 		p.link.Close()
 		if r := <-done; strings.TrimSpace(r.stdout) != "ECONNRESET" && strings.TrimSpace(r.stdout) != "read 0" {
-			t.Errorf("an open connection after the link's end: %+v", r)
+			t.Errorf("an open connection after the attachment's end: %+v", r)
 		}
 		r := b.sh(t, python(dialing("198.18.0.7", 80)))
 		if strings.TrimSpace(r.stdout) == "connected" {
-			t.Errorf("a new connection after the link's end: %+v", r)
+			t.Errorf("a new connection after the attachment's end: %+v", r)
 		}
-		t.Logf("a new connection after the link's end: %s", strings.TrimSpace(r.stdout))
+		t.Logf("a new connection after the attachment's end: %s", strings.TrimSpace(r.stdout))
 		b.want(t, "echo alive", "alive")
 	}},
-	{"link/ends-with-the-box", func(t testing.TB, c *Config) {
+	{"link/ends-with-the-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		select {
 		case <-p.link.Done():
-			t.Fatal("control: the link of a running box is over")
+			t.Fatal("control: the attachment of a running sandbox has ended")
 		default:
 		}
 		if err := e.Remove(t.Context(), b.id); err != nil {
@@ -123,14 +123,14 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 			return len(hosttest.Grown(before, after)) == 0
 		})
 		if left := hosttest.Grown(before, after); len(left) > 0 {
-			t.Errorf("after %d boxes: %v", cycles, left)
+			t.Errorf("after %d sandboxes: %v", cycles, left)
 		}
 	}},
 }
 
-// peer is the other end of a sandbox's link. It accepts connections to 198.18.0.7, where port 80
-// says hello, port 81 says hello and keeps the connection open once it is answered, and port 82
-// notes what it receives. It refuses ports from 9000 on, and everything else.
+// peer is the other end of a sandbox's network attachment. It accepts connections to 198.18.0.7:
+// port 80 says hello, port 81 says hello and keeps the connection open once it is answered, and
+// port 82 notes what it receives. It refuses ports from 9000 on, and all other traffic.
 type peer struct {
 	link attachment.Attachment
 	held chan struct{}
@@ -146,7 +146,7 @@ func (p *peer) note(what string) {
 }
 
 // seen returns the peer's notes that begin with prefix. A connection noted twice in a row is
-// returned once, because a sandbox dials again if a slow peer has not answered yet.
+// returned once, because a sandbox connects again if a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,8 +187,8 @@ func (p *peer) Names(query []byte, _ int) []byte {
 
 func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + dst.String()) }
 
-// newPeer makes a link with a peer, which ends with the test, and returns the
-// sandbox's end. The caller closes that.
+// newPeer creates an attachment with a peer, which ends with the test, and returns the sandbox's
+// end. The caller closes that end.
 func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
 	end, ours, err := attachment.Pair(attachment.Packets)
@@ -204,7 +204,7 @@ func newPeer(t testing.TB) (*os.File, *peer) {
 	return end, p
 }
 
-// startLinked makes a sandbox with a link.
+// startLinked starts a sandbox with a network attachment.
 func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*testSandbox, *peer) {
 	t.Helper()
 	end, p := newPeer(t)
@@ -212,12 +212,12 @@ func (c *Config) startLinked(t testing.TB, e engine.Engine, change ...func(*engi
 	return c.start(t, e, append(change, linkedBy(end))...), p
 }
 
-// python is a shell line that runs a program.
+// python returns a shell command that runs a Python program.
 func python(program string) string {
 	return "python3 -c '\nimport socket, errno, os\n" + program + "'"
 }
 
-// dialing is a program that prints how a connection attempt ended.
+// dialing returns a program that prints the result of a connection attempt.
 func dialing(host string, port int) string {
 	return fmt.Sprintf(`
 try:

@@ -15,8 +15,7 @@ var memoryRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > hold.py <<'X'\n"+hold+"X\nsetsid python3 hold.py >/dev/null 2>&1 &")
 		holds(t, b)
-		// Each copy is saved as soon as it runs, and writes while the next one is
-		// made.
+		// Each copy is saved as soon as it runs, and writes while the next one is created.
 		all := []*testSandbox{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))
@@ -26,20 +25,20 @@ var memoryRules = []rule{
 			holds(t, one)
 			if one == all[0] { // the control: a change of one bit is noticed
 				one.sh(t, "kill -USR1 $(cat said.pid)")
-				hosttest.Eventually(t, "the damage is seen", func() bool {
-					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 is not what was written")
+				hosttest.Eventually(t, "the damage is noticed", func() bool {
+					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 differs from what was written")
 				})
 			}
 			one.sh(t, "pkill -9 -f hold.py")
 		}
 	}},
-	// P25: a page of zeros costs a state nothing. It must not be taken for a page that was never
-	// written, through which a file would be seen.
+	// P25: a page of zeros takes no space in a state. It must not be taken for an unwritten page of
+	// a mapped file.
 	{"memory/zeros-over-a-file-stay-zeros", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
-		// No sandbox reads its view before all are made, because reading makes pages exist.
+		// No sandbox reads its mapping before all are created, because reading allocates pages.
 		all := []*testSandbox{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))
@@ -53,7 +52,7 @@ var memoryRules = []rule{
 	}},
 }
 
-// zeros is a program that has written zeros over its view of a file.
+// zeros is a program that writes zeros over its mapping of a file.
 const zeros = `
 import mmap, os, time
 SIZE = 64 * 4096
@@ -66,9 +65,9 @@ with open("said.new", "w") as f: f.write("zeros" if m[:] == bytes(SIZE) else "so
 os.rename("said.new", "said")
 `
 
-// hold is a program, and a child with its own copy of what it has, that write
-// memory of each kind, and compare all of it with what they wrote before. One
-// more takes new memory all the time, and gives it back.
+// hold is a program that writes memory of each kind and compares all of it with what was written.
+// It has a child with a copy of its memory, which does the same, and a third process that allocates
+// and frees memory all the time.
 const hold = `
 import mmap, os, random, signal
 PAGE = 4096
@@ -92,7 +91,7 @@ def compare(who, areas, turn):
 def stands():
     for n, m in enumerate(still):
         for p in range(250):
-            if m[p*PAGE:(p+1)*PAGE] != (n << 16 | p).to_bytes(16) * 256: return f"page {p} of piece {n} is not what was written before all"
+            if m[p*PAGE:(p+1)*PAGE] != (n << 16 | p).to_bytes(16) * 256: return f"page {p} of piece {n} differs from what was written first"
 def say(who, text):
     with open(f"said.{who}.new", "w") as f: f.write(text)
     os.rename(f"said.{who}.new", f"said.{who}")

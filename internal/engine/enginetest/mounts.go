@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// mountsAreShown (F3): host directories and files are shown at places that the
-// template does not have, and what is written there stays inside.
+// mountsAreShown (F3): host directories and files are mounted at paths that the template does not
+// have, and changes stay in the sandbox.
 func mountsAreShown(t testing.TB, c *Config) {
 	ws, data := coverTree(t), t.TempDir()
 	for name, text := range map[string]string{"a": "alpha\n", "sub/b": "beta\n", "secret": "canary"} {
@@ -31,7 +31,7 @@ func mountsAreShown(t testing.TB, c *Config) {
 		s.ReadOnly, s.Hide = []string{"/data/file"}, []string{"/home/somebody/repo/.git/secret"}
 	})
 	b.want(t, "cat /home/somebody/repo/.git/a /data/file /tmp/of/it/b /home/somebody/tree/keep /home/somebody/repo/.git/secret", "alpha\nalpha\nbeta\nplain")
-	// What the template has is there as before, with its permissions.
+	// The template's files are there as before, with their permissions.
 	b.want(t, "stat -c %a / /tmp /root /home/user /etc; test -x /usr/bin/env && cat /etc/gitconfig | head -1; echo x > /tmp/x && cat /tmp/x",
 		"755\n1777\n700\n755\n755\n[safe]\nx")
 	b.want(t, "cd /home/somebody/repo/.git && echo more >> a && mkdir d && mv sub d/ && rm d/sub/b && cat a && ls d/sub", "alpha\nmore")

@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// namespaceRules are about how programs can confine themselves (F11), as agents and browsers do
-// with sandboxes of their own.
+// namespaceRules are about programs that confine themselves (F11), as agents and browsers do with
+// their own sandboxes.
 var namespaceRules = []rule{
-	{"namespaces/of-ones-own", confinedByNamespaces},
+	{"namespaces/programs-can-create-them", confinedByNamespaces},
 	{"namespaces/bubblewrap", bubblewrap},
 }
 
-// newAddress asks for 127.0.0.1 on the loopback interface as bubblewrap does:
-// only if it is not there.
+// newAddress adds 127.0.0.1 to the loopback interface as bubblewrap does, with a flag that makes it
+// fail if the address exists.
 const newAddress = `
 import socket, struct
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -33,7 +33,7 @@ func confinedByNamespaces(t testing.TB, c *Config) {
 	b.want(t, "unshare --user --map-root-user id -u && unshare -Um --map-current-user id -u", "0\n1000")
 	b.want(t, "unshare -Urmpiunf --mount-proc sh -c 'echo $$; hostname mine && hostname; mount -t tmpfs none /mnt 2>/dev/null || mount -t tmpfs none /tmp; ls -A /tmp'; hostname",
 		"1\nmine\nbox")
-	// Root of a namespace of its own is not root of the sandbox.
+	// Root of a separate namespace is not root of the sandbox.
 	for _, attempt := range []string{
 		"touch /etc/new", "chown 12345 /workspace", "mount -o remount,rw /sys", "hostname other", "cat /etc/shadow", "mknod /tmp/sda b 8 0",
 	} {
@@ -42,7 +42,7 @@ func confinedByNamespaces(t testing.TB, c *Config) {
 		}
 	}
 	b.want(t, "unshare -Urn python3 -c '"+newAddress+"'", "0 -22")
-	// Such a root cannot change the sandbox's own network.
+	// Such a root cannot change the network of the sandbox.
 	b.want(t, "python3 -c '"+newAddress+"'", "-1 -1")
 }
 
@@ -51,8 +51,8 @@ func bubblewrap(t testing.TB, c *Config) {
 	ws := t.TempDir()
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "bwrap --ro-bind / / --unshare-all true && echo done", "done")
-	// As agents call it: the workspace is writable, everything else is not, and there is no
-	// network.
+	// This is how agents call it: the workspace is writable, everything else is not, and there is
+	// no network.
 	const agents = "bwrap --new-session --die-with-parent --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --bind /workspace /workspace " +
 		"--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net --cap-drop ALL --chdir /workspace "
 	b.want(t, agents+"sh -c 'echo x > made && cat made && id -u && ls -A /tmp'", "x\n1000")
@@ -61,6 +61,6 @@ func bubblewrap(t testing.TB, c *Config) {
 			t.Errorf("%s: %+v", attempt, r)
 		}
 	}
-	// The control: some of it works without.
+	// The control: some of it works without bubblewrap.
 	b.want(t, "touch /home/user/new && echo done", "done")
 }

@@ -7,33 +7,33 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// needs is what an engine declares for a rule to run.
+// needs are the features that an engine must declare for a rule to run.
 type needs struct {
 	can      []engine.Capability
 	enforces []engine.Limit
 	shows    []engine.Limit
 	egress   engine.EgressKind
-	// programs is set for rules that run programs of a Linux image. They need an image that has
-	// any, and a boundary: without one, the programs would do to this machine what they should do
-	// to a sandbox.
+	// programs is set for rules that run programs of a Linux image. They need an image with
+	// programs, and a boundary: without one, the programs would attack this machine instead of a
+	// sandbox.
 	programs bool
-	// background is set for rules in which a program starts another one, which WebAssembly
-	// modules cannot.
+	// background is set for rules in which a program starts another one, which WebAssembly modules
+	// cannot do.
 	background bool
-	// shared is set for rules of sandboxes whose kernel is the host's, and own for rules of
-	// those that have another.
+	// shared is set for rules of sandboxes that use the host's kernel, and own for rules of those
+	// with another kernel.
 	shared, own bool
-	// ownRoot is an engine with engine.Info.OwnRoot that starts from a view of the host.
+	// ownRoot requires an engine with engine.Info.OwnRoot that starts from a view of the host.
 	ownRoot bool
 	// config names a field of Config that must be set.
 	config string
 }
 
-// programImages are the images that have programs of Linux.
+// programImages are the kinds of images that contain Linux programs.
 var programImages = []engine.ImageKind{engine.ImageHostView, engine.ImageLayers, engine.ImageOCI, engine.ImageDisk}
 
-// needed is what rules, or groups of them, need. A rule that is in several entries
-// needs all of it; one that is in none runs on every engine.
+// needed lists the needs of rules or groups of rules. If several entries match a rule, the rule
+// needs all of them. A rule without an entry runs on every engine.
 var needed = []struct {
 	rules string
 	needs needs
@@ -49,7 +49,7 @@ var needed = []struct {
 	{"namespaces/", needs{programs: true, own: true}},
 	{"changes/", needs{programs: true}},
 
-	{"limits/memory-ends-the-box-and-says-so", needs{programs: true, enforces: limits(engine.LimitMemory)}},
+	{"limits/memory-ends-the-sandbox-with-a-reason", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 	{"limits/programs-see-the-memory-limit", needs{programs: true, shows: limits(engine.LimitMemory)}},
 	{"limits/closed-connections-are-forgotten", needs{programs: true, own: true}},
 	{"limits/disk-is-full-at-the-limit", needs{programs: true, enforces: limits(engine.LimitDisk)}},
@@ -61,7 +61,7 @@ var needed = []struct {
 	{"link/", needs{programs: true, egress: engine.EgressPackets}},
 
 	{"state/", needs{can: can(engine.CanCheckpoint)}},
-	{"state/memory-files-and-listeners-go-on", needs{programs: true}},
+	{"state/memory-files-and-listeners-continue", needs{programs: true}},
 	{"state/limits-hold-in-a-copy", needs{programs: true, enforces: limits(engine.LimitPIDs, engine.LimitDisk)}},
 	{"state/a-copys-memory-limit-is-its-own", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 	{"state/a-copy-has-a-group-of-its-own", needs{config: "Groups"}},
@@ -70,15 +70,15 @@ var needed = []struct {
 	{"benchmarks/", needs{can: can(engine.CanCheckpoint)}},
 
 	{"archive/", needs{can: can(engine.CanArchive)}},
-	{"archive/kinds-owners-and-removals", needs{programs: true}},
+	{"archive/has-kinds-owners-and-removals", needs{programs: true}},
 	{"archive/nothing-runs-while-files-are-extracted", needs{can: can(engine.CanCheckpoint)}},
 	{"archive/busy-programs-do-not-run-while-files-are-extracted", needs{programs: true, can: can(engine.CanCheckpoint)}},
-	{"archive/large-files-cost-no-box", needs{programs: true, enforces: limits(engine.LimitMemory)}},
+	{"archive/large-files-do-not-end-the-sandbox", needs{programs: true, enforces: limits(engine.LimitMemory)}},
 
 	{"freeze/", needs{can: can(engine.CanFreeze)}},
-	{"freeze/programs-stand-still-and-go-on", needs{background: true}},
-	{"freeze/a-frozen-one-is-not-saved", needs{can: can(engine.CanCheckpoint)}},
-	{"freeze/a-frozen-one-is-not-archived", needs{can: can(engine.CanArchive)}},
+	{"freeze/programs-stop-and-continue", needs{background: true}},
+	{"freeze/a-frozen-sandbox-is-not-saved", needs{can: can(engine.CanCheckpoint)}},
+	{"freeze/a-frozen-sandbox-is-not-archived", needs{can: can(engine.CanArchive)}},
 
 	{"bound/", needs{can: can(engine.CanCheckpoint, engine.CanBind)}},
 	{"bound/F24-exactly-what-is-open-and-mapped", needs{programs: true}},
@@ -86,46 +86,46 @@ var needed = []struct {
 	{"bound/F24-what-was-moved-is-not-known", needs{programs: true}},
 
 	{"copies/", needs{can: can(engine.CanCheckpoint)}},
-	{"copies/are-not-each-other", needs{programs: true}},
-	{"copies/only-the-guest-may-become-another", needs{config: "Forbidden"}},
-	{"copies/know-the-time", needs{programs: true}},
-	{"copies/a-full-disk-costs-nothing", needs{programs: true}},
-	{"copies/links-are-their-own", needs{programs: true, egress: engine.EgressPackets}},
-	{"copies/no-link-comes-with-the-memory", needs{programs: true, egress: engine.EgressPackets}},
-	{"copies/a-link-is-replaced-with-its-box", needs{programs: true, egress: engine.EgressPackets}},
+	{"copies/have-their-own-identity", needs{programs: true}},
+	{"copies/only-the-guest-may-change-the-identity", needs{config: "Forbidden"}},
+	{"copies/clocks-are-right", needs{programs: true}},
+	{"copies/a-full-disk-does-not-end-the-source", needs{programs: true}},
+	{"copies/have-their-own-links", needs{programs: true, egress: engine.EgressPackets}},
+	{"copies/links-are-not-restored-with-the-memory", needs{programs: true, egress: engine.EgressPackets}},
+	{"copies/a-link-is-replaced-with-its-sandbox", needs{programs: true, egress: engine.EgressPackets}},
 
-	{"spares/", needs{programs: true, can: can(engine.CanCheckpoint, engine.CanWarm)}},
-	{"spares/links-are-their-own", needs{egress: engine.EgressPackets}},
-	{"spares/one-is-watched-when-it-is-used", needs{can: can(engine.CanObserve)}},
+	{"prestarted/", needs{programs: true, can: can(engine.CanCheckpoint, engine.CanWarm)}},
+	{"prestarted/have-their-own-links", needs{egress: engine.EgressPackets}},
+	{"prestarted/are-watched-when-used", needs{can: can(engine.CanObserve)}},
 
 	{"record/", needs{can: can(engine.CanObserve)}},
-	{"record/names-of-variables-and-no-values", needs{programs: true}},
+	{"record/variables-have-no-values", needs{programs: true}},
 	{"record/ends-have-codes-and-signals", needs{programs: true}},
 	{"record/orphans-belong-to-their-command", needs{programs: true}},
 	{"record/long-arguments-are-cut", needs{programs: true}},
 	{"record/a-full-file-refuses-programs-until-it-is-freed", needs{programs: true}},
-	{"record/only-what-changed-is-told", needs{programs: true}},
+	{"record/only-changes-are-recorded", needs{programs: true}},
 	{"record/names-are-real-paths", needs{programs: true}},
-	{"record/what-is-held-open-is-looked-at-again", needs{programs: true}},
-	{"record/a-file-that-had-no-name", needs{programs: true}},
-	{"record/restored-boxes-are-watched-from-the-start", needs{programs: true, can: can(engine.CanCheckpoint)}},
-	{"record/copies-and-replaced-boxes-are-watched", needs{can: can(engine.CanCheckpoint)}},
-	{"record/continues-with-programs-that-were-not-waited-for", needs{programs: true, can: can(engine.CanCheckpoint)}},
-	{"record/replaced-boxes-go-on-in-the-same-file", needs{programs: true, can: can(engine.CanCheckpoint)}},
+	{"record/open-files-are-checked-again", needs{programs: true}},
+	{"record/unnamed-files-that-get-a-name", needs{programs: true}},
+	{"record/restored-sandboxes-are-watched-from-the-start", needs{programs: true, can: can(engine.CanCheckpoint)}},
+	{"record/copies-and-replaced-sandboxes-are-watched", needs{can: can(engine.CanCheckpoint)}},
+	{"record/continues-with-zombies", needs{programs: true, can: can(engine.CanCheckpoint)}},
+	{"record/replaced-sandboxes-continue-the-same-file", needs{programs: true, can: can(engine.CanCheckpoint)}},
 	{"record/removal-leaves-no-descriptor", needs{programs: true}},
-	{"record/nothing-inside-stops-it", needs{programs: true}},
-	{"record/the-end-of-the-guest-hides-nothing", needs{programs: true}},
-	{"record/a-race-hides-no-name", needs{programs: true}},
-	{"record/calls-answer-as-in-a-box-without-a-watcher", needs{programs: true}},
-	{"record/limits-that-are-met-are-seen", needs{programs: true, enforces: limits(engine.LimitDisk, engine.LimitInodes, engine.LimitPIDs)}},
-	{"record/bounds-of-a-programs-own-are-no-limits", needs{programs: true, enforces: limits(engine.LimitPIDs)}},
+	{"record/programs-cannot-stop-it", needs{programs: true}},
+	{"record/the-end-of-the-guest-loses-nothing", needs{programs: true}},
+	{"record/a-race-does-not-hide-a-name", needs{programs: true}},
+	{"record/system-calls-return-the-same-results", needs{programs: true}},
+	{"record/reached-limits-are-recorded", needs{programs: true, enforces: limits(engine.LimitDisk, engine.LimitInodes, engine.LimitPIDs)}},
+	{"record/limits-that-a-program-sets-are-not-recorded", needs{programs: true, enforces: limits(engine.LimitPIDs)}},
 }
 
 func can(list ...engine.Capability) []engine.Capability { return list }
 
 func limits(list ...engine.Limit) []engine.Limit { return list }
 
-// needs returns everything that the rule needs.
+// needs returns all needs of the rule.
 func (r rule) needs() (all needs) {
 	for _, n := range needed {
 		if !r.in(n.rules) {
@@ -148,7 +148,7 @@ func (r rule) needs() (all needs) {
 	return all
 }
 
-// missing lists which of these needs the engine does not declare.
+// missing lists the needs that the engine does not declare.
 func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	for _, one := range n.can {
 		if !slices.Contains(info.Capabilities, one) {
@@ -162,14 +162,14 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	for _, one := range n.shows {
 		if !slices.Contains(info.Shows, one) {
-			list = append(list, fmt.Sprintf("a limit of %s that is shown inside", one))
+			list = append(list, fmt.Sprintf("a limit of %s that programs can see", one))
 		}
 	}
 	if n.egress != "" && !slices.Contains(info.Egress, n.egress) {
 		list = append(list, fmt.Sprintf("an egress of the kind %s", n.egress))
 	}
 	if n.own && sharesKernel(info) {
-		list = append(list, "a kernel of the sandbox's own")
+		list = append(list, "a separate kernel of the sandbox")
 	}
 	if n.shared && !sharesKernel(info) {
 		list = append(list, "a boundary of the kind shared-kernel")
@@ -181,7 +181,7 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 		list = append(list, "an image with programs")
 	}
 	if n.background && !slices.ContainsFunc(info.Images, func(k engine.ImageKind) bool { return k != engine.ImageModule }) {
-		list = append(list, "programs that start others")
+		list = append(list, "programs that start other programs")
 	}
 	if n.ownRoot && (!info.OwnRoot || c.Image.Kind() != engine.ImageHostView) {
 		list = append(list, "a root of its own and a view of the host")
@@ -192,7 +192,7 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	return list
 }
 
-// undeclared lists where the declaration of an engine and its implementation differ.
+// undeclared lists the differences between the declaration of an engine and its implementation.
 func undeclared(e engine.Engine) (list []string) {
 	info, has := e.Info(), engine.Implemented(e)
 	for _, one := range has {

@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// ownersRules are about who owns the files of a workspace inside (F11).
+// ownersRules are about the owners of a workspace's files in the sandbox (F11).
 var ownersRules = []rule{
-	{"owners/the-workspace-is-the-users", workspaceIsTheUsers},
+	{"owners/the-workspace-belongs-to-the-user", workspaceIsTheUsers},
 	{"owners/permissions-hold-inside", permissionsHoldInside},
 	{"owners/hold-in-a-copy", ownersHoldInACopy},
-	{"owners/what-is-covered-can-be-read", coveredCanBeRead},
+	{"owners/protected-paths-can-be-read", coveredCanBeRead},
 }
 
 // statOwner prints owner, group and mode of paths.
 const statOwner = "stat -c '%u:%g %a' "
 
-// ownedTree is a workspace whose files have modes of all kinds and, where this
-// process may give files away, owners of all kinds.
+// ownedTree creates a workspace whose files have various modes and, if this process may change
+// owners, various owners.
 func ownedTree(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
@@ -93,7 +93,7 @@ func workspaceIsTheUsers(t testing.TB, c *Config) {
 	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+statOwner+"roots theirs", "0:0 600\n0:0 640")
 	// The host's files have not changed.
 	if data, err := os.ReadFile(filepath.Join(ws, "private")); err != nil || string(data) != "private" {
-		t.Errorf("the host's: %q %v", data, err)
+		t.Errorf("the host's file: %q %v", data, err)
 	}
 }
 
@@ -119,11 +119,11 @@ func permissionsHoldInside(t testing.TB, c *Config) {
 			t.Errorf("control: root may not %s: %+v", attempt, r)
 		}
 	}
-	// A file that may not be read is listed all the same, without an error.
+	// An unreadable file can still be listed, without an error.
 	if r := b.sh(t, "cd /workspace && ls -l none && ls -l /etc/shadow"); r.code != 0 || r.stderr != "" {
 		t.Errorf("list: %+v", r)
 	}
-	// A set-id file of the host is an ordinary file inside.
+	// A set-id file of the host is an ordinary file in the sandbox.
 	b.want(t, "cd /workspace && cat /usr/bin/id > set-id; chmod 4755 set-id && ./set-id -u", "1000")
 }
 
@@ -145,14 +145,14 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	// A copy of a copy: the translated owners survive a second save and restore.
 	third := c.copyOf(t, e, save(t, other), plain, continuesAs(guest.Copied))
 	for _, one := range []*testSandbox{other, back, third} {
-		// dir/private was never looked at before the state was saved.
+		// dir/private was not looked up before the state was saved.
 		one.want(t, "cd /workspace && "+statOwner+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+statOwner+"dir/private",
 			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")
 		if r := one.sh(t, "cat /workspace/none"); r.code == 0 {
 			t.Errorf("%s reads a file without read permission: %+v", one.id, r)
 		}
 	}
-	// A state cannot be restored with other owners than it was saved with.
+	// A state cannot be restored with owners other than those of the save.
 	bare := c.spec(newID())
 	continuesAs(guest.Copied)(&bare)
 	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
@@ -160,7 +160,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	}
 }
 
-// The user can still read a path of the workspace that cannot be changed.
+// The user can still read a protected path of the workspace.
 func coveredCanBeRead(t testing.TB, c *Config) {
 	ws := ownedTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Which rules run follows from what an engine declares, and from nothing else.
+// The rules that run depend only on what an engine declares.
 func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	all := []engine.Capability{engine.CanMeasure, engine.CanObserve, engine.CanFreeze, engine.CanCheckpoint, engine.CanBind, engine.CanArchive, engine.CanWarm}
 	every := []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
@@ -42,37 +42,37 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(i *engine.Info, c *Config)
-		// Rules and groups that do not run. All others run, except those in but.
+		// run lists rules and groups that do not run. All others run, except those in but.
 		left []string
 		but  []string
 	}{
 		"everything":  {func(*engine.Info, *Config) {}, nil, nil},
 		"no meter":    {less(engine.CanMeasure), []string{"limits/usage-grows", "limits/cpu-is-bounded"}, nil},
-		"no observer": {less(engine.CanObserve), []string{"record/", "spares/one-is-watched-when-it-is-used"}, nil},
+		"no observer": {less(engine.CanObserve), []string{"record/", "prestarted/are-watched-when-used"}, nil},
 		"no freezer":  {less(engine.CanFreeze), []string{"freeze/"}, nil},
-		"no archiver": {less(engine.CanArchive), []string{"archive/", "freeze/a-frozen-one-is-not-archived"}, nil},
-		"no warmer":   {less(engine.CanWarm), []string{"spares/"}, nil},
+		"no archiver": {less(engine.CanArchive), []string{"archive/", "freeze/a-frozen-sandbox-is-not-archived"}, nil},
+		"no warmer":   {less(engine.CanWarm), []string{"prestarted/"}, nil},
 		"no binder":   {less(engine.CanBind), []string{"bound/"}, nil},
 		"no checkpointer": {less(engine.CanCheckpoint), []string{
-			"state/", "memory/", "copies/", "spares/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-one-is-not-saved",
+			"state/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
-			"record/restored-boxes-are-watched-from-the-start", "record/copies-and-replaced-boxes-are-watched",
-			"record/continues-with-programs-that-were-not-waited-for", "record/replaced-boxes-go-on-in-the-same-file",
+			"record/restored-sandboxes-are-watched-from-the-start", "record/copies-and-replaced-sandboxes-are-watched",
+			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file",
 		}, nil},
 		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:1] }, []string{
-			"link/", "copies/links-are-their-own", "copies/no-link-comes-with-the-memory", "copies/a-link-is-replaced-with-its-box", "spares/links-are-their-own",
+			"link/", "copies/have-their-own-links", "copies/links-are-not-restored-with-the-memory", "copies/a-link-is-replaced-with-its-sandbox", "prestarted/have-their-own-links",
 		}, nil},
 		"shows the host's memory": {func(i *engine.Info, _ *Config) { i.Shows = i.Shows[1:] }, []string{"limits/programs-see-the-memory-limit"}, nil},
 		"no limit of memory": {func(i *engine.Info, _ *Config) { i.Enforces = i.Enforces[1:] }, []string{
-			"limits/memory-ends-the-box-and-says-so", "state/a-copys-memory-limit-is-its-own", "archive/large-files-cost-no-box",
+			"limits/memory-ends-the-sandbox-with-a-reason", "state/a-copys-memory-limit-is-its-own", "archive/large-files-do-not-end-the-sandbox",
 		}, nil},
 		"no groups":            {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
-		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-become-another"}, nil},
+		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-change-the-identity"}, nil},
 		"a root of the host's": {func(i *engine.Info, _ *Config) { i.OwnRoot = false }, []string{"imageowners/"}, nil},
 		"no view of the host":  {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
 		"a jail":               {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
-			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "spares/",
+			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "prestarted/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
 		got := without(c.change)
@@ -81,7 +81,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 			if in(c.but) {
 				continue
 			}
-			// The engine that has everything has a kernel of its own.
+			// An engine that declares everything has its own kernel.
 			if want := in(c.left) || r.in("shared-kernel/") && name != "a jail"; slices.Contains(got, r.name) != want {
 				t.Errorf("%s: %s is left out: %t, want %t", name, r.name, !want, want)
 			}
@@ -110,9 +110,9 @@ func TestMistakesOfAConfigurationAreFound(t *testing.T) {
 	}
 }
 
-// A waiver is for a rule that does not hold.
+// A waiver is allowed only for a rule that fails.
 func TestUnneededWaiversFail(t *testing.T) {
-	const name = "lifecycle/list-names-what-is-held"
+	const name = "lifecycle/list-has-every-sandbox"
 	r := rules()[slices.IndexFunc(rules(), func(r rule) bool { return r.name == name })]
 	c := sound(t)
 	if result := record(t, soon, func(t testing.TB) { c.check(t, r) }); !result.passed() {
@@ -128,7 +128,7 @@ func TestUnneededWaiversFail(t *testing.T) {
 	}
 }
 
-// hides and claims are engines whose declaration and methods differ.
+// hides and claims are engines whose declaration differs from their methods.
 type (
 	hides  struct{ like }
 	claims struct{ engine.Engine }
@@ -165,7 +165,7 @@ func (e nameless) Info() engine.Info {
 	return i
 }
 
-// What the fake runs without a boundary is most of the contract.
+// Without a boundary, the fake still runs most of the contract.
 func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
 	e := openFake(t, t.TempDir())
 	run, _ := sound(t).plan(e.Info())
@@ -182,7 +182,7 @@ func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
 	t.Logf("%d of %d rules: %v", len(run), len(rules()), groups)
 }
 
-// The page on writing an engine names each group of rules and each capability.
+// The page about writing an engine names each group of rules and each capability.
 func TestRulesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/internals/engines.md")
 	if err != nil {

@@ -15,28 +15,28 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// probeArg is the first argument that makes a test binary a probe. The argument after it selects
-// what the probe does.
+// probeArg is the first argument that makes a test binary a probe. The next argument selects what
+// the probe does.
 const (
 	probeArg = "enginetest-probe"
 
 	makeCalls      = "call"     // the probes, by name
-	reachFiles     = "reach"    // each way to each file that is named
-	changeFiles    = "change"   // each change of each file that is named
+	reachFiles     = "reach"    // each way to each of the named files
+	changeFiles    = "change"   // each change of each of the named files
 	changeSettings = "settings" // settings of the kernel
-	inNamespaces   = "own"      // what follows, as root of namespaces of its own
+	inNamespaces   = "own"      // runs the rest of its arguments as root of separate namespaces
 )
 
-// These environment variables mark a process as a control, and name the process to which it may do
-// what inside is done to PID 1.
+// These environment variables mark a process as a control. The second one names the process that
+// stands for PID 1.
 const (
 	controlEnv = "PROBE_CONTROL"
 	traceeEnv  = "PROBE_TRACEE"
 )
 
-// ProbeRole lets a test binary run the probes. The same binary runs inside a
-// sandbox, where a probe must be refused, and on the host as root, where it must
-// not be: without that control a refusal proves nothing.
+// ProbeRole lets a test binary run the probes. The same binary runs in a sandbox, where a probe
+// must be refused, and on the host as root, where it must succeed: without that control a refusal
+// proves nothing.
 func ProbeRole() reexec.Role {
 	return reexec.Role{
 		Match: func(args []string) bool { return len(args) > 2 && args[1] == probeArg },
@@ -86,8 +86,7 @@ func answers(what string, args []string) (list []answer) {
 	return list
 }
 
-// ownNamespaces makes a process root of a user and a mount namespace of its
-// own.
+// ownNamespaces makes a process root of a new user and mount namespace.
 func ownNamespaces() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
@@ -101,7 +100,7 @@ type answer struct {
 	Name  string
 	Path  string        `json:",omitempty"`
 	Errno syscall.Errno `json:",omitempty"`
-	Text  string        `json:",omitempty"` // of the error, also of one without a number
+	Text  string        `json:",omitempty"` // text of the error, also without a number
 }
 
 func newAnswer(name, path string, err error) answer {
@@ -117,8 +116,8 @@ func newAnswer(name, path string, err error) answer {
 
 func (a answer) succeeded() bool { return a.Errno == 0 && a.Text == "" }
 
-// apart runs an attempt on a thread of its own, which ends with it, so that what the attempt
-// changes about its thread does not affect the next one.
+// apart runs an attempt on a separate thread, which ends with it, so that changes to the thread do
+// not affect the next attempt.
 func apart(try func() error) error {
 	done := make(chan error)
 	go func() {
@@ -128,22 +127,22 @@ func apart(try func() error) error {
 	return <-done
 }
 
-// probe is an attempt that must be refused inside a sandbox for every user. Dangerous
-// calls are made with arguments that a kernel which permits them rejects as bad, so
-// that nothing happens where they are permitted.
+// probe is an attempt that must be refused in a sandbox for every user. Dangerous calls have
+// arguments that are invalid on a kernel that permits them, so that nothing happens there.
 type probe struct {
 	try func() error
-	// refusals are the answers that refuse this attempt, besides the usual ones.
+	// refusals are additional errors that count as a refusal of this attempt.
 	refusals []syscall.Errno
-	// lacks are the answers of a host that has no such feature. Nothing else excuses a host from
-	// the control, except a setting that is off.
+	// lacks are the errors of a host without the feature. Only these, or a setting that disables
+	// the feature, excuse a host from the control.
 	lacks []syscall.Errno
 	off   setting
-	// allowed holds for whom the attempt succeeds inside, and why nothing is gained by it.
+	// allowed lists the personas for which the attempt succeeds in the sandbox, and why it gives
+	// them nothing.
 	allowed map[persona]string
 }
 
-// setting is a file of the host, and its content where a feature is off.
+// setting is a file of the host, and its content if a feature is disabled.
 type setting struct{ path, value string }
 
 // refused reports whether an answer is a refusal.
@@ -154,7 +153,7 @@ func (p probe) refused(a answer) bool {
 	}, p.refusals...), a.Errno)
 }
 
-// persona is the user as which an attempt is made inside.
+// persona is the user as which an attempt is made in the sandbox.
 type persona string
 
 const (
@@ -169,7 +168,7 @@ var probes = func() map[string]probe {
 	for _, group := range []map[string]probe{kernelProbes, mountProbes, fileProbes, initProbes, rightProbes} {
 		for name, p := range group {
 			if _, twice := all[name]; twice {
-				panic("two probes are called " + name)
+				panic("two probes have the name " + name)
 			}
 			all[name] = p
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The threat model lists what is tried, and which attempts are allowed.
+// The threat model lists all attempts, and which of them are allowed.
 func TestProbesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/reference/threat-model.md")
 	if err != nil {

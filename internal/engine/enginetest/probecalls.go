@@ -22,7 +22,7 @@ func syscallProbe(nr uintptr, args ...uintptr) func() error {
 	}
 }
 
-// descriptor is an attempt to get a descriptor.
+// descriptor returns an attempt that succeeds if a call returns a descriptor.
 func descriptor(get func() (int, error)) func() error {
 	return func() error {
 		fd, err := get()
@@ -48,7 +48,7 @@ var (
 	noSuchFile   = []syscall.Errno{unix.ENOENT}
 )
 
-// kernelProbes are calls that try to reach the machine's kernel.
+// kernelProbes are calls that try to reach the kernel of the machine.
 var kernelProbes = map[string]probe{
 	"kexec-load":      {try: syscallProbe(unix.SYS_KEXEC_LOAD, 0, 99, bad, none), lacks: noSuchCall},
 	"kexec-file-load": {try: syscallProbe(unix.SYS_KEXEC_FILE_LOAD, none, none, 0, 0, 0xffff), lacks: noSuchCall},
@@ -70,13 +70,13 @@ var kernelProbes = map[string]probe{
 		zone := [2]int32{7 * 24 * 60, 0}
 		return errnoOf(unix.Syscall(unix.SYS_SETTIMEOFDAY, 0, uintptr(unsafe.Pointer(&zone)), 0))
 	}},
-	// A tick of no length is invalid, likewise.
+	// A tick of zero length is invalid too, see above.
 	"adjust-time": {try: func() error { _, err := unix.Adjtimex(&unix.Timex{Modes: adjTick}); return err }},
 	"adjust-clock": {try: func() error {
 		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: adjTick})
 		return err
 	}},
-	// A level of no length is invalid, likewise. 8 is SYSLOG_ACTION_CONSOLE_LEVEL.
+	// A level of zero length is invalid too. 8 is SYSLOG_ACTION_CONSOLE_LEVEL.
 	"console-level": {try: syscallProbe(unix.SYS_SYSLOG, 8, 0, 0)},
 	"bpf": {lacks: noSuchCall, try: descriptor(func() (int, error) {
 		attr := [32]uint32{2, 4, 4, 1} // an array of one entry of four bytes
@@ -86,7 +86,7 @@ var kernelProbes = map[string]probe{
 	"perf-event-open": {lacks: noSuchCall, try: descriptor(func() (int, error) {
 		attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK}
 		attr.Size = uint32(unsafe.Sizeof(attr))
-		return unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC) // everything on a processor
+		return unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC) // all events of a processor
 	})},
 	"io-uring": {lacks: noSuchCall, off: setting{"/proc/sys/kernel/io_uring_disabled", "2"}, try: descriptor(func() (int, error) {
 		var params [120]byte
@@ -102,12 +102,12 @@ var kernelProbes = map[string]probe{
 	"request-key":    {lacks: noSuchCall, try: func() error { _ = addKey(); _, err := unix.RequestKey("user", keyName, "", 0); return err }},
 	"search-keyring": {lacks: noSuchCall, try: func() error { _ = addKey(); return searchKeyring() }},
 	"user-keyring":   {lacks: noSuchCall, try: func() error { _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, true); return err }},
-	// gVisor allows this call for two bits that change nothing. This bit is not one of them.
+	// gVisor allows this call for two bits that change nothing. This is another bit.
 	"personality": {try: syscallProbe(unix.SYS_PERSONALITY, 0x0040000), refusals: []syscall.Errno{unix.EINVAL}}, // ADDR_NO_RANDOMIZE
 	"push-input":  {try: pushInput, refusals: []syscall.Errno{unix.ENOTTY}},
 	"alg-socket":  {try: socketProbe(unix.AF_ALG, unix.SOCK_SEQPACKET, 0), lacks: noSuchFamily},
 	"vsock":       {try: socketProbe(unix.AF_VSOCK, unix.SOCK_STREAM, 0), lacks: noSuchFamily},
-	// 0x0300 is ETH_P_ALL as it is on the wire.
+	// 0x0300 is ETH_P_ALL in network byte order.
 	"packet-socket":      {try: socketProbe(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)},
 	"raw-socket":         {try: socketProbe(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
 	"connect-link-local": {try: connectLinkLocal},
@@ -125,7 +125,7 @@ func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 	return nil
 }
 
-// addKey adds one to the process's own keyring, which ends with it.
+// addKey adds a key to the process's own keyring, which ends with the process.
 func addKey() error {
 	_, err := unix.AddKey("user", keyName, []byte("x"), unix.KEY_SPEC_PROCESS_KEYRING)
 	return err
@@ -136,31 +136,31 @@ func searchKeyring() error {
 	return err
 }
 
-// pushInput types a letter into a terminal that is not the process's own.
+// pushInput types a letter into a terminal that belongs to another process.
 func pushInput() error {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("there is no terminal to try it on: %v", err)
+		return fmt.Errorf("cannot open a terminal for the attempt: %v", err)
 	}
 	defer unix.Close(master)
 	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
 	if err != nil {
-		return fmt.Errorf("there is no terminal to try it on: %v", err)
+		return fmt.Errorf("cannot open a terminal for the attempt: %v", err)
 	}
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return fmt.Errorf("there is no terminal to try it on: %v", err)
+		return fmt.Errorf("cannot open a terminal for the attempt: %v", err)
 	}
 	slave, err := unix.Open(fmt.Sprintf("/dev/pts/%d", number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("there is no terminal to try it on: %v", err)
+		return fmt.Errorf("cannot open a terminal for the attempt: %v", err)
 	}
 	defer unix.Close(slave)
 	letter := byte('x')
 	return errnoOf(unix.Syscall(unix.SYS_IOCTL, uintptr(slave), unix.TIOCSTI, uintptr(unsafe.Pointer(&letter))))
 }
 
-// connectLinkLocal asks for a metadata service. The control has one, on the
-// loopback of a network namespace of its own.
+// connectLinkLocal connects to a metadata service. The control has one, on the loopback of a
+// separate network namespace.
 func connectLinkLocal() error {
 	const address = "169.254.169.254:80"
 	if os.Getenv(controlEnv) != "" {

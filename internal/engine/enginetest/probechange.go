@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change is an attempt to change a file. If the attempt needs no write permission, its control has
-// that permission, because a correct kernel refuses it otherwise.
+// change is an attempt to change a file. If a correct kernel requires write permission for it, its
+// control has that permission.
 type change struct {
 	name string
 	try  func(path string, writable bool) error
@@ -60,7 +60,7 @@ var fileChanges = []change{
 	{"splice", withReadable(func(f *os.File) error { return throughPipe(f, false) })},
 	{"vmsplice", withReadable(func(f *os.File) error { return throughPipe(f, true) })},
 	{"map-privately", withReadable(func(f *os.File) error { return writeMapped(f, unix.MAP_PRIVATE) })},
-	// What is mapped or spliced must not be empty, so this comes after.
+	// Mapping and splicing need a file with content, so they come after the others.
 	{"truncate", withFile(os.O_WRONLY|os.O_TRUNC, func(*os.File) error { return nil })},
 	{"sibling", plain(func(path string) error { return os.WriteFile(path+".probe", []byte(overwritten), 0o666) })},
 	{"move", plain(func(path string) error { return os.Rename(path, path+".moved") })},
@@ -99,8 +99,8 @@ func appendTo(path string) error {
 	return withFile(os.O_WRONLY|os.O_APPEND, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })(path, false)
 }
 
-// writeMapped writes where the file is in memory. In a control, where the file
-// was opened for writing, it is not a page of the process's own.
+// writeMapped writes to a mapping of the file. In a control, where the file was opened for writing,
+// the mapping is shared.
 func writeMapped(f *os.File, flags int) error {
 	mode, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil {
@@ -117,8 +117,8 @@ func writeMapped(f *os.File, flags int) error {
 	return errors.Join(unix.Madvise(data, unix.MADV_DONTNEED), unix.Munmap(data))
 }
 
-// throughPipe puts the file's own pages into a pipe, writes after them, and
-// sends what the pipe holds back.
+// throughPipe splices the file's own pages into a pipe, writes after them, and sends the content of
+// the pipe back.
 func throughPipe(f *os.File, fromMemory bool) error {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -144,8 +144,8 @@ func throughPipe(f *os.File, fromMemory bool) error {
 	return err
 }
 
-// settings are settings of the kernel that can have another value without harm to the machine: an
-// attempt that succeeds there must not break it.
+// settings are kernel settings that can be changed without harm to the machine, because an attempt
+// that succeeds must not break it.
 var settings = map[string]string{
 	"/proc/sys/net/ipv4/tcp_sack":            "0",
 	"/proc/sys/net/ipv4/tcp_recovery":        "0",
@@ -156,12 +156,12 @@ var settings = map[string]string{
 	"/proc/sys/vm/stat_interval":             "2",
 }
 
-// setAll answers for each setting that it gave another value.
+// setAll tries to change each setting and returns the results.
 func setAll() (list []answer) {
 	for _, path := range slices.Sorted(maps.Keys(settings)) {
 		err := os.WriteFile(path, []byte(settings[path]), 0)
 		if now, _ := os.ReadFile(path); err == nil && strings.Join(strings.Fields(string(now)), " ") != settings[path] {
-			err = errors.New("it is not what was written")
+			err = errors.New("it has a value other than the written one")
 		}
 		list = append(list, newAnswer("set", path, err))
 	}

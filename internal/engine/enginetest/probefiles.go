@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProbe opens the first of some files that can be opened, and neither reads nor writes it.
+// openProbe returns an attempt that opens the first of some files that can be opened, and neither
+// reads nor writes it.
 func openProbe(flags int, patterns ...string) func() error {
 	return func() error {
 		last := error(unix.ENOENT)
@@ -38,7 +39,7 @@ func glob(pattern string) []string {
 	return paths
 }
 
-const ownFuse = "its file systems are of the box's own kernel"
+const ownFuse = "its file systems are in the sandbox's own kernel"
 
 // fileProbes open files through which the machine's kernel can be read or changed.
 var fileProbes = map[string]probe{
@@ -58,7 +59,7 @@ var fileProbes = map[string]probe{
 	"write-drop-caches":   {try: openProbe(os.O_WRONLY, "/proc/sys/vm/drop_caches")},
 	"write-uevent-helper": {try: openProbe(os.O_WRONLY, "/sys/kernel/uevent_helper", "/proc/sys/kernel/hotplug"), lacks: noSuchFile},
 	"write-sysrq": {try: openProbe(os.O_WRONLY, "/proc/sysrq-trigger"), lacks: noSuchFile, allowed: map[persona]string{
-		asRoot: "a file of the box's own kernel that does nothing",
+		asRoot: "a file of the sandbox's own kernel that does nothing",
 	}},
 	"write-sysfs":         {try: openProbe(os.O_WRONLY, "/sys/class/net/lo/uevent", "/sys/kernel/mm/*/enabled", "/sys/*/*/uevent")},
 	"write-cgroup":        {try: openProbe(os.O_WRONLY, "/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/*/cgroup.procs")},
@@ -73,8 +74,8 @@ var fileProbes = map[string]probe{
 	}, lacks: []syscall.Errno{unix.EOPNOTSUPP}},
 }
 
-// makeBelow makes a directory, in which a kernel would show a group of
-// processes, and removes it.
+// makeBelow returns an attempt to create and remove a directory below dir, in which a kernel would
+// show a control group.
 func makeBelow(dir string) func() error {
 	return func() error {
 		at := dir
@@ -89,7 +90,7 @@ func makeBelow(dir string) func() error {
 	}
 }
 
-// makeDevice makes a device node, never opens it, and removes it.
+// makeDevice returns an attempt to create a device node, which is not opened, and to remove it.
 func makeDevice(kind, major, minor uint32) func() error {
 	return func() error {
 		name := fmt.Sprintf("/tmp/crannog-device-%d", os.Getpid())
@@ -100,7 +101,7 @@ func makeDevice(kind, major, minor uint32) func() error {
 	}
 }
 
-// readSymbols looks for one address of the kernel.
+// readSymbols reads the address of a kernel symbol.
 func readSymbols() error {
 	f, err := os.Open("/proc/kallsyms")
 	if err != nil {
@@ -115,8 +116,8 @@ func readSymbols() error {
 	return unix.EACCES // all addresses are zero
 }
 
-// openByHandle opens a directory by its number, past every path. Where the
-// number cannot be asked for it is guessed: the root of a disk is number 2.
+// openByHandle opens a directory by its inode number, bypassing all paths. If the number cannot be
+// read, it is guessed: the root of a disk has the number 2.
 func openByHandle() error {
 	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, "/", 0)
 	if err != nil {

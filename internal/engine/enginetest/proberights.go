@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	ownMounts = "mounts of its own namespace, of what the box has already"
-	ownRights = "root of its own namespace is the box's user"
+	ownMounts = "the mount is in its own namespace, of files that the sandbox already has"
+	ownRights = "root of its own namespace is the sandbox's user"
 )
 
 // mountProbes try to change which files are visible.
@@ -32,12 +32,12 @@ var mountProbes = map[string]probe{
 	"mount-setattr": {try: syscallProbe(unix.SYS_MOUNT_SETATTR, none, bad, 0, bad, 32), lacks: noSuchCall},
 }
 
-// onScratch makes an attempt on a directory of its own, and unmounts what is mounted there.
+// onScratch makes an attempt on a new directory, and unmounts what the attempt has mounted there.
 func onScratch(try func(dir string) error) func() error {
 	return func() error {
 		dir, err := os.MkdirTemp("/tmp", "crannog-probe-")
 		if err != nil {
-			return fmt.Errorf("there is no directory to try it on: %v", err)
+			return fmt.Errorf("cannot create a directory for the attempt: %v", err)
 		}
 		defer os.Remove(dir)
 		defer unix.Unmount(dir, unix.MNT_DETACH)
@@ -45,9 +45,9 @@ func onScratch(try func(dir string) error) func() error {
 	}
 }
 
-// releaseAgent opens the file that names a program which the machine's kernel
-// runs when a group is empty. The hierarchy is one of its own without any
-// controller, so nothing of the machine's is touched.
+// releaseAgent opens the file that names a program that the machine's kernel runs when a group
+// becomes empty. The hierarchy is new and has no controllers, so the machine's own groups are not
+// affected.
 func releaseAgent(dir string) error {
 	if err := unix.Mount("cgroup", dir, "cgroup", 0, "none,name=crannog-probe"); err != nil {
 		return err
@@ -68,12 +68,12 @@ var initProbes = map[string]probe{
 	"join-init-ipc":         {try: joinInit("ipc", unix.CLONE_NEWIPC)},
 	"join-init-pids":        {try: joinInit("pid", unix.CLONE_NEWPID)},
 	"join-init-cgroup":      {try: joinInit("cgroup", unix.CLONE_NEWCGROUP)},
-	// A process that is in it already cannot join it, and gets another error.
+	// A process that is already in the namespace cannot join it, and gets another error.
 	"join-init-user": {try: joinInitUser, refusals: []syscall.Errno{unix.EINVAL}},
 }
 
-// initPID returns PID 1, or in a control the PID of a process that was made for it.
-// The machine's own PID 1 must not be experimented on, and may be guarded from root.
+// initPID returns 1, or in a control the PID of a process that stands for it, because the machine's
+// own PID 1 must not be attacked and may be protected from root.
 func initPID() int {
 	var n int
 	if _, err := fmt.Sscan(os.Getenv(traceeEnv), &n); err == nil {
@@ -95,8 +95,8 @@ func traceInit() error {
 	return errnoOf(unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(initPID()), 0, 0, 0, 0))
 }
 
-// copyInitMemory asks for memory at an address where there is none. A process that may not ask is
-// refused first.
+// copyInitMemory reads memory at an unmapped address. A process without permission is refused
+// before that matters.
 func copyInitMemory() error {
 	to := make([]byte, 8)
 	local := []unix.Iovec{{Base: &to[0]}}
@@ -105,7 +105,7 @@ func copyInitMemory() error {
 	return err
 }
 
-// takeInitFile asks for a descriptor that is not open, for the same reason.
+// takeInitFile requests a descriptor that is not open, for the same reason.
 func takeInitFile() error {
 	pidfd, err := unix.PidfdOpen(initPID(), 0)
 	if err != nil {
@@ -119,7 +119,7 @@ func joinInit(kind string, flag int) func() error {
 	return func() error {
 		// A thread that shares its root with another thread cannot join a mount namespace.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			return fmt.Errorf("a thread cannot be readied: %v", err)
+			return fmt.Errorf("cannot prepare a thread: %v", err)
 		}
 		fd, err := unix.Open(initFile("ns/"+kind), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -130,8 +130,8 @@ func joinInit(kind string, flag int) func() error {
 	}
 }
 
-// joinInitUser joins a user namespace, which a process with threads cannot. The
-// control joins one below the host's, because no process can join its own.
+// joinInitUser joins a user namespace, which a process with threads cannot do. The control joins a
+// child of the host's namespace, because no process can join its own.
 func joinInitUser() error {
 	const line = `import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -147,10 +147,10 @@ sys.exit(0 if libc.setns(fd, 0x10000000) == 0 else ctypes.get_errno())`
 	return err
 }
 
-// noSuchUser is the answer of a user namespace in which there is no root.
+// noSuchUser is the error of a user namespace without root.
 var noSuchUser = []syscall.Errno{unix.EINVAL}
 
-// rightProbes ask for more rights than the process has.
+// rightProbes try to gain more rights than the process has.
 var rightProbes = map[string]probe{
 	"raise-capability": {try: func() error { return raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
 	"raise-ambient":    {try: raiseAmbient, allowed: map[persona]string{asOwner: ownRights}},
@@ -161,8 +161,7 @@ var rightProbes = map[string]probe{
 	"map-users":   {try: mapUsers},
 }
 
-// raise adds CAP_SYS_ADMIN to the capabilities that the thread may have, or to those that a program
-// which it starts inherits.
+// raise adds CAP_SYS_ADMIN to the thread's permitted capabilities, or to the inheritable ones.
 func raise(inheritable bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -178,8 +177,8 @@ func raise(inheritable bool) error {
 }
 
 func raiseAmbient() error {
-	// The answer to this call is the answer to the next: only a capability that is permitted and
-	// inheritable can be ambient.
+	// The result of this call decides about the next: only a permitted and inheritable capability
+	// can be ambient.
 	_ = raise(true)
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
 }
@@ -188,7 +187,7 @@ func setUsers(user, effective, saved uintptr) error {
 	return errnoOf(unix.RawSyscall(unix.SYS_SETRESUID, user, effective, saved))
 }
 
-// regainRoot gives up root and tries to become root again. The control keeps root as its saved user
+// regainRoot drops root and tries to become root again. The control keeps root as its saved user
 // ID, as a set-id program does, and succeeds.
 func regainRoot() error {
 	const user = 1000
@@ -197,12 +196,12 @@ func regainRoot() error {
 		saved = 0
 	}
 	if err := setUsers(user, user, saved); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("root cannot be given up: %v", err)
+		return fmt.Errorf("cannot drop root: %v", err)
 	}
 	return setUsers(0, 0, 0)
 }
 
-// mapUsers makes a user namespace with the numbers of all users.
+// mapUsers creates a user namespace in which all user IDs are mapped.
 func mapUsers() error {
 	cmd := exec.Command("/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{

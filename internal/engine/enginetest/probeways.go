@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ways are attempts to get at a file or a socket by its path on the host. Each
-// of them succeeds on the host, and inside with a file of the sandbox's own.
+// ways are attempts to reach a file or a socket by its path on the host. Each of them succeeds on
+// the host, and in the sandbox with a file of the sandbox.
 var ways = map[string]func(path string) error{
 	"open":            take,
 	"dots":            func(path string) error { return take("/../../../../.." + path) },
@@ -36,8 +36,7 @@ var ways = map[string]func(path string) error{
 	"memory-file":     throughMemoryFile,
 }
 
-// sparing ways start programs or threads, or move what they find, and are tried
-// on the first few paths only.
+// sparing ways start programs or threads, or move files, and are tried on the first few paths only.
 var sparing = []string{"chroot", "memory-file", "rename"}
 
 const sparingPaths = 4
@@ -49,7 +48,7 @@ func take(path string) error {
 		return err
 	}
 	if info.Mode()&os.ModeSocket != 0 {
-		// Its path may be longer than an address can be.
+		// The path may be longer than a socket address allows.
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -70,8 +69,8 @@ func take(path string) error {
 	return err
 }
 
-// takeBelow takes the path below the directories that each process shows of itself in /proc, such
-// as its root.
+// takeBelow tries the path below the directories that /proc shows for each process, such as its
+// root.
 func takeBelow(pattern, path string) error {
 	last := error(unix.ENOENT)
 	for _, process := range glob("/proc/[0-9]*") {
@@ -95,8 +94,8 @@ func throughAnyDescriptor(path string) error {
 	return takeBelow("fd/*", "/../../../../../../../.."+path)
 }
 
-// throughDescriptor goes up from a descriptor that may not even read, and
-// opens what a descriptor stands for once more.
+// throughDescriptor goes up from a descriptor without read permission, and opens the file behind a
+// descriptor again.
 func throughDescriptor(path string) error {
 	root, err := unix.Open("/proc/self", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -111,12 +110,12 @@ func throughDescriptor(path string) error {
 	return take(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// scratch gives an attempt a name in a directory that is removed afterwards. Beside is a path on
-// the file system on which the name has to be.
+// scratch gives an attempt a name in a directory that is removed afterwards. The name is on the
+// same file system as the path beside.
 func scratch(beside string, try func(name string) error) error {
 	parent := "/tmp"
 	if _, err := os.Stat(beside); err == nil {
-		parent = filepath.Dir(beside) // only on the host, or with the sandbox's own
+		parent = filepath.Dir(beside) // only on the host, or with a file of the sandbox
 	}
 	dir, err := os.MkdirTemp(parent, "crannog-way-")
 	if err != nil {
@@ -144,7 +143,7 @@ func throughHardLink(path string) error {
 	})
 }
 
-// throughLinkOfDescriptor gives the file of a descriptor another name.
+// throughLinkOfDescriptor gives the file behind a descriptor another name.
 func throughLinkOfDescriptor(path string) error {
 	return scratch(path, func(name string) error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -159,7 +158,7 @@ func throughLinkOfDescriptor(path string) error {
 	})
 }
 
-// throughRename moves the file to where it can be read, and back.
+// throughRename moves the file to a readable place, and back.
 func throughRename(path string) error {
 	return scratch(path, func(name string) error {
 		if err := os.Rename(path, name); err != nil {
@@ -179,8 +178,8 @@ func throughBind(path string) error {
 	})()
 }
 
-// throughChroot confines itself to a directory by chroot and leaves it: on a shared kernel, a
-// chroot without a change of the working directory is no boundary.
+// throughChroot calls chroot on a directory and leaves it: on a shared kernel, a chroot without a
+// change of the working directory is no boundary.
 func throughChroot(path string) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("a thread cannot be readied: %v", err)
@@ -189,7 +188,7 @@ func throughChroot(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(jail) // a path from the root that is reached again
+	defer os.RemoveAll(jail) // a path from the root, which is reached again
 	if err := os.Mkdir(filepath.Join(jail, "deeper"), 0o755); err != nil {
 		return err
 	}
@@ -197,7 +196,7 @@ func throughChroot(path string) error {
 		func() error { return unix.Chroot(jail) },
 		func() error { return unix.Chdir("/") },
 		func() error { return unix.Chroot("deeper") },
-		func() error { return unix.Chdir("../..") }, // as far as the jail is deep: gVisor continues from the top at the root
+		func() error { return unix.Chdir("../..") }, // as many levels as the jail is deep; on gVisor, ".." of the root continues at the top
 		func() error { return unix.Chroot(".") },
 	} {
 		if err := step(); err != nil {
@@ -207,11 +206,11 @@ func throughChroot(path string) error {
 	return take(path)
 }
 
-// throughMemoryFile reads the file with a program that exists only in memory, in no file system.
+// throughMemoryFile reads the file with a program that exists only in memory, not in a file system.
 func throughMemoryFile(path string) error {
 	program, err := os.ReadFile("/usr/bin/head")
 	if err != nil {
-		return fmt.Errorf("there is no program to do it: %v", err)
+		return fmt.Errorf("cannot read the program for the attempt: %v", err)
 	}
 	fd, err := unix.MemfdCreate("crannog-probe", 0)
 	if err != nil {
@@ -224,7 +223,7 @@ func throughMemoryFile(path string) error {
 	}
 	out, err := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), "-c1", path).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() && len(out) == 0 {
-		return unix.ENOENT // what the program prints of it
+		return unix.ENOENT // the program prints the same error
 	}
 	if err == nil && len(out) == 0 {
 		return errors.New("it is empty")

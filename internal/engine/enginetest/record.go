@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// eventFile is a file to which an engine adds events of programs, with what has been read of it.
+// eventFile is a file of events, with the events that were read so far.
 type eventFile struct {
 	f    *os.File
 	r    *events.Reader
@@ -33,7 +33,7 @@ func newEvents(t testing.TB) *eventFile {
 	return &eventFile{f: f, r: events.NewReader(f, 0, 0)}
 }
 
-// more reads what was added.
+// more reads the events that were added.
 func (v *eventFile) more(t testing.TB) []events.Event {
 	t.Helper()
 	from := len(v.read)
@@ -52,7 +52,7 @@ func (v *eventFile) more(t testing.TB) []events.Event {
 	}
 }
 
-// watched makes an observed sandbox.
+// watched starts an observed sandbox.
 func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*testSandbox, *eventFile) {
 	t.Helper()
 	v := newEvents(t)
@@ -60,7 +60,7 @@ func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.S
 	return b, v
 }
 
-// survey makes the engine write the events that it has not written yet.
+// survey makes the engine write the pending events.
 func survey(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := b.e.(engine.Observer).Survey(t.Context(), b.id); err != nil {
@@ -104,7 +104,7 @@ var recordRules = slices.Concat(recordProgramRules, recordFileRules, recordState
 
 var recordProgramRules = []rule{
 	// P32
-	{"record/each-program-is-seen-once", func(t testing.TB, c *Config) {
+	{"record/each-program-is-recorded-once", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.seen(t, b)
 		const n = 1000
@@ -131,7 +131,7 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/names-of-variables-and-no-values", func(t testing.TB, c *Config) {
+	{"record/variables-have-no-values", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		// The positive control: the value is in the program's environment.
 		b.want(t, `TOKEN=hidden-$((40+2))-value; export TOKEN; exec /usr/bin/printenv TOKEN`, "hidden-42-value")
@@ -188,14 +188,14 @@ var recordProgramRules = []rule{
 		const size = 64 << 10
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.EventBytes = size })
 		r := b.sh(t, `i=0; while [ $i -lt 2000 ]; do /bin/true || { echo refused; exit 1; }; i=$((i+1)); done`)
-		// Either the program or its process may be what there is no room for.
+		// The disk may be full either for the program or for its process.
 		noProgram := r.code == 1 && strings.Contains(r.stdout, "refused")
 		noProcess := r.code == 2 && strings.Contains(r.stderr, "Cannot fork")
 		if !noProgram && !noProcess {
-			t.Fatalf("a loop is bounded by nothing: %+v", r)
+			t.Fatalf("a loop is not stopped: %+v", r)
 		}
 		if _, err := b.exec(t.Context(), "user", "/bin/true"); err == nil {
-			t.Error("a command runs that was not written down")
+			t.Error("a command runs that was not recorded")
 		}
 		before := len(v.read)
 		v.more(t)
@@ -210,18 +210,18 @@ var recordProgramRules = []rule{
 		}
 	}},
 	// P32
-	{"record/what-cannot-be-observed-is-refused", func(t testing.TB, c *Config) {
+	{"record/unsupported-observation-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, _ := c.watched(t, e)
 		other := c.start(t, e)
 		if err := e.(engine.Observer).Survey(t.Context(), other.id); err == nil {
-			t.Error("a box that is not observed is surveyed")
+			t.Error("a sandbox that is not observed is surveyed")
 		}
 		if err := e.(engine.Observer).Survey(t.Context(), newID()); err == nil {
-			t.Error("a box that does not exist is surveyed")
+			t.Error("a sandbox that does not exist is surveyed")
 		}
 		survey(t, b)
-		// A descriptor that could overwrite what is in the file is refused.
+		// A descriptor that could overwrite the file's content is refused.
 		f, err := os.Create(filepath.Join(t.TempDir(), "events"))
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +230,7 @@ var recordProgramRules = []rule{
 		spec := c.spec(newID())
 		spec.Events = f
 		if err := e.Create(context.Background(), spec); err == nil {
-			t.Error("a file that is not only added to is taken")
+			t.Error("a file that is not opened to append is accepted")
 			_ = e.Remove(context.Background(), spec.ID)
 		}
 	}},

@@ -71,13 +71,13 @@ except OSError as e: print(e)
 
 var recordCallRules = []rule{
 	// P32: our system calls in an observed sandbox return what gVisor's return.
-	{"record/calls-answer-as-in-a-box-without-a-watcher", func(t testing.TB, c *Config) {
+	{"record/system-calls-return-the-same-results", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		watched, _ := c.watched(t, e)
 		plain := c.start(t, e)
 		got, want := watched.sh(t, strange), plain.sh(t, strange)
 		if len(want.stdout) < 10_000 || want.code != 0 {
-			t.Fatalf("the control says little: %+v", want)
+			t.Fatalf("the control prints too little: %+v", want)
 		}
 		if got.stdout != want.stdout {
 			a, b := firstDifference(got.stdout, want.stdout)

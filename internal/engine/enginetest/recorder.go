@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// recorder is a test whose result is examined and not reported: that of a rule that is waived, or
+// recorder is a testing.TB whose result is inspected and not reported, for a rule that is waived or
 // that must fail for a broken engine.
 type recorder struct {
 	testing.TB
@@ -24,8 +24,8 @@ type recorder struct {
 	cleanups []func()
 }
 
-// record runs a test, in which what takes longer hangs, waits for its end and
-// returns its result.
+// record runs a test, waits for its end and returns its result. Waits in the test time out after
+// hang.
 func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +68,7 @@ func (r *recorder) passed() bool {
 	return !r.failed && !r.skipped
 }
 
-// text is what the test logged.
+// text returns the log of the test.
 func (r *recorder) text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *recorder) note(text string) {
 	r.log = append(r.log, text)
 }
 
-// The following methods implement testing.TB, except for what the real test does.
+// The following methods implement testing.TB. The embedded real test does the rest.
 
 // Hang implements hosttest.Hurried.
 func (r *recorder) Hang() time.Duration { return r.hang }

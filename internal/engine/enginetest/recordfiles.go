@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// changes are the file events of a sandbox since the last call, as path and op.
+// changes returns the file events of a sandbox since the last call, by path.
 func (v *eventFile) changes(t testing.TB, b *testSandbox) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}
@@ -24,7 +24,8 @@ func (v *eventFile) changes(t testing.TB, b *testSandbox) map[string]events.Even
 	return out
 }
 
-// wantChanges runs a line and compares the file events, in words like "created /home/user/a".
+// wantChanges runs a shell command and compares the file events with descriptions such as "created
+// /home/user/a".
 func (v *eventFile) wantChanges(t testing.TB, b *testSandbox, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	v.changes(t, b)
@@ -53,7 +54,7 @@ func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(tex
 
 var recordFileRules = []rule{
 	// P32
-	{"record/each-file-has-its-size-and-sum", func(t testing.TB, c *Config) {
+	{"record/each-file-has-its-size-and-checksum", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.changes(t, b)
 		const n = 2000
@@ -74,7 +75,7 @@ var recordFileRules = []rule{
 		}
 	}},
 	// P32
-	{"record/only-what-changed-is-told", func(t testing.TB, c *Config) {
+	{"record/only-changes-are-recorded", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "echo a > a; mkdir e; echo b > e/b; echo l > l; ln -s a s",
 			"created /home/user/a", "created /home/user/e", "created /home/user/e/b", "created /home/user/l", "created /home/user/s")
@@ -105,7 +106,7 @@ os.unlink("f", dir_fd=d)
 r = os.open("/proc/self/fd/%d" % os.open("real/deep/m", os.O_RDONLY), os.O_RDONLY)
 os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 '`, "created /home/user/real/deep/g", "created /home/user/real/deep/h", "removed /home/user/real/deep/f", "created /home/user/real/deep/m/i")
-		// A mount namespace or a root directory of a program's own hides nothing.
+		// A program's own mount namespace or root directory hides nothing.
 		if r := b.sh(t, "unshare -Urm true"); r.code == 0 {
 			v.wantChanges(t, b, `unshare -Urm sh -c 'mkdir -p /tmp/o; mount --bind /home/user/real /tmp/o; echo u > /tmp/o/u; echo v > v'`,
 				"created /tmp/o", "created /home/user/real/u", "created /home/user/v")
@@ -118,7 +119,7 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 		}
 	}},
 	// P32
-	{"record/what-is-held-open-is-looked-at-again", func(t testing.TB, c *Config) {
+	{"record/open-files-are-checked-again", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, `cat > hold.py <<'X'
 import mmap, os, sys, time
@@ -142,11 +143,11 @@ mkfifo tell; setsid sleep 1000 > tell 2>&1 </dev/null & setsid python3 hold.py >
 		v.wantChanges(t, b, tell("close"), "changed /home/user/done")
 		got := v.wantChanges(t, b, "mv held elsewhere; "+tell("log"), "removed /home/user/held", "created /home/user/elsewhere", "changed /home/user/log", "changed /home/user/done")
 		if want := sum("2" + strings.Repeat("1", 4095)); got["/home/user/elsewhere"].Sum != want {
-			t.Errorf("what was written into memory: %+v", got["/home/user/elsewhere"])
+			t.Errorf("the write to the mapping: %+v", got["/home/user/elsewhere"])
 		}
 	}},
 	// P32
-	{"record/a-file-that-had-no-name", func(t testing.TB, c *Config) {
+	{"record/unnamed-files-that-get-a-name", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		got := v.wantChanges(t, b, `cat > link.py <<'X'
 import ctypes, os, sys
@@ -166,10 +167,10 @@ python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 		}
 	}},
 	// P32
-	{"record/a-command-that-ends-is-looked-after", func(t testing.TB, c *Config) {
+	{"record/changes-are-recorded-when-a-command-ends", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo x > x; cat x", "x")
-		hosttest.Eventually(t, "the file is told without a survey", func() bool {
+		hosttest.Eventually(t, "the file is recorded without a survey", func() bool {
 			v.more(t)
 			return len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/x" })) == 1
 		})

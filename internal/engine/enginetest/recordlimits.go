@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// forksUntil tries to have the given number of processes at once, and prints the error that stopped
-// it.
+// forksUntil tries to start the given number of processes at once, and prints the error that
+// stopped it.
 const forksUntil = `python3 -c '
 import os, resource, sys, time
 if len(sys.argv) > 2:
@@ -25,7 +25,7 @@ except BlockingIOError:
     print("bounded", flush=True)
 os.killpg(0, 9)' `
 
-// filesUntil tries to make the given number of files, and removes them.
+// filesUntil tries to create the given number of files, and removes them.
 const filesUntil = `python3 -c '
 import os, shutil, sys
 os.mkdir("d")
@@ -40,7 +40,7 @@ print(said)' `
 
 var recordLimitRules = []rule{
 	// P6
-	{"record/limits-that-are-met-are-seen", func(t testing.TB, c *Config) {
+	{"record/reached-limits-are-recorded", func(t testing.TB, c *Config) {
 		const most = 2000
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 			s.Limits.DiskBytes, s.Limits.DiskInodes, s.Limits.PIDs = 64<<20, most, 64
@@ -63,7 +63,7 @@ var recordLimitRules = []rule{
 			}
 		}
 		met("head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
-		// The repeated attempts are one event.
+		// Repeated attempts are recorded as one event.
 		met("for i in 1 2 3 4 5 6 7 8; do head -c 100m /dev/zero > b$i; done; echo full", "full\n", events.LimitDisk, 64<<20)
 		met("rm -f a b?; head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
 		met("fallocate -l 200m c; rm -f c; echo full", "full\n", events.LimitDisk, 64<<20)
@@ -72,7 +72,7 @@ var recordLimitRules = []rule{
 		met(forksUntil+"20", "all\n", "", 0)
 		met(forksUntil+"200", "bounded\n", events.LimitPIDs, 64)
 	}},
-	{"record/bounds-of-a-programs-own-are-no-limits", func(t testing.TB, c *Config) {
+	{"record/limits-that-a-program-sets-are-not-recorded", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Limits.PIDs = 64 })
 		v.seen(t, b)
 		for line, said := range map[string]string{

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// first is the first event of a kernel since the last call.
+// first checks the first event since the last call, which is that of a new kernel.
 func (v *eventFile) first(t testing.TB) {
 	t.Helper()
 	if all := v.more(t); len(all) == 0 || all[0].Kind != events.Began {
@@ -25,7 +25,7 @@ func (v *eventFile) first(t testing.TB) {
 	}
 }
 
-// wantProgram runs a program with an argument of its own, and looks for it.
+// wantProgram runs a program with a unique argument, and finds its event.
 func (v *eventFile) wantProgram(t testing.TB, b *testSandbox, word string) events.Event {
 	t.Helper()
 	b.want(t, "/bin/true "+word+"; echo", "")
@@ -71,13 +71,13 @@ func (v *eventFile) holders(t testing.TB) (others int) {
 
 var recordStateRules = []rule{
 	// P32
-	{"record/restored-boxes-are-watched-from-the-start", func(t testing.TB, c *Config) {
+	{"record/restored-sandboxes-are-watched-from-the-start", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
 		loop := number(t, b.sh(t, "cat pid").stdout)
 		saved := save(t, b)
 		if got := v.more(t); len(only(got, events.File, func(e events.Event) bool { return e.Path == "/home/user/old" })) != 1 {
-			t.Error("what was changed before is not told by who changed it")
+			t.Error("an earlier change has a wrong author")
 		}
 		for range 2 {
 			w := newEvents(t)
@@ -87,7 +87,7 @@ var recordStateRules = []rule{
 			w.wantChanges(t, other, "touch go; while [ -e go ]; do sleep 0.05; done; echo new > new", "changed /home/user/held", "created /home/user/new")
 			w.wantChanges(t, other, "echo more >> old; rm new", "changed /home/user/old", "removed /home/user/new")
 			if all := only(w.read, events.Exec, func(e events.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
-				t.Error("programs of a restored box belong to no command")
+				t.Error("programs of a restored sandbox belong to no command")
 			}
 			w.numbered(t)
 		}
@@ -95,12 +95,12 @@ var recordStateRules = []rule{
 		v.numbered(t)
 	}},
 	// P32
-	{"record/copies-and-replaced-boxes-are-watched", func(t testing.TB, c *Config) {
+	{"record/copies-and-replaced-sandboxes-are-watched", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.sh(t, "echo old > old")
 		saved := save(t, b)
 		if got := only(v.more(t), events.File, func(e events.Event) bool { return e.Path == "/home/user/old" }); len(got) != 1 {
-			t.Errorf("what was changed before the save: %+v", got)
+			t.Errorf("changes before the save: %+v", got)
 		}
 		w := newEvents(t)
 		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
@@ -118,9 +118,9 @@ var recordStateRules = []rule{
 		v.numbered(t)
 	}},
 	// P32
-	{"record/continues-with-programs-that-were-not-waited-for", func(t testing.TB, c *Config) {
+	{"record/continues-with-zombies", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		// A child that has ended, and a program whose first thread has.
+		// This is a child that has ended, and a program whose first thread has ended.
 		b.sh(t, `setsid sh -c 'sleep 0 & exec sleep 1000' >/dev/null 2>&1 </dev/null &
 setsid python3 -c '
 import ctypes, threading, time
@@ -144,7 +144,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.wantProgram(t, now, "replaced")
 	}},
 	// P32
-	{"record/replaced-boxes-go-on-in-the-same-file", func(t testing.TB, c *Config) {
+	{"record/replaced-sandboxes-continue-the-same-file", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		broken := t.TempDir()
@@ -170,12 +170,12 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/outlives-the-process-that-asked-for-it", func(t testing.TB, c *Config) {
+	{"record/outlives-the-process-that-started-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		b, v := c.watched(t, c.Open(t, dir))
 		v.more(t)
-		// Another process of the same state directory takes over; the first one's
-		// descriptor is gone with it.
+		// Another process with the same state directory takes over. The first one's descriptor is
+		// gone with it.
 		if err := v.f.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -209,22 +209,22 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		}
 	}},
 	// P32
-	{"record/nothing-inside-stops-it", func(t testing.TB, c *Config) {
+	{"record/programs-cannot-stop-it", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		v.more(t)
-		// An argument never becomes a line, whatever it contains.
+		// An argument never becomes a line of its own, whatever it contains.
 		b.sh(t, `/bin/true 'forged
 {"seq":9,"time":"2026-01-01T00:00:00Z","kind":"exit","pid":9}
 '; printf '{"seq":10}\n' > /proc/self/fd/1`)
 		b.shAs(t, "root", `mount -t tmpfs x /home; umount /proc /; kill -STOP 1; /bin/true stopped; kill -CONT 1; kill -USR1 1; true`)
 		if n := len(only(v.seen(t, b), events.Exec, marked("stopped"))); n != 1 {
-			t.Errorf("a program that ran while the guest stood still was seen %d times", n)
+			t.Errorf("a program that ran while the guest was stopped was seen %d times", n)
 		}
 		v.wantProgram(t, b, "still")
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/bin/sh", "-c", "echo last > /home/user/last; /bin/true evidence; kill -9 -1; kill -9 1")
-		hosttest.Eventually(t, "what was done last is told", func() bool {
+		hosttest.Eventually(t, "the last actions are recorded", func() bool {
 			v.more(t)
 			return len(only(v.read, events.Exec, marked("evidence"))) == 1 &&
 				len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/last" })) == 1
@@ -232,7 +232,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.numbered(t)
 	}},
 	// P32
-	{"record/the-end-of-the-guest-hides-nothing", func(t testing.TB, c *Config) {
+	{"record/the-end-of-the-guest-loses-nothing", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		const script = `import os
 for i in range(300):
@@ -242,7 +242,7 @@ os.kill(1, 15); os.kill(1, 9)
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/usr/bin/python3", "-c", script)
-		hosttest.Eventually(t, "all files are told", func() bool {
+		hosttest.Eventually(t, "all files are recorded", func() bool {
 			v.more(t)
 			return len(only(v.read, events.File, func(e events.Event) bool {
 				return e.Op == events.Created && strings.HasPrefix(e.Path, "/home/user/")
@@ -250,10 +250,10 @@ os.kill(1, 15); os.kill(1, 9)
 		})
 	}},
 	// P32
-	{"record/a-race-hides-no-name", func(t testing.TB, c *Config) {
+	{"record/a-race-does-not-hide-a-name", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		// One thread changes the names of another's calls while they are made,
-		// and the directories that they go through.
+		// One thread changes the paths of another's calls during the calls, and the directories on
+		// the way.
 		r := b.sh(t, `mkdir r; cd r; mkdir a b; cat > ../race.py <<'X'
 import ctypes, os, random, threading, time
 libc = ctypes.CDLL(None)
@@ -298,7 +298,7 @@ python3 ../race.py; cd; find r -mindepth 1 | sort`)
 		}
 		slices.Sort(got)
 		if want := strings.Fields(r.stdout); r.code != 0 || !slices.Equal(got, want) {
-			t.Errorf("by the events there is\n%q\nand there is\n%q (%s)", got, want, r.stderr)
+			t.Errorf("the events say\n%q\nand the files are\n%q (%s)", got, want, r.stderr)
 		}
 	}},
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedElsewhere checks that a process that watches a sandbox does not mistake the end of an
-// instance that another process has replaced for the end of the sandbox.
+// replacedElsewhere checks that a process that waits for a sandbox does not mistake the end of an
+// instance, which another process has replaced, for the end of the sandbox.
 func replacedElsewhere(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)
@@ -34,7 +34,7 @@ func replacedElsewhere(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	// The other process notices the end of the replaced instance a moment later.
-	hosttest.Eventually(t, "the box answers the other process", func() bool {
+	hosttest.Eventually(t, "the sandbox answers the other process", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(10*time.Second))
 		defer cancel()
 		r, err := attach(t, other, b.id).exec(ctx, "user", "/bin/cat", "f")
@@ -53,6 +53,6 @@ func replacedElsewhere(t testing.TB, c *Config) {
 	select {
 	case <-exits:
 	case <-hosttest.Late():
-		t.Error("the wait does not end without a box")
+		t.Error("the wait does not end when the sandbox is gone")
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 var restartRules = []rule{
-	{"restart/another-process-finds-the-box", func(t testing.TB, c *Config) {
+	{"restart/another-process-finds-the-sandbox", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
 		first.want(t, "echo kept > /tmp/f && cat /tmp/f", "kept")
@@ -19,7 +19,7 @@ var restartRules = []rule{
 		}
 		attach(t, again, first.id).want(t, "cat /tmp/f", "kept")
 	}},
-	{"restart/a-box-that-was-made-again-is-found", func(t testing.TB, c *Config) {
+	{"restart/a-recreated-sandbox-is-found", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e, other := c.Open(t, dir), c.Open(t, dir)
 		b := c.start(t, e)
@@ -31,7 +31,7 @@ var restartRules = []rule{
 			t.Fatal(err)
 		}
 		// The other process notices the end of the instance that it knew, and then the new one.
-		hosttest.Eventually(t, "the new box answers", func() bool {
+		hosttest.Eventually(t, "the new sandbox answers", func() bool {
 			r, err := attach(t, other, b.id).exec(t.Context(), "user", "/bin/sh", "-c", "test ! -e /tmp/f && echo new")
 			return err == nil && r.stdout == "new\n"
 		})

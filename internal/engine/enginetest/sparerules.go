@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// spareRules are about sandboxes that take over an existing kernel.
+// spareRules are about sandboxes that use a prestarted kernel.
 var spareRules = []rule{
-	{"spares/are-used-and-dropped", func(t testing.TB, c *Config) {
+	{"prestarted/are-used-and-dropped", func(t testing.TB, c *Config) {
 		b, gone := c.counted(t)
 		saved := save(t, b)
 		for range 3 {
@@ -27,7 +27,7 @@ var spareRules = []rule{
 		warm(t, c, b.e, 0)
 		gone()
 	}},
-	{"spares/one-takes-the-name-of-a-new-box", func(t testing.TB, c *Config) {
+	{"prestarted/get-the-name-of-a-new-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		b.want(t, "uname -n; cat /etc/hostname", "box\nbox")
@@ -37,7 +37,7 @@ var spareRules = []rule{
 		}
 		attach(t, e, b.id).want(t, "uname -n; cat /etc/hostname", "box\nbox")
 	}},
-	{"spares/of-two-kinds", func(t testing.TB, c *Config) {
+	{"prestarted/of-two-kinds", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		other := c.spec("any")
@@ -46,16 +46,16 @@ var spareRules = []rule{
 		warmAll(t, b.e, both, 2)
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
-		hosttest.Eventually(t, "this kind's is made again", func() bool { return counter(b.e).Spares() == 2 })
-		// The kernel of the other kind existed all the time: none is made this fast.
+		hosttest.Eventually(t, "a kernel of this kind is prestarted again", func() bool { return counter(b.e).Spares() == 2 })
+		// The kernel of the other kind existed all the time, because none is started this fast.
 		b.e.(engine.Warmer).Warm(both[:1])
 		if n := counter(b.e).Spares(); n != 1 {
-			t.Errorf("%d spare kernels are left of the other kind", n)
+			t.Errorf("%d prestarted kernels of the other kind are left", n)
 		}
 		warmAll(t, b.e, nil, 0)
 	}},
 	// P32
-	{"spares/one-is-watched-when-it-is-used", func(t testing.TB, c *Config) {
+	{"prestarted/are-watched-when-used", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, v := c.watched(t, e)
 		v.wantProgram(t, b, "before")
@@ -69,7 +69,7 @@ var spareRules = []rule{
 		v.wantProgram(t, attach(t, e, b.id), "spare")
 		v.numbered(t)
 	}},
-	{"spares/one-cannot-take-an-id", func(t testing.TB, c *Config) {
+	{"prestarted/do-not-reserve-an-id", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		saved := save(t, b)
@@ -81,23 +81,23 @@ var spareRules = []rule{
 		}
 		b.want(t, "echo well", "well")
 	}},
-	{"spares/links-are-their-own", func(t testing.TB, c *Config) {
+	{"prestarted/have-their-own-links", func(t testing.TB, c *Config) {
 		linksAreTheirOwn(t, c, func(c *Config, e engine.Engine, n int) { warm(t, c, e, n) })
 	}},
 }
 
-// warm asks for spare kernels and waits until they exist.
+// warm requests prestarted kernels and waits until they exist.
 func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
 	like := c.spec("any")
-	like.Hostname = "" // it does not matter
+	like.Hostname = "" // ignored
 	warmAll(t, e, []engine.Prestarted{{Spec: like, Count: n}}, n)
 }
 
 func warmAll(t testing.TB, e engine.Engine, wanted []engine.Prestarted, n int) {
 	t.Helper()
 	e.(engine.Warmer).Warm(wanted)
-	// They outlive the engine's user unless it is closed.
+	// They outlive their engine value unless it is closed.
 	if closer, ok := e.(io.Closer); ok {
 		t.Cleanup(func() {
 			if err := closer.Close(); err != nil {
@@ -105,8 +105,8 @@ func warmAll(t testing.TB, e engine.Engine, wanted []engine.Prestarted, n int) {
 			}
 		})
 	}
-	hosttest.Eventually(t, "spare kernels are made", func() bool { return counter(e).Spares() == n })
+	hosttest.Eventually(t, "kernels are prestarted", func() bool { return counter(e).Spares() == n })
 }
 
-// counter is an engine that counts its spare kernels, as each Warmer does for tests.
+// counter returns an engine that counts its prestarted kernels, as each Warmer does for tests.
 func counter(e engine.Engine) interface{ Spares() int } { return e.(interface{ Spares() int }) }

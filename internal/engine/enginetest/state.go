@@ -44,7 +44,7 @@ func marshal(config guest.Config) []byte {
 	return data
 }
 
-// saver is the engine's ability to save and restore, for rules that need it.
+// saver returns the engine as a Checkpointer, for rules that need one.
 func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
 // small lists the parts of a state that are read before the sandbox runs.
@@ -67,8 +67,8 @@ func save(t testing.TB, b *testSandbox) string {
 	return dir
 }
 
-// Saved makes a sandbox, runs a line in it, and writes its state to a new directory.
-// The sandbox is removed when the test ends.
+// Saved starts a sandbox, runs a shell command in it, and writes its state to a new directory. The
+// sandbox is removed when the test ends.
 func (c *Config) Saved(t testing.TB, line string) (dir string) {
 	t.Helper()
 	b := c.start(t, c.Open(t, t.TempDir()))
@@ -78,7 +78,7 @@ func (c *Config) Saved(t testing.TB, line string) (dir string) {
 	return save(t, b)
 }
 
-// copyOf makes another sandbox from a state, and removes it when the test ends.
+// copyOf restores another sandbox from a state, and removes it when the test ends.
 func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *testSandbox {
 	t.Helper()
 	id := newID()
@@ -98,8 +98,8 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	return attach(t, e, id)
 }
 
-// memory starts a loop of the shell that keeps a number in memory alone, and adds
-// one to it for each line of ask.
+// memory starts a shell loop with a number that exists only in memory. The loop adds one to it for
+// each request of ask.
 func memory(t testing.TB, b *testSandbox) {
 	t.Helper()
 	b.sh(t, "n=0; while :; do test -e ask && rm ask && n=$((n+1)) && echo $n > answer.new && mv answer.new answer; sleep 0.02; done >/dev/null 2>&1 &")
@@ -109,15 +109,15 @@ func memory(t testing.TB, b *testSandbox) {
 // ask prints the next number of the loop that memory has started.
 const ask = "rm -f answer; echo x > ask; while ! test -e answer; do sleep 0.02; done; cat answer"
 
-// listener starts a program that keeps a number in memory alone, and serves and
-// changes it on a port.
+// listener starts a program with a number that exists only in memory, which it serves and
+// increments on a port.
 func listener(t testing.TB, b *testSandbox, port int) {
 	t.Helper()
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
 }
 
-// serve starts a program that imports something, and answers each line on a port with Python's
-// result for it.
+// serve starts a Python program that imports modules, and answers each line on a port with its
+// value.
 func serve(t testing.TB, b *testSandbox, port int, imports, answer string) {
 	t.Helper()
 	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'
@@ -142,12 +142,12 @@ func number(t testing.TB, text string) int {
 	t.Helper()
 	var n int
 	if _, err := fmt.Sscan(strings.TrimSpace(text), &n); err != nil {
-		t.Fatalf("%q is no number", text)
+		t.Fatalf("%q is not a number", text)
 	}
 	return n
 }
 
-// tarFiles is what the files of an archive hold.
+// tarFiles returns the content of the files in an archive.
 func tarFiles(t testing.TB, f *os.File) map[string]string {
 	t.Helper()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -172,7 +172,7 @@ func tarFiles(t testing.TB, f *os.File) map[string]string {
 	}
 }
 
-// tarList names what an archive holds: path, kind or mode, owner.
+// tarList lists the entries of an archive: path, kind or mode, owner.
 func tarList(t testing.TB, f *os.File) string {
 	t.Helper()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

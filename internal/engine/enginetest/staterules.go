@@ -16,7 +16,7 @@ import (
 
 var stateRules = []rule{
 	// P25
-	{"state/memory-files-and-listeners-go-on", func(t testing.TB, c *Config) {
+	{"state/memory-files-and-listeners-continue", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		listener(t, b, 8001)
 		b.sh(t, "echo before > f; echo shared > /dev/shm/f")
@@ -33,7 +33,7 @@ var stateRules = []rule{
 		b.want(t, "cat f", "after")
 		b.want(t, get(8001), fmt.Sprint(was+2))
 	}},
-	{"state/memory-and-files-go-on", memoryAndFiles},
+	{"state/memory-and-files-continue", memoryAndFiles},
 	{"state/consists-of-its-parts", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		dir := save(t, b)
@@ -64,7 +64,7 @@ var stateRules = []rule{
 			b.want(t, ask, fmt.Sprint(was))
 		}
 	}},
-	{"state/a-removed-one-goes-on-under-its-id", func(t testing.TB, c *Config) {
+	{"state/a-removed-sandbox-is-restored-under-its-id", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		memory(t, b)
@@ -84,7 +84,7 @@ var stateRules = []rule{
 		again := attach(t, e, b.id)
 		again.want(t, ask, fmt.Sprint(was+1))
 	}},
-	{"state/an-end-while-it-is-saved-is-told", func(t testing.TB, c *Config) {
+	{"state/an-end-during-a-save-is-reported", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		began, ended := make(chan struct{}), make(chan error, 1)
@@ -130,7 +130,7 @@ var stateRules = []rule{
 		}
 		gone()
 	}},
-	{"state/goes-on-if-it-cannot-be-replaced", func(t testing.TB, c *Config) {
+	{"state/continues-if-it-cannot-be-replaced", func(t testing.TB, c *Config) {
 		b, gone := c.counted(t)
 		memory(t, b)
 		saved := save(t, b)
@@ -147,7 +147,7 @@ var stateRules = []rule{
 	{"state/truncated-is-refused", func(t testing.TB, c *Config) {
 		b, gone := c.counted(t)
 		saved := save(t, b)
-		control := c.copyOf(t, b.e, saved) // it is whole
+		control := c.copyOf(t, b.e, saved) // the control: the state is complete
 		if err := b.e.Remove(t.Context(), control.id); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ var stateRules = []rule{
 			t.Errorf("replace: %v", err)
 		}
 	}},
-	{"state/another-process-is-in-the-way", func(t testing.TB, c *Config) {
+	{"state/streams-of-another-process-prevent-a-save", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		b := c.start(t, e)
@@ -187,9 +187,9 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		defer theirs.Close()
-		// An engine that cannot do it returns an error, and does no harm.
+		// An engine that cannot do this returns an error, and the sandbox is unharmed.
 		if err := saver(e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil && fault.KindOf(err) != fault.Conflict {
-			t.Errorf("got %v, want a conflict or a state", err)
+			t.Errorf("got %v, want a conflict or a saved state", err)
 		}
 		b.want(t, "echo x", "x")
 		theirs.Close()
@@ -198,8 +198,8 @@ var stateRules = []rule{
 		})
 		b.want(t, "echo x", "x")
 	}},
-	{"state/replaced-by-another-process-lives-on", replacedElsewhere},
-	{"state/a-taken-id-is-refused", func(t testing.TB, c *Config) {
+	{"state/survives-replacement-by-another-process", replacedElsewhere},
+	{"state/a-used-id-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		saved := save(t, b)
@@ -212,13 +212,13 @@ var stateRules = []rule{
 	}},
 }
 
-// counted starts a sandbox in an engine of its own. The returned function removes the sandbox and
-// waits until nothing more exists than before.
+// counted starts a sandbox in a new engine. The returned function removes the sandbox and waits
+// until no more resources exist than before.
 func (c *Config) counted(t testing.TB) (b *testSandbox, gone func()) {
 	t.Helper()
 	dir := t.TempDir()
 	e := c.Open(t, dir)
-	cycle(t, c, e) // the first sandbox may make what all later ones share
+	cycle(t, c, e) // the first sandbox may create files that all later ones share
 	before := c.count(t, dir)
 	b = c.start(t, e)
 	return b, func() {
@@ -249,8 +249,8 @@ func damage(t testing.TB, dir, name string) {
 	}
 }
 
-// memoryAndFiles checks that a copy has the memory and the files of its source as they were when it
-// was saved, and that each continues by itself.
+// memoryAndFiles checks that a copy has the memory and files of its source at the time of the save,
+// and that each continues independently.
 func memoryAndFiles(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	memory(t, b)

@@ -78,7 +78,7 @@ func (p *processes) simple(s *session, words []word) (int, error) {
 	return code, err
 }
 
-// store writes a file, or adds to it.
+// store writes a file, or appends to it.
 func (s *session) store(key, text string, add bool) error {
 	if add {
 		before, err := s.b.state.text(key)
@@ -89,7 +89,7 @@ func (s *session) store(key, text string, add bool) error {
 	return s.b.state.put(key, file{Type: fileType, Text: text, UID: s.uid(), command: s.command})
 }
 
-// builtins run in the shell; every other program is a process of its own.
+// Builtins run in the shell. Every other program is a separate process.
 var builtins = []string{"echo", ":", "test", "[", "exit", "cd"}
 
 func (p *processes) command(s *session, argv []string, input *string) (int, error) {
@@ -112,7 +112,7 @@ func (p *processes) command(s *session, argv []string, input *string) (int, erro
 	return code, err
 }
 
-// program is one program, or one command of the shell. An error means that the fake does not know
+// program runs one program, or one command of the shell. An error means that the fake does not know
 // the program. A failure of the program itself is in its exit code.
 func (s *session) program(argv []string, input *string) (int, error) {
 	args := argv[1:]
@@ -149,7 +149,7 @@ func (s *session) program(argv []string, input *string) (int, error) {
 	return 0, nil
 }
 
-// test is the command of that name, and [.
+// test is the command of that name, which [ calls too.
 func (s *session) test(args []string) (int, error) {
 	if n := len(args); n > 0 && args[n-1] == "]" {
 		args = args[:n-1]
@@ -183,7 +183,7 @@ func (s *session) test(args []string) (int, error) {
 	return 0, nil
 }
 
-// filing are the programs that work on files.
+// filing runs the programs that work on files.
 func (s *session) filing(name string, args []string, input *string) (int, error) {
 	var flags string
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// expand replaces variables and sums in a word.
+// expand replaces variables and arithmetic expressions in a word.
 func expand(w word, variables map[string]string) (string, error) {
 	var out strings.Builder
 	for _, p := range w.pieces {
@@ -46,7 +46,7 @@ func expand(w word, variables map[string]string) (string, error) {
 	return out.String(), nil
 }
 
-// add is the sum of numbers and variables.
+// add returns the sum of numbers and variables.
 func add(expression string, variables map[string]string) (sum int, err error) {
 	for term := range strings.SplitSeq(expression, "+") {
 		term = strings.TrimSpace(term)

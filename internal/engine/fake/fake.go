@@ -1,6 +1,6 @@
-// Package fake owns an engine without isolation, for tests of what drives an engine: it keeps the
-// contract, serves guests in this process, and fails on demand. It must never run anything that a
-// test did not give it.
+// Package fake owns an engine without isolation for tests of its callers. It implements the
+// contract, serves guests in this process, and fails on demand. It must never run anything that
+// does not come from a test.
 package fake
 
 import (
@@ -26,42 +26,41 @@ import (
 type Step string
 
 const (
-	CreateBegin Step = "create-begin" // nothing is done
+	CreateBegin Step = "create-begin" // nothing has been done
 	CreateDir   Step = "create-dir"   // the directory exists
 	CreateServe Step = "create-serve" // the guest is served
 	CreateReady Step = "create-ready" // the guest has answered
-	RemoveBegin Step = "remove-begin" // nothing is done
-	RemoveStop  Step = "remove-stop"  // the guest is stopped, the directory there
+	RemoveBegin Step = "remove-begin" // nothing has been done
+	RemoveStop  Step = "remove-stop"  // the guest is stopped, the directory exists
 	RemoveDir   Step = "remove-dir"   // nothing is left
 )
 
 // Steps lists all steps in order.
 var Steps = []Step{CreateBegin, CreateDir, CreateServe, CreateReady, RemoveBegin, RemoveStop, RemoveDir}
 
-// Guest makes the handlers of a sandbox by port, and what ends them.
+// Guest returns the handlers of a sandbox by port, and a function that ends them.
 type Guest func(spec engine.Spec) (ports map[int]http.Handler, end func(), err error)
 
-// Options of an Engine.
+// Options configure an Engine.
 type Options struct {
-	// Name and Boundary are what Info claims; "" is "fake" and none. They let tests
-	// have several engines in one process.
+	// Name and Boundary are returned by Info. "" is "fake" and no boundary. They let tests have
+	// several engines in one process.
 	Name     string
 	Boundary engine.Boundary
-	// Dir holds a directory per sandbox. Engines of one directory in one
-	// process hold the same sandboxes, as if the process had restarted.
+	// Dir contains a directory per sandbox. Engines of one directory in one process have the same
+	// sandboxes, as if the process had restarted.
 	Dir string
-	// Guest makes the inside of a sandbox; nil serves only the control
-	// service.
+	// Guest creates the guest of a sandbox. Nil serves only the control service.
 	Guest Guest
-	// Fault, if set, is asked at each step; an error makes the step fail.
+	// Fault, if set, is called at each step. If it returns an error, the step fails.
 	Fault func(step Step, id string) error
-	// Enforces is what Info claims, for tests of how callers use it.
+	// Enforces is returned by Info, for tests of its callers.
 	Enforces []engine.Limit
-	// Shows and Ignores are what Info also claims, and which limits of Enforces do not hold.
+	// Shows is returned by Info too. Ignores lists limits of Enforces that do not hold.
 	Shows, Ignores []engine.Limit
-	// OnHost makes Info say that sandboxes have neither a network nor files of their own.
+	// OnHost makes Info report that sandboxes have neither a network nor files of their own.
 	OnHost bool
-	// Format is that of saved states; "" is the fake's own.
+	// Format is the format of saved states. "" is the fake's own.
 	Format string
 
 	programs bool // set by NewPrograms
@@ -78,20 +77,19 @@ var (
 	_ engine.Meter  = (*Engine)(nil)
 )
 
-// world is what outlives an Engine: the sandboxes of one directory.
+// world is the state that outlives an Engine: the sandboxes of one directory.
 type world struct {
 	mu    sync.Mutex
 	boxes map[string]*instance
 }
 
-// worlds stands for the kernel, which keeps sandboxes when the process that
-// made them restarts.
+// worlds stands for the kernel, which preserves sandboxes when their server restarts.
 var worlds = struct {
 	mu sync.Mutex
 	m  map[string]*world
 }{m: make(map[string]*world)}
 
-// New makes an engine on a directory, which it makes if it does not exist.
+// New opens an engine on a directory, which it creates if necessary.
 func New(o Options) (*Engine, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil || o.Dir == "" {
@@ -117,8 +115,7 @@ func New(o Options) (*Engine, error) {
 	return &Engine{options: o, world: w}, nil
 }
 
-// Close ends all sandboxes of the directory, as when the machine goes down.
-// What they left there stays.
+// Close ends all sandboxes of the directory, as when the machine shuts down. Their files stay.
 func (e *Engine) Close() {
 	worlds.mu.Lock()
 	delete(worlds.m, e.options.Dir)
@@ -151,8 +148,8 @@ func (e *Engine) Probe(context.Context) []engine.Finding {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
 
-// List returns running and stopped sandboxes, and directories that an earlier
-// process left, as stopped ones.
+// List returns running and stopped sandboxes. Directories of an earlier process are listed as
+// stopped.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -165,7 +162,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since the directory was read
+			continue // removed after the directory was read
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list: %w", err)
@@ -188,7 +185,7 @@ func (e *Engine) find(id string) *instance {
 	return e.world.boxes[id]
 }
 
-// left reports whether a directory is all that there is of a sandbox.
+// left reports whether only a directory of the sandbox is left.
 func (e *Engine) left(id string) bool {
 	if !idPattern.MatchString(id) {
 		return false
@@ -203,7 +200,7 @@ func unknown(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 }
 
-// Residue counts what the engines of a directory own in this process.
+// Residue counts the resources of the engines of a directory in this process.
 func Residue(dir string) map[string]int {
 	n := map[string]int{"sandboxes": 0, "ports": 0, "streams": 0, "loops": 0, "frozen": 0, "watched": 0}
 	worlds.mu.Lock()

@@ -27,18 +27,17 @@ func config(root string) enginetest.Config {
 	}
 }
 
-// This measures the fake's own time, so that a measurement of a service above it can subtract the
-// engine's share.
+// This measures the fake's own time, so that the benchmark of a service can subtract it.
 func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, config(b.TempDir()))
 }
 
-// No rule is waived: what the fake declares holds.
+// No rule is waived, because everything that the fake declares holds.
 func TestConformance(t *testing.T) {
 	enginetest.Run(t, config(t.TempDir()))
 }
 
-// A step that fails leaves nothing, and a removal that failed can be retried.
+// A failed step leaves nothing behind, and a failed removal can be repeated.
 func TestFaults(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	var at fake.Step
@@ -81,7 +80,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A sandbox that a dead process left is listed, counts as ended, and can be removed.
+// A sandbox of a dead process is listed, counts as ended, and can be removed.
 func TestLeftover(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/box", 0o700); err != nil {

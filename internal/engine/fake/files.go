@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// file is what a path of a fake sandbox leads to.
+// file is a file of a fake sandbox.
 type file struct {
 	Type string // fileType, dirType or linkType
-	Text string // what it holds, or where the link leads
+	Text string // the content, or the target of the link
 	UID  uint32
 
 	command int // the process of the last command that changed it
@@ -28,13 +28,13 @@ const (
 	linkType = "link"
 )
 
-// places are the directories that exist without having been made.
+// places are directories that exist from the start.
 var places = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", "workspace", "etc", "dev", "dev/shm"}
 
-// key is the name of an absolute path in State.files.
+// key returns the key of an absolute path in State.files.
 func key(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// look finds what a key leads to. The state must be locked.
+// look returns the file at a key. The caller holds the lock of the state.
 func (s *State) look(key string) (file, bool) {
 	f, ok := s.files[key]
 	switch {
@@ -60,7 +60,7 @@ func (s *State) follow(key string) (file, string, bool) {
 	return file{}, key, false
 }
 
-// put makes or changes a file, whose directory must exist.
+// put creates or changes a file, whose directory must exist.
 func (s *State) put(key string, f file) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *State) put(key string, f file) error {
 	return nil
 }
 
-// text returns what a file holds.
+// text returns the content of a file.
 func (s *State) text(key string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *State) text(key string) (string, error) {
 	return f.Text, nil
 }
 
-// below lists what is at and below a key, the deepest last.
+// below lists the keys at and below a key, the deepest last.
 func (s *State) below(key string) (list []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.files)) {
 		if name == key || strings.HasPrefix(name, key+"/") {
@@ -121,7 +121,7 @@ func (s *State) forget(name string) {
 	}
 }
 
-// drop removes what is at a key, and what is below it if all is set.
+// drop removes the file at a key and, if all is set, everything below it.
 func (s *State) drop(key string, all bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *State) drop(key string, all bool) error {
 	return nil
 }
 
-// move moves what is at and below a key to another key, in one step.
+// move moves everything at and below a key to another key, atomically.
 func (s *State) move(from, to string, command int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func pack(s *State, w io.Writer) error {
 		case linkType:
 			h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, f.Text
 		case removedType:
-			h.Typeflag, h.Size = tar.TypeChar, 0 // of number 0:0, as in an overlay
+			h.Typeflag, h.Size = tar.TypeChar, 0 // device 0:0, as in an overlay
 		}
 		if err := t.WriteHeader(h); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Freeze implements engine.Freezer: every command of the sandbox's programs waits.
+// Freeze implements engine.Freezer. Every command of the sandbox's programs waits until Thaw.
 func (e *Programs) Freeze(ctx context.Context, id string) error {
 	return e.hold(ctx, id, true)
 }
@@ -55,8 +55,8 @@ func (b *instance) release() {
 	b.held = false
 }
 
-// standing returns the state while no program runs. Events of changes are written first, because a
-// copy does not write them.
+// standing returns the state while no program runs. It first writes the events of changes, because
+// a copy does not write them.
 func (b *instance) standing() (saved, error) {
 	b.holding.Lock()
 	defer b.holding.Unlock()

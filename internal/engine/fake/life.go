@@ -26,10 +26,10 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	return e.create(ctx, spec, "")
 }
 
-// create makes a sandbox, from saved memory unless dir is "".
+// create creates a sandbox, from saved memory unless dir is "".
 func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error {
 	if spec.Events != nil && !e.options.programs {
-		return fault.New(fault.Unsupported, "events_unsupported", "this fake runs no programs, so it has none to write down")
+		return fault.New(fault.Unsupported, "events_unsupported", "this fake runs no programs, so it has no events")
 	}
 	if err := spec.Egress.Check(e.Info().Egress); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	if err := os.Mkdir(e.dir(spec.ID), 0o700); errors.Is(err, fs.ErrExist) {
-		return fault.Newf(fault.Exists, "id_taken", "the ID %s is taken", spec.ID)
+		return fault.Newf(fault.Exists, "id_taken", "the ID %s is in use", spec.ID)
 	} else if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
@@ -55,7 +55,7 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error
 	return errors.Join(err, os.RemoveAll(e.dir(spec.ID)))
 }
 
-// checkImage is Image.Check, and accepts that there is none: nothing of it is used.
+// checkImage is like Image.Check, but accepts an empty image, because the fake does not use it.
 func checkImage(image engine.Image, kinds []engine.ImageKind) error {
 	if image.Equal(engine.Image{}) {
 		return nil
@@ -63,7 +63,7 @@ func checkImage(image engine.Image, kinds []engine.ImageKind) error {
 	return image.Check(kinds)
 }
 
-// checkRoot makes sure that callers give a root that exists, or none.
+// checkRoot returns an error for a root that does not exist. "" is accepted.
 func checkRoot(dir string) error {
 	if dir == "" {
 		return nil
@@ -95,7 +95,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	return e.at(ctx, CreateReady, spec.ID)
 }
 
-// at fails a step on demand, or because the caller has gone.
+// at makes a step fail on demand, or if the context has ended.
 func (e *Engine) at(ctx context.Context, step Step, id string) error {
 	if err := e.options.Fault(step, id); err != nil {
 		return fmt.Errorf("%s %s: %w", step, id, err)
@@ -103,7 +103,7 @@ func (e *Engine) at(ctx context.Context, step Step, id string) error {
 	return context.Cause(ctx)
 }
 
-// take removes a sandbox from the world, so that one caller stops it.
+// take removes a sandbox from the world, so that only one caller stops it.
 func (e *Engine) take(id string) *instance {
 	e.world.mu.Lock()
 	defer e.world.mu.Unlock()
@@ -115,7 +115,7 @@ func (e *Engine) take(id string) *instance {
 // Remove stops a sandbox and removes its directory.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
-		return nil // such a sandbox cannot exist
+		return nil // no sandbox can have this ID
 	}
 	if err := e.at(ctx, RemoveBegin, id); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	b := e.find(id)
 	if b == nil {
 		if e.left(id) {
-			// Its process died with the one that made it.
+			// Its process ended together with the process that created it.
 			return engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}, nil
 		}
 		return engine.Exit{}, unknown(id)
@@ -168,8 +168,8 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	}
 }
 
-// Stop ends a sandbox from the inside, with a reason of the test's choice. It
-// stays known until it is removed. It reports whether the sandbox ran.
+// Stop ends a sandbox as if it ended itself, with a reason that the test chooses. The sandbox stays
+// known until it is removed. Stop reports whether the sandbox ran.
 func (e *Engine) Stop(id string, exit engine.Exit) bool {
 	b := e.find(id)
 	if b == nil {
@@ -178,7 +178,7 @@ func (e *Engine) Stop(id string, exit engine.Exit) bool {
 	return b.stop(exit)
 }
 
-// Lose makes a sandbox vanish without a trace, as a reboot does.
+// Lose makes a sandbox disappear without a trace, as a reboot does.
 func (e *Engine) Lose(id string) error {
 	if b := e.take(id); b != nil {
 		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
@@ -186,7 +186,7 @@ func (e *Engine) Lose(id string) error {
 	return os.RemoveAll(e.dir(id))
 }
 
-// Bounds returns the limits that the sandbox was made with, except those that the options ignore.
+// Bounds returns the sandbox's limits, except those that the options ignore.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b := e.find(id)
 	if b == nil || !b.running() {
@@ -201,14 +201,14 @@ func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	return have, nil
 }
 
-// Usage measures the directory; there is nothing else to measure.
+// Usage measures the directory, because there is nothing else to measure.
 func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	b := e.find(id)
 	if b == nil || !b.running() {
 		return engine.Usage{}, unknown(id)
 	}
 	now := time.Now()
-	// The fake is always busy on half a CPU, which makes rates testable.
+	// The fake always uses half a CPU, so that tests can check rates.
 	u := engine.Usage{At: now, CPUTime: now.Sub(b.created) / 2, PIDs: 1}
 	if e.options.programs {
 		u.MemoryBytes = b.state.size()

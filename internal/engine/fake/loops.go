@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// loop is a while loop that runs in the background. It continues in a copy of its
-// sandbox with the variables that it had.
+// loop is a while loop that runs in the background. It continues in a copy of its sandbox, with the
+// same variables.
 type loop struct {
 	Source    string
 	Variables map[string]string
 	User, Cwd string
 }
 
-// background starts a loop, for which no caller waits. The caller has the turn.
+// background starts a loop in the background. The caller has the turn.
 func (p *processes) background(l loop, n *node) {
 	s := &session{b: p.b, ctx: context.Background(), user: l.User, cwd: l.Cwd, variables: l.Variables, background: true}
 	s.pid = int(p.last.Add(1)) + 1
@@ -36,14 +36,14 @@ func (p *processes) background(l loop, n *node) {
 			p.b.one.Unlock()
 			p.b.turn.RUnlock()
 			if goes {
-				_ = s.sleep(max(s.nap, time.Millisecond)) // an end is seen in the next turn
+				_ = s.sleep(max(s.nap, time.Millisecond)) // the next turn notices the end
 				s.nap = 0
 			}
 		}
 	}()
 }
 
-// restart lets the loops of a saved state continue.
+// restart continues the loops of a saved state.
 func (p *processes) restart(loops []loop) error {
 	p.b.one.Lock()
 	defer p.b.one.Unlock()

@@ -16,17 +16,17 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// watch writes down what the programs of a sandbox do. It is used by one command
-// at a time, or by the caller for whom all of them stand still.
+// watch records what the programs of a sandbox do. It is used by one command at a time, or by a
+// caller that has stopped all of them.
 type watch struct {
 	file   *os.File
 	writer *events.Writer
 	seq    uint64
-	known  map[string]file // as it was written down last
+	known  map[string]file // as last recorded
 }
 
-// newWatch begins to write the events of a sandbox with these files, after those of
-// the instance before it, if there was one.
+// newWatch starts to record events of a sandbox with these files. The events follow those of the
+// previous instance, if there was one.
 func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 	if spec.Events == nil {
 		return nil, nil
@@ -60,7 +60,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 	return w, nil
 }
 
-// watched returns what writes the events of the sandbox, or nil.
+// watched returns the recorder of the sandbox, or nil.
 func (b *instance) watched() *watch {
 	b.one.Lock()
 	defer b.one.Unlock()
@@ -76,7 +76,7 @@ func (w *watch) write(e *events.Event, must bool) error {
 	return err
 }
 
-// survey writes down what has become of files since the last time.
+// survey records changes of files since the last survey.
 func (b *instance) survey() error {
 	if b.watch == nil {
 		return nil
@@ -122,7 +122,7 @@ func (b *instance) survey() error {
 	return nil
 }
 
-// began writes down that a program is executed.
+// began records that a program is executed.
 func (b *instance) began(s *session, argv []string) error {
 	return b.watch.write(&events.Event{
 		Kind: events.Exec, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,
@@ -130,7 +130,7 @@ func (b *instance) began(s *session, argv []string) error {
 	}, false)
 }
 
-// ended writes down that a process has ended.
+// ended records that a process has ended.
 func (b *instance) ended(s *session, code int, since time.Time) error {
 	return b.watch.write(&events.Event{
 		Kind: events.Exit, PID: s.pid, Parent: s.parent, UID: s.uid(), Command: s.command,

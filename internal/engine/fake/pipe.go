@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// listener accepts in-memory pipes, so that tests need no ports and fake
-// clocks see all waiting.
+// listener accepts in-memory pipes, so that tests need no ports, and so that the tests' fake clocks
+// see all waits.
 type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -23,8 +23,8 @@ func newListener() *listener {
 	}
 }
 
-// conn is the guest's end of a stream; the listener cuts it when it closes,
-// also after a handler has taken it over.
+// conn is the guest's end of a stream. The listener closes it when it is closed itself, even if a
+// handler has taken over the stream.
 type conn struct {
 	net.Conn
 	l *listener
@@ -53,8 +53,7 @@ func (l *listener) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// drop closes both ends of a pipe that was not handed out. Closing a pipe does not
-// fail.
+// drop closes both ends of an unused pipe. Closing a pipe does not fail.
 func drop(near, far net.Conn, why error) error {
 	near.Close()
 	far.Close()
@@ -71,7 +70,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close cuts all streams.
+// Close closes all streams.
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	l.mu.Lock()
@@ -86,7 +85,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// Addr names the fake.
+// Addr returns an address that names the fake.
 func (l *listener) Addr() net.Addr { return addr{} }
 
 type addr struct{}

@@ -20,10 +20,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// Programs is a fake whose guest runs lines of a small shell on files in memory:
-// enough to write and read files, to count, and to be frozen, saved and observed
-// while it does. A Guest that a test brings has no such programs, so only this engine
-// freezes and observes.
+// Programs is a fake whose guest runs a small shell on files in memory. The shell can write and
+// read files and count, and be frozen, saved and observed while it runs. A Guest of a test has no such
+// programs, so only this engine implements Freezer and Observer.
 type Programs struct{ *Engine }
 
 var (
@@ -32,10 +31,10 @@ var (
 	_ engine.Observer = (*Programs)(nil)
 )
 
-// NewPrograms is New for an engine with programs. It takes no Guest.
+// NewPrograms is New for an engine with programs. The options must not have a Guest.
 func NewPrograms(o Options) (*Programs, error) {
 	if o.Guest != nil {
-		return nil, errors.New("fake engine: its programs are the guest")
+		return nil, errors.New("fake engine: Guest must be nil for an engine with programs")
 	}
 	o.programs = true
 	e, err := New(o)
@@ -57,8 +56,8 @@ type session struct {
 	variables   map[string]string
 	pid, parent int
 	command     int
-	background  bool          // it has its turn for a whole run of its loop
-	nap         time.Duration // what a run of the loop is to sleep after its turn
+	background  bool          // it has the turn for a whole iteration of its loop
+	nap         time.Duration // how long an iteration of the loop sleeps after its turn
 	out, err    strings.Builder
 }
 
@@ -74,11 +73,11 @@ type errExit int
 
 func (e errExit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// processes is the process service of a sandbox whose programs are the fake's own.
+// processes is the process service of a sandbox with the fake's own programs.
 type processes struct {
 	processpbconnect.UnimplementedProcessHandler
 	b    *instance
-	last atomic.Int64 // the last process's number
+	last atomic.Int64 // PID of the last process
 }
 
 func (p *processes) handler() http.Handler {
@@ -88,7 +87,7 @@ func (p *processes) handler() http.Handler {
 	return mux
 }
 
-// Start runs a command and sends what it printed once it has ended.
+// Start runs a command and sends its output once it has ended.
 func (p *processes) Start(ctx context.Context, req *connect.Request[processpb.StartRequest], out *connect.ServerStream[processpb.StartResponse]) error {
 	argv := append([]string{req.Msg.GetProcess().GetCmd()}, req.Msg.GetProcess().GetArgs()...)
 	encoded := strings.TrimPrefix(req.Header().Get("Authorization"), "Basic ")
@@ -127,7 +126,7 @@ func home(user string) string {
 	return "/home/user"
 }
 
-// run runs the command that a caller asked for, and writes the events of it.
+// run runs a command and records its events.
 func (p *processes) run(s *session, argv []string) (int, error) {
 	began := time.Now()
 	if err := s.turn(func() error { return p.b.began(s, argv) }); err != nil {
@@ -240,7 +239,7 @@ func (s *session) sleep(d time.Duration) error {
 	}
 }
 
-// absolute is the key of a name that a program uses.
+// absolute returns the key of a file name that a program uses.
 func (s *session) absolute(name string) string {
 	if !path.IsAbs(name) {
 		name = path.Join(s.cwd, name)

@@ -30,8 +30,8 @@ type instance struct {
 	done    chan struct{}
 	state   *State
 
-	// turn is held to read by each command while it runs, and to write while none
-	// may; one orders the commands. They are taken in this order, after holding.
+	// turn is locked for reading by each command while it runs, and for writing while no command
+	// may run. one serialises the commands. The locks are taken in this order, after holding.
 	turn    sync.RWMutex
 	one     sync.Mutex
 	loops   map[*loop]bool // guarded by one
@@ -45,8 +45,8 @@ type instance struct {
 	exit engine.Exit // written before done is closed
 }
 
-// serve starts the guest's handlers. What it writes down follows what the instance
-// before has written, if there was one.
+// serve starts the guest's handlers. Its events follow those of the previous instance, if there was
+// one.
 func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*instance, error) {
 	state, loops, err := load(spec, dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*instance, 
 		srv := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 		b.ports[port] = l
 		b.servers = append(b.servers, srv)
-		go func() { _ = srv.Serve(l) }() // always ends with the error that l is closed
+		go func() { _ = srv.Serve(l) }() // always ends because l is closed
 	}
 	return b, nil
 }
@@ -98,8 +98,7 @@ func (b *instance) programs(spec engine.Spec, loops []loop, before *watch) (Gues
 	}, nil
 }
 
-// stop ends the guest and cuts all streams. It reports whether it was the
-// first to do so.
+// stop ends the guest and closes all streams. It reports whether this was the first call.
 func (b *instance) stop(exit engine.Exit) (first bool) {
 	b.once.Do(func() {
 		first = true
@@ -115,14 +114,14 @@ func (b *instance) stop(exit engine.Exit) (first bool) {
 		b.exit = exit
 		close(b.done)
 		b.release()
-		b.turn.Lock() // commands that were under way have ended
+		b.turn.Lock() // running commands have ended
 		defer b.turn.Unlock()
 		if b.watch != nil {
-			_ = b.survey() // a full file loses what is changed last
+			_ = b.survey() // if the file is full, the last changes are lost
 			b.watch.file.Close()
 			b.watch = nil
 		}
-		_ = b.state.host.close() // only read from
+		_ = b.state.host.close() // it was only read
 	})
 	return first
 }
@@ -148,7 +147,7 @@ func (b *instance) dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, err
 }
 
-// answers asks the guest once whether it is ready.
+// answers checks once whether the guest is ready.
 func (b *instance) answers(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.dial(ctx, guestboot.Port)
@@ -170,13 +169,14 @@ func (b *instance) answers(ctx context.Context) error {
 	return nil
 }
 
-// controlOnly is a guest with nothing but its control service.
+// controlOnly returns a guest with only the control service.
 func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	return map[int]http.Handler{guestboot.Port: Control(spec, nil)}, nil, nil
 }
 
-// Control serves a guest's control service for tests that bring handlers of their own: it answers
-// that it is ready and passes updates on. Other requests go to next; a nil next answers not found.
+// Control serves a guest's control service for tests with their own handlers. It answers that the
+// guest is ready, and passes updates on. Other requests go to next. If next is nil, they are not
+// found.
 func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
 	var config guest.Config
 	err := json.Unmarshal(spec.Boot.Config, &config)

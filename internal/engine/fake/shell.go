@@ -6,20 +6,20 @@ import (
 	"unicode"
 )
 
-// The shell of a fake sandbox runs lines in this process and on files in memory.
-// It knows lists with ; && || and &, while loops, variables, sums, quotes and
-// redirections, and the programs of programs.go. What it does not know fails.
+// The shell of a fake sandbox runs commands in this process and on files in memory. It supports
+// lists with ; && || and &, while loops, variables, arithmetic, quotes and redirections, and the
+// programs of programs.go. Everything else fails.
 
-// node is a part of a line: a list, a loop or a command.
+// node is a node of the syntax tree: a list, a loop or a command.
 type node struct {
 	op     string // ";", "&&", "||", "&", "!", "while" or "command"
 	left   *node  // of an operator; the condition of a loop
 	right  *node  // of an operator; the body of a loop
 	words  []word
-	source string // of a loop: the text to start it from again
+	source string // of a loop: the text with which it is started again
 }
 
-// word is a word of a command, in pieces that are quoted or not.
+// word is a word of a command, as quoted and unquoted pieces.
 type word struct {
 	pieces []piece
 	op     bool // an operator or the end of a line, not a word
@@ -27,7 +27,7 @@ type word struct {
 
 type piece struct {
 	text    string
-	literal bool // in single quotes: nothing is replaced
+	literal bool // in single quotes, so that nothing is replaced
 }
 
 func (w word) plain() string {
@@ -38,9 +38,9 @@ func (w word) plain() string {
 	return text.String()
 }
 
-var errSyntax = errors.New("the shell of the fake does not know this line")
+var errSyntax = errors.New("the shell of the fake does not support this syntax")
 
-// operators are tried in this order, longer ones first.
+// The operators are matched in this order, longer ones first.
 var operators = []string{"2>&1", "2>/dev/null", "&&", "||", ">>", ";", "&", ">", "<", "\n"}
 
 func tokens(line string) (list []word, err error) {
@@ -116,7 +116,7 @@ func (p *parser) peek() string {
 	return p.rest[0].plain()
 }
 
-// list reads commands until the end or a word that ends a loop's part.
+// list parses commands until the end or a word that ends a part of a loop.
 func (p *parser) list() (*node, error) {
 	var all *node
 	for len(p.rest) > 0 && p.peek() != "do" && p.peek() != "done" {
@@ -193,7 +193,7 @@ func (p *parser) loop() (*node, error) {
 	}
 	p.rest = p.rest[1:]
 	n.source = source(whole[:len(whole)-len(p.rest)])
-	// Where a loop's output goes does not matter: it is not shown in the background.
+	// The output of a loop is ignored, because it runs in the background.
 	for len(p.rest) > 0 && p.rest[0].op && strings.ContainsAny(p.peek(), "<>") {
 		target := !strings.HasPrefix(p.peek(), "2")
 		if p.rest = p.rest[1:]; target && len(p.rest) > 0 {
@@ -203,7 +203,7 @@ func (p *parser) loop() (*node, error) {
 	return n, nil
 }
 
-// source returns a text from which the parser makes the same nodes.
+// source returns a text from which the parser produces the same nodes.
 func source(list []word) string {
 	var text strings.Builder
 	for _, w := range list {

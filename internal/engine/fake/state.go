@@ -18,16 +18,16 @@ import (
 
 // Steps at which saving and restoring can be made to fail.
 const (
-	CheckpointBegin Step = "checkpoint-begin" // nothing is done
+	CheckpointBegin Step = "checkpoint-begin" // nothing has been done
 	CheckpointSaved Step = "checkpoint-saved" // the state is written
-	ArchiveBegin    Step = "archive-begin"    // nothing is done
+	ArchiveBegin    Step = "archive-begin"    // nothing has been done
 	ArchiveSaved    Step = "archive-saved"    // the files are written
-	ExtractBegin    Step = "extract-begin"    // nothing is done
+	ExtractBegin    Step = "extract-begin"    // nothing has been done
 	ExtractSaved    Step = "extract-saved"    // the files are written
-	RestoreBegin    Step = "restore-begin"    // nothing is done; what follows are the steps of Create
-	ReplaceBegin    Step = "replace-begin"    // nothing is done
-	ReplaceReady    Step = "replace-ready"    // the new guest has answered, the old one runs
-	ReplaceStop     Step = "replace-stop"     // the old one is stopped: neither is left
+	RestoreBegin    Step = "restore-begin"    // nothing has been done; the steps of Create follow
+	ReplaceBegin    Step = "replace-begin"    // nothing has been done
+	ReplaceReady    Step = "replace-ready"    // the new guest has answered, the old one still runs
+	ReplaceStop     Step = "replace-stop"     // the old one is stopped, so neither runs
 )
 
 // StateSteps lists these steps in order.
@@ -38,7 +38,7 @@ var (
 	_ engine.Archiver     = (*Engine)(nil)
 )
 
-// stateName is the part of a state that is read again.
+// stateName is the part of a state that Restore reads.
 const stateName = "state.json"
 
 // Parts implements engine.Checkpointer.
@@ -46,23 +46,22 @@ func (e *Engine) Parts() []engine.Part {
 	return []engine.Part{{Name: stateName, Kind: engine.PartSmall}, {Name: "memory.pages", Kind: engine.PartPages}}
 }
 
-// State is what a sandbox has in memory and in files. It stands for what
-// programs would have there.
+// State is the memory and the files of a sandbox. It stands for those of programs.
 type State struct {
 	mu     sync.Mutex
 	memory map[string]string
 	files  map[string]file
-	host   *shown // nil shows nothing of the host
+	host   *shown // nil if nothing of the host is shown
 }
 
-// saved is a State as it is written, with the loops that run in the background.
+// saved is the stored form of a State, with the background loops.
 type saved struct {
 	Memory map[string]string
 	Files  map[string]file
 	Loops  []loop
 }
 
-// Remember puts a value in memory, which only saved memory keeps.
+// Remember stores a value in memory, which only a saved state preserves.
 func (s *State) Remember(key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,21 +75,21 @@ func (s *State) Memory(key string) string {
 	return s.memory[key]
 }
 
-// Write makes a file.
+// Write creates a file.
 func (s *State) Write(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[name] = file{Type: fileType, Text: text}
 }
 
-// File returns what a file holds, or "".
+// File returns the content of a file, or "".
 func (s *State) File(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.files[name].Text
 }
 
-// size is what the state takes in memory, rounded up to a page.
+// size returns the size of the state in memory, rounded up to a page.
 func (s *State) size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *State) copy() saved {
 	return saved{Memory: maps.Clone(s.memory), Files: maps.Clone(s.files)}
 }
 
-// State returns the state of a sandbox, or nil for one that does not run.
+// State returns the state of a sandbox, or nil if it does not run.
 func (e *Engine) State(id string) *State {
 	if b := e.find(id); b != nil && b.running() {
 		return b.state
@@ -165,8 +164,7 @@ func writeNew(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// load reads a state of memory, or with dir "" an archive, or neither, and the
-// loops that are to continue.
+// load reads a saved state or, if dir is "", an archive if there is one, and the loops to continue.
 func load(spec engine.Spec, dir string) (*State, []loop, error) {
 	s := newState()
 	if dir != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A state can be restored any number of times under other IDs, and each copy changes
-// on its own from there. Files alone are restored without memory.
+// A state can be restored any number of times under other IDs, and the copies are independent.
+// Files can be restored without memory.
 func TestSavedStateGoesOn(t *testing.T) {
 	e, err := fake.New(fake.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -61,7 +61,8 @@ func TestSavedStateGoesOn(t *testing.T) {
 	}
 }
 
-// After a failed step the old sandbox runs, except after the step at which neither sandbox is left.
+// After a failed step the old sandbox still runs, except after the step at which neither sandbox
+// runs.
 func TestStateFaults(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	var at fake.Step

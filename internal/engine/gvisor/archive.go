@@ -21,20 +21,21 @@ import (
 
 const architecture = runtime.GOARCH
 
-// Archive implements engine.Archiver. gVisor reads each file whole into its kernel's memory before
-// it writes it. A large file would therefore end the sandbox, and a file with holes may be larger
-// than any memory. So Archive reads from a copy of the sandbox, in which nothing runs and which may
-// use more memory.
+// Archive implements engine.Archiver. gVisor reads each file as a whole into its kernel's memory
+// before it writes the file. A large file would therefore kill the sandbox, and a file with holes
+// may be larger than any memory. Archive instead reads from a copy of the sandbox, in which nothing
+// runs and which may use more memory.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error) {
 	b, err := e.find(id)
 	if err != nil {
 		return err
 	}
 	if b.rec.Spec == nil {
-		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was made by a version that kept too little of it to copy it", id)
+		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was created by an earlier version, which did not store enough to copy it", id)
 	}
-	// The directory is named as a spare kernel's, so that the cleanup of dead
-	// processes removes what a crash leaves: it may be as large as the sandbox's memory.
+	// The directory is named like that of a prestarted kernel, so that the cleanup of dead
+	// processes also removes what a crash leaves there, which can be as large as the sandbox's
+	// memory.
 	dir, err := e.prestartedDirOf(ownName(*b.rec.Spec))
 	if err != nil {
 		return err
@@ -74,10 +75,9 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	return nil
 }
 
-// read lets a kernel take over a saved state, in which nothing runs, and writes
-// its files.
+// read makes a kernel restore a saved state without running anything, and writes its files.
 func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
-	// The guest waits for the rest of a configuration that never comes.
+	// The guest waits for the rest of its configuration, which is never sent.
 	if _, err := k.config.write.WriteString("{"); err != nil {
 		return err
 	}
@@ -93,7 +93,8 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	k.b.boundMemory()
-	// When it loads the state, gVisor makes new handlers, and drops the clients of the former ones.
+	// When gVisor loads the state, it creates new handlers and drops the clients of the former
+	// ones.
 	return k.call(ctx, func(conn *urpc.Client) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
 			return fmt.Errorf("pause: %w", err)
@@ -105,7 +106,7 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 	})
 }
 
-// call makes a call on a connection of its own, until the context ends.
+// call makes a call on a separate connection, and gives up when the context ends.
 func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 	conn, err := connectControl(ctx, k.b.rec.Socket)
 	if err != nil {
@@ -124,8 +125,8 @@ func (k *kernel) died(err error) bool {
 	return !k.b.rec.Sentry.Alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
-// prestartedMemory returns how much memory a copy may use for a moment: half of the host's
-// free memory.
+// prestartedMemory returns how much memory a copy may use temporarily: half of the host's free
+// memory.
 func prestartedMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -11,15 +11,15 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// Linux asks for no permission on a file to read its attributes of the kernel's own (security
-// labels, access lists). gVisor requires that the file can be read, so that ls -l fails at a file
-// that its user may not read.
+// On Linux, reading the kernel's own attributes of a file (security labels, access lists) needs no
+// permission on the file. gVisor requires read permission, so that ls -l fails at a file that its
+// user may not read.
 
-// ownAttributes are the prefixes of the names of such attributes.
+// ownAttributes are the name prefixes of these attributes.
 var ownAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
 
-// attributesOf are the calls that read one by a path, and whether they follow a
-// link at its end.
+// attributesOf are the calls that read an attribute by path. The value is whether the call follows
+// a link at the end of the path.
 var attributesOf = map[string]bool{"getxattr": true, "lgetxattr": false}
 
 // allowAttributes wraps those calls.
@@ -37,8 +37,8 @@ func allowAttributes() {
 	}
 }
 
-// attribute reports that a file has no such attribute if the task may look the file up and not read
-// it. A file with an access list is then reported to have none.
+// attribute returns "no such attribute" if the task may look up the file but not read it. A file
+// with an access list then appears to have none.
 func attribute(gvisors sentry.SyscallFn, follow bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		value, control, err := gvisors(t, number, args)
@@ -62,7 +62,7 @@ func isOwn(attribute string) bool {
 	return false
 }
 
-// found reports whether the task may look up the file that it asks about.
+// found reports whether the task may look up the file in its arguments.
 func found(t *sentry.Task, args arch.SyscallArguments, follow bool) bool {
 	path, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 // guestExit waits for the guest's end and returns its wait status, or nil if the sandbox's kernel
-// ended without an answer, as after a crash, a kill from outside or a lack of memory. It waits in
-// Go's poller: gVisor's own client would hold a thread for each sandbox, and a server has hundreds
-// that do nothing.
+// ended without an answer: it crashed, or was killed by a user or for lack of memory. It waits in
+// Go's poller, because gVisor's own client would block a thread for each sandbox, and a server has
+// hundreds of idle ones.
 func (b *instance) guestExit() *unix.WaitStatus {
 	conn, err := dialControl(b.rec.Socket)
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *instance) guestExit() *unix.WaitStatus {
 	return &answer.Result
 }
 
-// dialControl opens a control socket for a call that waits in the poller.
+// dialControl opens a connection to a control socket that waits in Go's poller.
 func dialControl(socket string) (net.Conn, error) {
 	address, done, err := controlAddress(socket)
 	if err != nil {

@@ -19,21 +19,20 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// A sandbox that is restored from another one's state needs a host name and a boot ID
-// of its own. gVisor lets programs with CAP_SYS_ADMIN set the host name, lets none
-// set the boot ID, and gives no program of a sandbox that capability. So our kernel has
-// one more system call, which only the first process may use: all programs of the
-// user are its descendants.
+// A sandbox that is restored from another one's state needs its own host name and boot ID. gVisor
+// lets programs with CAP_SYS_ADMIN set the host name, which no program of a sandbox has, and lets
+// none set the boot ID. Our kernel therefore has one more system call. Only the first process may
+// use it, because all programs of the user are its descendants.
 
-// nameBytes is the most of a host name, as in Linux.
+// nameBytes is the maximum length of a host name, as in Linux.
 const nameBytes = 64
 
-// callTables are the system calls of a sandbox's kernel.
+// callTables returns the system call tables of a sandbox's kernel.
 func callTables() []*sentry.SyscallTable {
 	return []*sentry.SyscallTable{linux.AMD64, linux.ARM64}
 }
 
-// addBecome puts the call into the tables of our kernel.
+// addBecome adds the system call to the tables of our kernel.
 func addBecome() {
 	for _, table := range callTables() {
 		table.Table[guestboot.BecomeSyscall] = sentry.Syscall{
@@ -45,18 +44,17 @@ func addBecome() {
 }
 
 // become sets the host name to the string at the first argument with the length of the second,
-// unless that is 0, and draws a new boot ID if the third is 1. Before that, it puts in force which
-// files the sandbox's user owns.
+// unless that is 0, and draws a new boot ID if the third is 1. Before that, it installs the plan of
+// the files that the sandbox's user owns.
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM
 	}
-	// The guest makes this call before all others after a boot, and after it continues from a saved
-	// state.
+	// The guest makes this call first after a boot, and after it was restored from a saved state.
 	occupied.Store(true)
 	trim.Of(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
-		t.Warningf("programs ask the kernel for the time: %v", err)
+		t.Warningf("programs need a system call to read the time: %v", err)
 	}
 	if err := forgetSoon(t.Kernel()); err != nil {
 		t.Warningf("%v", err)
@@ -85,8 +83,8 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 	return 0, nil, nil
 }
 
-// drawBootID replaces the text of /proc/sys/kernel/random/boot_id, which
-// gVisor draws once when it makes the file.
+// drawBootID replaces the text of /proc/sys/kernel/random/boot_id. gVisor draws it only once, when
+// it creates the file.
 func drawBootID(t *sentry.Task) error {
 	root := t.MountNamespace().Root(t)
 	defer root.DecRef(t)
@@ -102,7 +100,7 @@ func drawBootID(t *sentry.Task) error {
 		return fmt.Errorf("it is a %T", dentry.Dentry().Impl())
 	}
 	text, fresh := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data"), newUUID()+"\n"
-	// A concurrent reader sees the old text or the new, which have the same length.
+	// A concurrent reader sees the old or the new text, which have the same length.
 	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(fresh) {
 		return fmt.Errorf("its inode is a %T", file.Inode())
 	}
@@ -113,7 +111,7 @@ func drawBootID(t *sentry.Task) error {
 func newUUID() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		panic(err) // the host's kernel has no random numbers
+		panic(err) // the host's kernel cannot provide random numbers
 	}
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])

@@ -27,12 +27,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// bootArg0 is the name of the child that makes one sandbox's kernel and ends. A
-// panic in gVisor's code ends this child and not the server, and gVisor takes
-// the sandbox's stdio from the process's own.
+// bootArg0 is the argv[0] of the child that creates one sandbox's kernel and exits. A panic in
+// gVisor's code ends this child and not the server. Besides, gVisor uses the standard streams of
+// its process as those of the sandbox.
 const bootArg0 = "crannog-boot"
 
-// bootRequest travels to the child on descriptor 3.
+// bootRequest is sent to the child on descriptor 3.
 type bootRequest struct {
 	ID          string
 	BoxDir      string
@@ -47,19 +47,19 @@ type bootRequest struct {
 	Hide        []string
 	Absent      []string
 	ReadOnly    []string
-	// Owners lists the files that the user owns inside.
+	// Owners lists the files that the user owns in the sandbox.
 	Owners owners.Plan
-	// CPUs keeps the sandbox on this many processors, where there is no group
-	// that could bound its share. Zero leaves it alone.
+	// CPUs restricts the sandbox to this many processors if no group can limit its share. Zero
+	// means no restriction.
 	CPUs int
-	// Platform is what programs run on.
+	// Platform is the gVisor platform that programs run on.
 	Platform string
 }
 
-// bootResult comes back on descriptor 4.
+// bootResult is returned on descriptor 4.
 type bootResult struct {
 	Error string
-	// Refused is set if the request itself is at fault.
+	// Refused is set if the request itself is invalid.
 	Refused bool
 	Sentry  process.Process
 	Gofer   process.Process
@@ -67,12 +67,12 @@ type bootResult struct {
 	Times   timeline
 }
 
-// runBoot is the child's main.
+// runBoot is the main function of the child.
 func runBoot() {
-	// Everything that follows changes the thread's namespaces and mounts.
+	// The following changes the thread's namespaces and mounts.
 	runtime.LockOSThread()
-	// This process lives for a few hundredths of a second: collecting its
-	// garbage would only make the sandbox wait.
+	// This process lives for a few hundredths of a second, and garbage collection would only delay
+	// the sandbox.
 	debug.SetGCPercent(-1)
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
@@ -108,9 +108,9 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		result.Refused = true
 		return result, err
 	}
-	// gVisor makes its control socket in its root directory, by a path that must fit into an
-	// address, and splits one of its settings at commas and colons. With paths through descriptors,
-	// any state directory works.
+	// gVisor creates its control socket in its root directory, by a path that must fit into a
+	// socket address, and splits one of its settings at commas and colons. Paths through
+	// descriptors work for any state directory.
 	root, closeRoot, err := sandboxdir.Short(req.RuntimeRoot)
 	if err != nil {
 		return result, err
@@ -125,8 +125,8 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err != nil {
 		return result, err
 	}
-	// gVisor changes the specification that it is given, and reads the
-	// bundle's own copy again in its other processes.
+	// gVisor changes the specification that it receives, and reads the copy in the bundle again in
+	// its other processes.
 	boundInodes(req.OCI, req.Limits.DiskInodes)
 	if err := planOwners(req.OCI, req.Owners); err != nil {
 		return result, err
@@ -160,8 +160,8 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	return result, nil
 }
 
-// confine keeps this child, and so all its descendants, on some processors where there is no group.
-// If there is a group, the child is in it from its first instruction.
+// confine restricts this child and its descendants to some processors if there is no group. If
+// there is one, the child is in the group from its first instruction.
 func (r *bootRequest) confine() error {
 	if r.CPUs == 0 {
 		return nil
@@ -178,9 +178,9 @@ func (r *bootRequest) confine() error {
 	return confineThreads(&want)
 }
 
-// confineThreads keeps all threads of this process on some processors. gVisor starts the kernel in
-// a thread of its own choice, and a new thread inherits the processors of the thread that made it.
-// So the threads are listed again until none of them is elsewhere.
+// confineThreads restricts all threads of this process to some processors. gVisor starts the kernel
+// in an arbitrary thread, and a new thread inherits the processors of its creator. Therefore the
+// threads are listed again until all of them are restricted.
 func confineThreads(want *unix.CPUSet) error {
 	for found := true; found; {
 		found = false
@@ -195,7 +195,7 @@ func confineThreads(want *unix.CPUSet) error {
 			}
 			var have unix.CPUSet
 			if err := unix.SchedGetaffinity(id, &have); errors.Is(err, unix.ESRCH) {
-				continue // it ended since it was listed
+				continue // it ended after it was listed
 			} else if err != nil {
 				return fmt.Errorf("processors: %w", err)
 			}
@@ -211,31 +211,29 @@ func confineThreads(want *unix.CPUSet) error {
 	return nil
 }
 
-// runtimeConfig is gVisor's configuration, with its root directory and the
-// sandbox's own. What is not named here has gVisor's default.
+// runtimeConfig returns gVisor's configuration, with its root directory and the sandbox's own.
+// Settings that are not named here have gVisor's defaults.
 func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
 	for name, value := range map[string]string{
 		"root":     root,
 		"platform": r.Platform,
-		// The network is gVisor's own stack, and the only links that it is
-		// given are in startRoot. "none" would refuse the forwarded
-		// connections by which the daemon reaches the guest.
+		// The network is gVisor's own stack, which gets its interfaces in startRoot only. "none"
+		// would refuse the forwarded connections by which the server reaches the guest.
 		"network": "sandbox",
-		// Our own group is joined in confine, which is faster and also works
-		// without root.
+		// Our own group is joined in confine, which is faster and also works without root.
 		"ignore-cgroups": "true",
 		"host-settings":  "ignore",
-		// Writes go to a file without a name in the sandbox's directory: they
-		// cost disk and not memory, the kernel frees it with the last
-		// descriptor, and its size is the sandbox's disk limit.
+		// Writes go to an unnamed file in the sandbox's directory. They use disk instead of memory,
+		// the kernel frees the file with its last descriptor, and its size is the sandbox's disk
+		// limit.
 		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
 		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
-		// Without it gVisor ignores set-id bits even where new privileges are allowed.
+		// Without this, gVisor ignores set-id bits even where new privileges are allowed.
 		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
 		"panic-log":  filepath.Join(box, wordsName),
-		// Nothing of the host's devices or sockets is reachable by a path.
+		// No device or socket of the host can be reached by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",
 	} {
@@ -246,14 +244,13 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	return config.NewFromFlags(flags)
 }
 
-// highDescriptor is open in the child that boots a sandbox, so that the kernel
-// gives it, and the processes that it starts, a large descriptor table when it
-// is made and still has one thread. gVisor places its stdio at 253 to 255;
-// growing the table of a process with many threads waits for an RCU grace
-// period, 10 to 15 ms per boot.
+// highDescriptor is open in the child that boots a sandbox. It makes the kernel create a large
+// descriptor table for the child and its children while they still have one thread. gVisor places
+// its standard streams at 253 to 255, and growing the table of a process with many threads waits
+// for an RCU grace period of 10 to 15 ms per boot.
 const highDescriptor = 300
 
-// cleanTarget refuses a bind target that could leave the root.
+// cleanTarget returns an error for a bind target that could leave the root.
 func cleanTarget(root, target string) (string, error) {
 	if !filepath.IsAbs(target) || filepath.Clean(target) != target || strings.Contains(target, "..") {
 		return "", fmt.Errorf("bind target %q is not a clean absolute path", target)

@@ -16,13 +16,13 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// rootName is where the root of a sandbox is in the mounts of its kernel, which has
-// the files of the sandbox open itself.
+// rootName is where the root of a sandbox is in the mounts of its kernel process, which has the
+// files of the sandbox open.
 const rootName = "/root"
 
-// CheckpointBound implements engine.Binder. When gVisor restores a state, it opens
-// files again by their paths and compares nothing. With other files, programs would
-// run through code that is no longer there.
+// CheckpointBound implements engine.Binder. When gVisor restores a state, it opens files again by
+// path and does not compare them. With different files, the memory of programs would not match the
+// code that they map.
 func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
 	var open hostfiles.List
 	var rec record
@@ -36,23 +36,23 @@ func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engi
 		return engine.Bound{}, false, err
 	}
 	if lost == nil && !sure {
-		lost = errors.New("its state was written before it was known what it has open")
+		lost = errors.New("its state was written before its open files were listed")
 	}
 	if lost == nil && rec.Spec == nil {
-		lost = errors.New("its record is of an earlier version")
+		lost = errors.New("its record was written by an earlier version")
 	}
 	if lost == nil {
 		list, lost = boundTo(rec, open)
 	}
 	if lost != nil {
 		open.Close()
-		e.log.Warn("it is not known which files of the host a state refers to", "sandbox", id, "err", lost)
+		e.log.Warn("cannot find out which files of the host a state refers to", "sandbox", id, "err", lost)
 		return engine.Bound{}, false, nil
 	}
 	return list, true, nil
 }
 
-// boundTo finds the open files of a sandbox that are the host's, and closes the others.
+// boundTo returns the open files of a sandbox that are the host's, and closes the others.
 func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 	slices.SortFunc(open, func(a, b hostfiles.Open) int { return strings.Compare(a.Path, b.Path) })
 	var others hostfiles.List
@@ -72,8 +72,8 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 			}
 		}
 		if moved {
-			// The file is listed by the path that it has now. gVisor opens the path that it had,
-			// where another file may be.
+			// The file is listed by its present path. gVisor will open the original path, where
+			// another file may be now.
 			return list, fmt.Errorf("%s may have been moved while the sandbox ran", place)
 		}
 		f, err := o.At(place)
@@ -84,21 +84,21 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 		list.Files, list.Open = append(list.Files, f), append(list.Open, o)
 	}
 	if !guest {
-		// The guest runs, so its program is open. Without it, the list is incomplete.
-		return list, errors.New("the program of the guest is not among what is open")
+		// The guest runs, so its program must be open. If it is missing, the list is incomplete.
+		return list, errors.New("the program of the guest is not among the open files")
 	}
 	others.Close()
 	return list, nil
 }
 
-// hostPath is where a path inside is on the host, if it is below one of the
-// root's binds and nothing else is shown there, and where that bind begins. Files of
-// the workspace and of mounts change as their owner likes, and no state is bound to
+// hostPath returns where a sandbox's path is on the host, and the start of the bind that contains
+// it. It returns "" unless the path is below one of the root's binds and nothing else is mounted
+// there. Files of the workspace and of mounts may change at any time, and no state is bound to
 // them.
 func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	found := ""
 	for _, b := range spec.Image.View().Binds {
-		// The last bind covers those before it.
+		// A later bind covers earlier ones.
 		if hostfiles.Below(inside, b.Target) {
 			found, top = b.Target, b.Source
 		}
@@ -114,24 +114,23 @@ func hostPath(spec *engine.Spec, inside string) (place, top string) {
 	return path.Join(top, strings.TrimPrefix(inside, found)), top
 }
 
-// enough is how much of a state has to be written before gVisor has certainly closed all files that
-// the state does not refer to: only a head of a few hundred bytes is written before.
+// enough is how much of a state has to be written before gVisor has closed all files that the state
+// does not refer to. Only a head of a few hundred bytes is written before.
 const enough = 16 << 10
 
-// halfway copies what is written to a pipe into a file, and calls look once enough
-// has come. A kernel with more to write than the pipe holds waits while look runs,
-// and its programs wait for the kernel. If this process ends, the kernel's save fails
-// and its programs continue.
+// halfway copies a saved state from a pipe into a file, and calls look once enough of it has
+// arrived. If the kernel has more to write than the pipe can hold, it waits while look runs, and
+// its programs wait for the kernel. If this process ends, the save fails and the programs continue.
 //
-// The caller passes the end of the pipe on, closes it, and calls written with the
-// result of the save. written waits for the rest of a successful save, and reports
-// whether the kernel was still writing when look returned.
+// The caller passes the end of the pipe on, closes it, and calls written with the result of the
+// save. written waits for the rest of a successful save. It reports whether the kernel was still
+// writing when look returned.
 func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool, error), err error) {
 	from, end, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	// The pipe holds as little as possible. Fd also makes it blocking.
+	// The pipe should hold as little as possible. Fd also makes it blocking.
 	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
 	if err != nil {
 		from.Close()
@@ -150,14 +149,14 @@ func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool
 	}()
 	return end, func(failed error) (bool, error) {
 		if failed != nil {
-			from.Close() // a kernel that does not answer may keep its end for ever
+			from.Close() // a hanging kernel may keep its end open
 		}
 		o := <-done
 		return o.sure, o.err
 	}, nil
 }
 
-// copyHalfway returns how much came after look.
+// copyHalfway returns how many bytes followed after look.
 func copyHalfway(to io.Writer, from *os.File, look func()) (int64, error) {
 	begin := make([]byte, enough)
 	n, err := io.ReadFull(from, begin)

@@ -16,8 +16,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// F24: a list counts only if the kernel was certainly still writing when it was
-// made, and whatever becomes of a save, it ends.
+// F24: a list of files is valid only if the kernel was certainly still writing when it was made.
+// However a save ends, it ends.
 func TestF24LookedAtWhileItWrites(t *testing.T) {
 	state := bytes.Repeat([]byte("state"), 50_000)
 	for name, c := range map[string]struct {
@@ -41,7 +41,7 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 			t.Errorf("%s: sure %v, looked %v, %d bytes, %v", name, sure, looked, got.Len(), err)
 		}
 	}
-	// If there is no room, the writer gets the error with its reason.
+	// If the disk is full, the writer gets an error with the reason.
 	end, written, err := halfway(fullDisk{}, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 	if _, err := written(nil); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a full disk: %v", err)
 	}
-	// A kernel that does not answer keeps its end open, and blocks no caller.
+	// A hanging kernel keeps its end open, but does not block callers.
 	end, written, err = halfway(io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 	}
 }
 
-// F24: only what the root shows of the host is bound.
+// F24: a state is bound only to the host's files in the root.
 func TestF24WhereAnOpenFileIsOnTheHost(t *testing.T) {
 	spec := &engine.Spec{
 		Image: engine.ViewOf("", "", []engine.Bind{{Source: "/usr", Target: "/usr"}, {Source: "/opt/p", Target: "/.crannog/programs/1"}, {Source: "/x/lib", Target: "/usr/lib"}}...),

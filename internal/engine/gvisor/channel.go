@@ -12,21 +12,21 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// channelDescriptor is where the child that makes a sandbox's kernel finds the
-// sandbox's end of its channel: what it reads, and after it what it writes.
+// channelDescriptor is the descriptor of the sandbox's end of its channel in the child that creates
+// the kernel: the pipe to read from, followed by the pipe to write to.
 const channelDescriptor = 5
 
-// The channel's two pipes have names in the sandbox's directory, so that the next server takes the
-// channel over. One process at a time owns it, by a lock on the pipe that it reads; all others have
-// ports forwarded.
+// The channel's two pipes have names in the sandbox's directory, so that the next server can take
+// over the channel. One process at a time owns it, by a lock on the pipe that the process reads.
+// All others use port forwarding.
 const (
 	toGuestName   = "to-guest"
 	fromGuestName = "from-guest"
 )
 
-// makeChannel makes a channel's pipes in a directory and returns the sandbox's
-// ends and ours. The sandbox reads from a pipe that it also holds open for
-// writing: it sees no end when a server dies.
+// makeChannel creates a channel's pipes in a directory and returns the sandbox's ends and ours. The
+// sandbox also holds its input pipe open for writing, so that it sees no end of file when a server
+// dies.
 func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error) {
 	for _, name := range []string{toGuestName, fromGuestName} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
@@ -40,7 +40,7 @@ func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error)
 		name  string
 		flags int
 	}{{toGuestName, unix.O_RDWR}, {fromGuestName, unix.O_WRONLY}} {
-		// gVisor takes over the descriptors, so Go's poller must not have them.
+		// gVisor takes over the descriptors, so they must not be registered with Go's poller.
 		fd, err := unix.Open(filepath.Join(dir, end.name), end.flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeFiles(theirs)
@@ -51,7 +51,7 @@ func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error)
 	return theirs, ours, nil
 }
 
-// openChannel opens our end and greets the guest.
+// openChannel opens our end and sends the guest a greeting.
 func openChannel(dir string) (*relay.Channel, error) {
 	read, err := os.OpenFile(filepath.Join(dir, fromGuestName), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -61,7 +61,7 @@ func openChannel(dir string) (*relay.Channel, error) {
 		read.Close()
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	// For reading and writing, because the sandbox's own end may not be open yet.
+	// Opened for reading and writing, because the sandbox's own end may not be open yet.
 	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		read.Close()
@@ -71,13 +71,12 @@ func openChannel(dir string) (*relay.Channel, error) {
 	return relay.NewChannel(read, write)
 }
 
-// widePipe is the capacity of each pipe of a channel, where no bound on the user's
-// pipes applies. Each time that a pipe is empty or full, the other side has to be
-// woken.
+// widePipe is the capacity of each pipe of a channel, unless a limit on the user's pipes applies.
+// Each time that a pipe becomes empty or full, the other side has to be woken.
 const widePipe = 256 << 10
 
-// widen makes pipes larger. A user without root's rights has a bound on all pipes
-// together, beyond which each later pipe is of a page or two.
+// widen enlarges pipes. A user other than root has a limit for all pipes together, beyond which
+// each later pipe has one or two pages.
 func widen(pipes ...*os.File) {
 	if os.Geteuid() != 0 {
 		return
@@ -88,16 +87,16 @@ func widen(pipes ...*os.File) {
 			continue
 		}
 		_ = raw.Control(func(fd uintptr) {
-			// A smaller pipe carries the same.
+			// A smaller pipe works as well.
 			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
 		})
 	}
 }
 
-// openedChannel returns the sandbox's channel, or nil if another process has it or it
-// is broken. A sandbox of an earlier version has none.
+// openedChannel returns the sandbox's channel, or nil if another process owns it or it is broken. A
+// sandbox of an earlier version has none.
 func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
-	// A guest that does not read makes this slow, and ending the sandbox needs b.mu. So
+	// A guest that does not read delays this, and b.mu is needed to end the sandbox. Therefore only
 	// one open runs at a time, and without that lock.
 	select {
 	case b.opening <- struct{}{}:
@@ -128,7 +127,7 @@ func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
 	return channel
 }
 
-// dropChannel ends all streams. b.mu must be held.
+// dropChannel ends all streams. The caller holds b.mu.
 func (b *instance) dropChannel() {
 	if b.channel != nil {
 		_ = b.channel.Close() // its streams end, even if this fails
@@ -141,7 +140,7 @@ func (b *instance) nudge() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()
-	// A sandbox of an earlier version has no channel, and the channel of one that has ended has no
+	// A sandbox of an earlier version has no channel, and the channel of an ended sandbox has no
 	// reader. Then there is nothing to check.
 	pipe, err := os.OpenFile(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -149,6 +148,6 @@ func (b *instance) nudge() {
 	}
 	defer pipe.Close()
 	if err := relay.Nudge(pipe); err != nil {
-		b.e.log.Warn("guest not made to look at its channel", "sandbox", b.rec.ID, "err", err)
+		b.e.log.Warn("cannot make the guest check its channel", "sandbox", b.rec.ID, "err", err)
 	}
 }

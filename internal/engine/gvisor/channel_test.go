@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// unread is a sandbox whose guest reads nothing of its channel, which is full.
+// unread returns a sandbox whose channel is full because its guest does not read.
 func unread(t *testing.T) *instance {
 	t.Helper()
 	b := newInstance(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
@@ -27,7 +27,7 @@ func unread(t *testing.T) *instance {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pipe.Close() })
-	widen(pipe) // as the opener does: a pipe that is full then stays full
+	widen(pipe) // like openChannel: a full pipe then stays full
 	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func unread(t *testing.T) *instance {
 	return b
 }
 
-// ends checks that something ends.
+// ends checks that an operation ends.
 func ends(t *testing.T, what string, do func()) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -55,13 +55,14 @@ func ends(t *testing.T, what string, do func()) {
 	}
 }
 
-// A save does not wait for a guest that does not read.
+// A save does not wait for a guest that does not read its channel.
 func TestNudgeOfAFullChannel(t *testing.T) {
 	b := unread(t)
 	ends(t, "the nudge", b.nudge)
 }
 
-// Ending a sandbox does not wait for an opening of its channel, and the opening ends too.
+// The end of a sandbox does not wait for a channel that is being opened. Opening the channel ends
+// as well.
 func TestOpeningAFullChannel(t *testing.T) {
 	b := unread(t)
 	opened := make(chan bool, 1)

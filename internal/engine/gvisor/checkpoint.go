@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// imageFiles are the files of a saved state, in the order in which gVisor
-// takes them: the kernel's objects, where each page of memory is, the pages.
+// imageFiles are the files of a saved state, in the order in which gVisor expects them: the
+// kernel's objects, the location of each page of memory, the pages.
 var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
 // Parts implements engine.Checkpointer.
@@ -31,20 +31,19 @@ func (e *Engine) Parts() []engine.Part {
 	}
 }
 
-// generation counts our own changes after which a state needs another kernel than an earlier state,
-// so that earlier versions cannot restore it. Generation 2 shows the workspace as the user's, and
-// gives the user no capability.
+// generation counts our own changes that make new states unusable for the kernels of earlier
+// versions. Since generation 2, the workspace belongs to the user, and the user has no capability.
 const generation = "2"
 
-// Format implements engine.Checkpointer. What gVisor writes is read by the
-// same version of it, on the same kind of processor.
+// Format implements engine.Checkpointer. A state can be read by the same version of gVisor, on the
+// same kind of processor.
 func (e *Engine) Format() string {
 	return "gvisor/" + runtimeVersion() + "/" + architecture + "/" + generation
 }
 
 // Restores implements engine.Checkpointer.
 func (e *Engine) Restores(format string) bool {
-	// The first generation had no number.
+	// The name of the first generation has no number.
 	return format == e.Format() || format+"/"+generation == e.Format()
 }
 
@@ -72,20 +71,20 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*inst
 	return sure, nil
 }
 
-// save writes the sandbox's state. look, if not nil, is called when the sandbox has exactly the
-// files open that its state refers to. sure reports that the sandbox stood still until look
-// returned.
+// save writes the sandbox's state. If look is not nil, save calls it at a time when the sandbox has
+// exactly the files open that its state refers to. The result sure reports that the sandbox stayed
+// paused until look returned.
 func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
-	// Changes are reported only by the sandbox that made them: a sandbox that is restored
-	// from its state begins with none.
+	// Only the sandbox itself can report its changes: one that is restored from its state begins
+	// with an empty list.
 	if err := b.surveyFirst(ctx); err != nil {
 		return false, err
 	}
 	surveyed := time.Now()
 	if err := b.trim(ctx); err != nil {
-		// This only makes the save slower.
-		b.e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
+		// A failure only makes the save slower.
+		b.e.log.Warn("cannot release the free memory of a sandbox before its save", "sandbox", id, "err", err)
 	}
 	trimmed := time.Now()
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
@@ -95,7 +94,7 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 	defer closeFiles(files)
 	sent, written := slices.Clone(files), func(error) (bool, error) { return false, nil }
 	if look != nil {
-		// The state's file is a pipe to us: see halfway.
+		// The state's file is a pipe to this process, see halfway.
 		if sent[0], written, err = halfway(files[0], func() { look(b) }); err != nil {
 			return false, saveFault(id, err)
 		}
@@ -104,7 +103,7 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 	opts := control.SaveOpts{
 		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
 		HavePagesFile: true,
-		// Most of the memory that programs have reserved is pages of zeros.
+		// Most of the memory that programs have reserved consists of pages of zeros.
 		AppMFExcludeCommittedZeroPages: true,
 		FilePayload:                    urpc.FilePayload{Files: sent},
 		// Without this, the kernel ends after the save, often before it has answered, and even if
@@ -122,25 +121,25 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 	if err != nil {
 		return false, saveFault(id, err)
 	}
-	b.e.log.Debug("box saved", "sandbox", id,
+	b.e.log.Debug("sandbox saved", "sandbox", id,
 		"survey", surveyed.Sub(began), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(began))
 	return sure, nil
 }
 
-// forwarding is gVisor's error for a sandbox into which a port is forwarded: its kernel itself does
-// the copying, and not a program that could stand still.
+// forwarding is gVisor's error for a sandbox into which a port is forwarded. The sandbox's kernel
+// itself copies the data, so it cannot be paused.
 const forwarding = "waiter.ChannelNotifier"
 
-// saveFault returns a fault for an error that a caller can do something about.
+// saveFault converts an error that a caller can resolve into a fault.
 func saveFault(id string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()) {
-		return fault.Wrap(err, fault.Exhausted, "disk_full", "there is no room on the disk for the sandbox's state").
-			WithHint("crannog prune frees what nothing needs; crannog snapshot rm drops snapshots")
+		return fault.Wrap(err, fault.Exhausted, "disk_full", "the disk is too full for the sandbox's state").
+			WithHint("crannog prune removes unused files; crannog snapshot rm removes snapshots")
 	}
 	if strings.Contains(err.Error(), forwarding) {
-		// The rest of the text is gVisor's own view of its memory.
-		return fault.Newf(fault.Conflict, "streams_in_the_way", "another program of this host has streams into sandbox %q, which cannot be saved", id).
-			WithHint("end it, or let one crannog serve do all the work")
+		// The rest of gVisor's text describes its memory.
+		return fault.Newf(fault.Conflict, "streams_in_the_way", "sandbox %q cannot be saved, because another program of this host has open streams into it", id).
+			WithHint("end that program, or use one crannog serve for all work")
 	}
 	return fmt.Errorf("save %s: %w", id, err)
 }
@@ -164,7 +163,8 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// resume lets a kernel continue from a saved state. Pages are read while programs already run.
+// resume makes a kernel continue from a saved state. Programs already run while pages are still
+// being read.
 func resume(conn *urpc.Client, dir string) error {
 	files, err := openImage(dir, unix.O_RDONLY)
 	if err != nil {
@@ -191,8 +191,7 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 	return e.launch(ctx, k, spec, dir)
 }
 
-// kernelFor is a kernel in the directory of the sandbox's ID, a spare one if there
-// is one.
+// kernelFor returns a kernel in the directory of the sandbox's ID, a prestarted one if possible.
 func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
 	k := e.takePrestartedOf(kind, spec)
 	if k == nil {
@@ -241,35 +240,34 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
-	// The old sandbox stands still, so that nothing is done twice, and continues if the
-	// new one fails.
+	// The old sandbox is paused, so that nothing is done twice. It continues if the new one fails.
 	if err := old.standStill(pausePatience); err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	if err := e.start(ctx, k, spec, dir); err != nil {
 		k.discard()
-		// A caller that leaves now must not leave the sandbox paused.
+		// The sandbox must not stay paused if the caller cancels now.
 		if err := old.resumeWithin(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
-			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
+			e.log.Error("cannot resume a sandbox after a failed replacement", "sandbox", spec.ID, "err", err)
 		}
 		return e.explain(spec.ID, err)
 	}
 	return e.exchange(old, k.b, spec.ID)
 }
 
-// exchange replaces a sandbox with another running one, and ends the old one.
+// exchange replaces a sandbox by another running one, and ends the old one.
 func (e *Engine) exchange(old, next *instance, id string) error {
 	if err := old.replaceBy(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}
 	e.publish(next)
-	// The old sandbox stands still and no longer has the ID, so no caller has to wait for
-	// its end. What a crash leaves of it is in a spare kernel's directory.
+	// The old sandbox is paused and no longer has the ID, so no caller has to wait for its end.
+	// After a crash, its remains are in the directory of a prestarted kernel.
 	e.spares.done.Go(func() {
 		if err := old.destroy(); err != nil {
-			e.log.Error("end of a replaced sandbox", "sandbox", id, "err", err)
+			e.log.Error("end a replaced sandbox", "sandbox", id, "err", err)
 		}
 	})
 	return nil

@@ -10,18 +10,18 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/gvisortest"
 )
 
-// become is the call by which the guest gives its kernel another name. It must be
-// refused with EPERM.
+// become is the system call with which the guest changes its kernel's identity. It must fail with
+// EPERM for programs.
 const become = `python3 -c '
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
 sys.exit(1 if (libc.syscall(1999, b"other", 5, 1), ctypes.get_errno()) == (-1, 1) else 0)'`
 
-// outside stands for the group of a process that is in none of ours.
+// outside stands for the group of a process that is in no group of ours.
 const outside = ""
 
-// groupsOf lists, for each hierarchy in which any of the sandboxes below a directory
-// is in a group of ours, the groups that their processes are in.
+// groupsOf lists, for each hierarchy in which sandboxes below a directory have groups, the groups
+// of their processes.
 func groupsOf(t testing.TB, dir string) map[string][]string {
 	t.Helper()
 	found := map[string]map[string]bool{}

@@ -24,7 +24,7 @@ type controlConns struct {
 	closed bool
 }
 
-// maxIdle bounds what an idle sandbox costs in descriptors.
+// maxIdle bounds how many descriptors an idle sandbox uses.
 const maxIdle = 4
 
 func (c *controlConns) setSocket(path string) {
@@ -33,8 +33,8 @@ func (c *controlConns) setSocket(path string) {
 	c.socket = path
 }
 
-// call makes one call and gives it up when the context ends: a sandbox that does
-// not answer must not hold its callers.
+// call makes one call and gives up when the context ends, because a hanging sandbox must not block
+// its callers.
 func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // no caller waits for the result
@@ -46,7 +46,7 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	inTime := breakOff(ctx, conn)
 	err = conn.Call(method, arg, result)
 	if !inTime() {
-		// The connection is closed, because a late answer must not be taken for that of the next
+		// The connection is closed, so that a late answer is not taken for the answer to the next
 		// call.
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -58,9 +58,8 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	return err
 }
 
-// breakOff ends a connection's call when the context ends. The function that it returns cancels
-// this. The client's own Close waits for the call; the socket's Close does not, and is safe during
-// a call.
+// breakOff ends a connection's call when the context ends. The returned function cancels this. The
+// client's own Close waits for the call. The socket's Close does not, and is safe during a call.
 func breakOff(ctx context.Context, conn *urpc.Client) (inTime func() bool) {
 	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails in any case
 }
@@ -98,12 +97,11 @@ func (c *controlConns) close() {
 	c.idle = nil
 }
 
-// A kernel that stands still accepts no connections. When its backlog is full, the next caller has
-// to wait.
+// A paused kernel accepts no connections. When its backlog is full, the next caller has to wait.
 const acceptPause = 10 * time.Millisecond
 
-// connectControl opens a control socket for gVisor's own client, whose own way
-// to do so waits for the kernel without a context.
+// connectControl opens a control socket for gVisor's client, whose own function waits for the
+// kernel without a context.
 func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	address, done, err := controlAddress(socket)
 	if err != nil {
@@ -138,8 +136,9 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	return urpc.NewClient(conn), nil
 }
 
-// controlAddress names a control socket through its directory's descriptor, until done is called:
-// an address has room for 107 bytes, and a state directory may be longer.
+// controlAddress returns an address of a control socket through its directory's descriptor, valid
+// until done is called. A socket address has room for 107 bytes, and a state directory's path may
+// be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
 	dir, done, err := sandboxdir.Short(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err

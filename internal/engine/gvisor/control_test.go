@@ -16,14 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// silentKernel is a control socket that takes calls and answers none.
+// silentKernel is a control socket that accepts calls and never answers.
 func silentKernel(t *testing.T) (socket string) {
 	return actedKernel(t, func(string) bool { return false }).rec.Socket
 }
 
 var errCallerLeft = errors.New("the caller left")
 
-// endsWithContext checks that a call ends when its context does, with the context's cause.
+// endsWithContext checks that a call ends when its context ends, with the context's cause.
 func endsWithContext(t *testing.T, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -45,7 +45,7 @@ func endsWithContext(t *testing.T, call func(context.Context) error) {
 	}
 }
 
-// A call to a kernel that was stopped ends with its context.
+// A call to a paused kernel ends with its context.
 func TestCallEndsWithItsContext(t *testing.T) {
 	before := descriptors(t)
 	t.Run("pool", func(t *testing.T) {

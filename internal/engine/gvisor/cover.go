@@ -15,11 +15,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/rootpath"
 )
 
-// cover puts what the policy hides and protects out of the sandbox's reach. What is hidden is
-// covered twice. It is covered here in the tree that gVisor's file server is given, so that not
-// even a taken-over kernel of the sandbox could read it. It is covered once more inside, where the
-// cover cannot be written to or removed. What is to be absent is covered here alone: inside, the
-// guest removes the empty file, and no file below it in the overlay can reappear.
+// cover makes the paths that the policy hides or protects inaccessible. A hidden path is covered
+// twice. The first cover is in the tree that gVisor's file server sees, so that not even a
+// compromised kernel of the sandbox could read the file. The second is in the sandbox, where the
+// cover cannot be written to or removed. An absent path has only the first cover: the guest removes
+// the empty file in the sandbox, and no file below it in the overlay can reappear.
 func (r *bootRequest) cover() error {
 	if len(r.Hide)+len(r.Absent)+len(r.ReadOnly) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func (r *bootRequest) cover() error {
 	}
 	defer root.Close()
 	covered := make(map[string]bool)
-	// Shorter paths come first: a path below a hidden directory needs no cover.
+	// Shorter paths come first, because a path below a hidden directory needs no cover.
 	byLength := func(a, b string) int { return len(a) - len(b) }
 	hide := slices.SortedFunc(slices.Values(slices.Concat(r.Hide, r.Absent)), byLength)
 	for _, path := range hide {
@@ -48,7 +48,8 @@ func (r *bootRequest) cover() error {
 		}
 	}
 	for _, path := range r.ReadOnly {
-		// A link itself would stay replaceable, and with it what programs find at the path.
+		// A protected link could be replaced, and programs would then find another file at the
+		// path.
 		t, err := rootpath.Open(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hide, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
@@ -58,7 +59,7 @@ func (r *bootRequest) cover() error {
 		}
 		t.Close()
 		if t.Link {
-			return fmt.Errorf("protect %s: it is a symbolic link; protect what it points to, or the directory that it is in", path)
+			return fmt.Errorf("protect %s: it is a symbolic link; protect its target, or the directory that contains it", path)
 		}
 		if !covered[t.Inside] {
 			covered[t.Inside] = true
@@ -68,8 +69,9 @@ func (r *bootRequest) cover() error {
 	return nil
 }
 
-// mountCover mounts a cover inside. A file of the user's is covered by the sandbox's kernel, below
-// the translation of owners, so that the sandbox's user can read a protected file with mode 0600.
+// mountCover mounts a cover in the sandbox. A file that belongs to the user is covered by the
+// sandbox's kernel, below the translation of owners, so that the sandbox's user can read a
+// protected file with mode 0600.
 func (r *bootRequest) mountCover(c owners.Cover) {
 	switch {
 	case r.Owners.Owns(c.Path):
@@ -81,7 +83,7 @@ func (r *bootRequest) mountCover(c owners.Cover) {
 	}
 }
 
-// hide covers one place, and mounts the cover inside too if it is to stay.
+// hide covers one place. If the cover is permanent, hide also mounts it in the sandbox.
 func (r *bootRequest) hide(t rootpath.Place, covered map[string]bool, stays bool) error {
 	if covered[t.Inside] {
 		return nil
@@ -105,8 +107,8 @@ func (r *bootRequest) hide(t rootpath.Place, covered map[string]bool, stays bool
 	return nil
 }
 
-// showAt mounts source read-only on the very file that was opened: a path
-// could lead elsewhere by now.
+// showAt mounts source read-only over exactly the file that was opened. A path could lead to
+// another file by now.
 func showAt(source string, place *os.File) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

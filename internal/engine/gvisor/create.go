@@ -25,15 +25,15 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	}
 	err := e.create(ctx, spec)
 	if endedEarly(err) && ctx.Err() == nil {
-		// gVisor kills a guest whose host process it takes for dead, which was seen on a busy host.
-		// A second attempt gets a new kernel, which has nothing of the first one.
-		e.log.Warn("the guest was killed before it was ready, and is started once again", "sandbox", spec.ID, "err", err)
+		// On a busy host, gVisor sometimes mistakes the guest's host process for dead and kills it.
+		// A second attempt gets a new kernel, which shares nothing with the first.
+		e.log.Warn("the guest was killed before it was ready; starting it again", "sandbox", spec.ID, "err", err)
 		err = e.create(ctx, spec)
 	}
 	return err
 }
 
-// create starts the sandbox in a kernel of its own. After an error nothing of it is left.
+// create starts the sandbox in a new kernel. After an error nothing of it is left.
 func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.instanceDir(spec.ID))
 	if err != nil {
@@ -42,12 +42,12 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 	return e.launch(ctx, k, spec, "")
 }
 
-// takes is the part of Info by which specifications are checked, which is the same on every host.
+// takes is the part of Info for checking specifications. It is the same on every host.
 var takes = engine.Info{
 	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve},
 }
 
-// ready checks a specification and fills its limits.
+// ready checks a specification and fills in the default limits.
 func ready(spec *engine.Spec) error {
 	if err := spec.Check(takes); err != nil {
 		return err
@@ -56,8 +56,8 @@ func ready(spec *engine.Spec) error {
 	return checkEvents(spec)
 }
 
-// launch starts the guest in a kernel, or lets it continue from the state in a directory, and makes
-// the sandbox known. After an error nothing of it is left.
+// launch starts the guest in a kernel, or restores the state in a directory, and registers the
+// sandbox. After an error nothing of it is left.
 func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if err := e.startIn(ctx, k, spec, image); err != nil {
 		k.discard()
@@ -67,12 +67,12 @@ func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image 
 	return nil
 }
 
-// startIn starts a sandbox, which may yield the processors to others until it is ready.
+// startIn starts a sandbox. An unhurried one yields the processors to others until it is ready.
 func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	if !spec.Unhurried {
 		return e.start(ctx, k, spec, image)
 	}
-	// A spare kernel was made before its sandbox was known.
+	// A prestarted kernel was created before its sandbox was known.
 	if err := k.yield(true); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image
 	return k.yield(false)
 }
 
-// publish makes a running sandbox known and watches it.
+// publish registers a running sandbox and watches it.
 func (e *Engine) publish(b *instance) {
 	e.mu.Lock()
 	e.boxes[b.rec.ID] = b
@@ -91,11 +91,11 @@ func (e *Engine) publish(b *instance) {
 	b.watch()
 }
 
-// start lets the guest run and returns when it is ready.
+// start runs the guest and returns when it is ready.
 func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	k.times.wanted = time.Now()
 	go k.config.send(spec.Boot.Stream())
-	// The network comes first: gVisor does not look at it later.
+	// The network comes first, because gVisor does not read it later.
 	network := loopback()
 	if spec.Egress.Connected() {
 		network = linked(spec.Egress.End)
@@ -116,7 +116,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
-	k.b.boundMemory() // after a restore, other programs may run already
+	k.b.boundMemory() // after a restore, other programs may already run
 	k.times.started = time.Now()
 	err = engine.AwaitReady(ctx, k.output)
 	k.output = nil
@@ -130,14 +130,14 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	return nil
 }
 
-// startFault explains why a process in new namespaces did not start. Where
-// user namespaces are used up or switched off, the kernel says "no space" or
-// "too many users" rather than "not permitted".
+// startFault explains why a process in new namespaces did not start. If the limit of user
+// namespaces is reached or zero, the kernel returns "no space" or "too many users" rather than "not
+// permitted".
 func (e *Engine) startFault(err error) error {
 	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
 		if e.rootless && errors.Is(err, refusal) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
-				"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
+				"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
 		}
 	}
 	if errors.Is(err, syscall.EBADF) {
@@ -151,10 +151,10 @@ func (e *Engine) startFault(err error) error {
 	return fmt.Errorf("start gvisor: %w", err)
 }
 
-// fewestFiles is the limit of open files that is requested where the present one is too low.
+// fewestFiles is the limit of open files to recommend if the present one is too low.
 const fewestFiles = 1024
 
-// explain turns the errors that a user can do something about into faults.
+// explain converts errors that a user can resolve into faults.
 func (e *Engine) explain(id string, err error) error {
 	if _, known := errors.AsType[*fault.Error](err); known {
 		return err
@@ -163,20 +163,20 @@ func (e *Engine) explain(id string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
 	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", "the caller went away while the sandbox started")
+		return fault.Wrap(err, fault.Canceled, "canceled", "the caller canceled the request while the sandbox started")
 	case e.rootless && strings.Contains(err.Error(), "operation not permitted"):
 		return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
-			"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
+			"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
 	}
 	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }
 
-// drainTime bounds how long the output of a dead child is read: an unknown process
-// may hold its output open.
+// drainTime bounds how long the output of a dead child is read, because an unknown process may hold
+// it open.
 const drainTime = 2 * time.Second
 
 func drain(r *os.File) string {
-	_ = r.SetReadDeadline(time.Now().Add(drainTime)) // without one it still ends with the child's processes
+	_ = r.SetReadDeadline(time.Now().Add(drainTime)) // without a deadline, the read still ends with the child's processes
 	data, _ := io.ReadAll(io.LimitReader(r, 64<<10))
 	return strings.TrimSpace(string(data))
 }

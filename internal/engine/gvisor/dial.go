@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// Dial implements engine.Engine. Streams go through the sandbox's channel, which one process owns.
-// From any other process each stream is a forwarded port.
+// Dial implements engine.Engine. Streams use the sandbox's channel, which one process owns. In any
+// other process each stream is a forwarded port.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if err := engine.CheckPort(port); err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		if errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 			return nil, dialFault(id, port, err)
 		}
-		// This shows whether the guest is alive.
-		e.log.Info("the guest's channel fails, and a port is forwarded", "sandbox", id, "err", err)
+		// This checks whether the guest is alive.
+		e.log.Info("the guest's channel failed; forwarding a port instead", "sandbox", id, "err", err)
 	}
 	channel, err := b.forwardPatiently(ctx)
 	if err != nil {
@@ -56,9 +56,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return conn, nil
 }
 
-// A sandbox's kernel that has no descriptor left cannot accept a stream, and answers with this
-// text. Programs that used up the descriptors free them when they end, which takes the kernel a
-// moment.
+// A sandbox's kernel that has no descriptor left cannot accept a stream, and returns this text.
+// Programs that used up the descriptors free them when they end, which takes the kernel a moment.
 const (
 	noDescriptor       = "stream FD is required"
 	descriptorPatience = 3 * time.Second
@@ -80,25 +79,24 @@ func (b *instance) forwardPatiently(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// forward opens a stream to the guest's relay. One end of a socket pair is given to gVisor,
-// which connects it to the relay on the sandbox's loopback, and the relay to
-// ports. It needs no network and works for any process that can open
-// the control socket. The relay is there because gVisor drops what does not
-// fit into the port's send buffer.
+// forward opens a stream to the guest's relay. gVisor receives one end of a socket pair and
+// connects it to the relay on the sandbox's loopback, which connects to ports. This needs no
+// network and works for any process that can open the control socket. The relay is necessary
+// because gVisor drops data that does not fit into the port's send buffer.
 func (b *instance) forward(ctx context.Context) (net.Conn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
-	defer ours.Close() // FileConn has its own copy
+	defer ours.Close() // FileConn uses a copy
 	args := &boot.PortForwardOpts{
 		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
 		ContainerID: b.rec.Kernel,
 		Port:        guestboot.RelayPort,
 	}
 	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
-	theirs.Close() // the sandbox has its own copy, and its end must be seen
+	theirs.Close() // the sandbox has a copy, and its end must be noticed
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +106,7 @@ func (b *instance) forward(ctx context.Context) (net.Conn, error) {
 func dialFault(id string, port int, err error) error {
 	if strings.Contains(err.Error(), noDescriptor) {
 		return fault.Wrap(err, fault.Unavailable, "descriptors_exhausted", fmt.Sprintf("the programs in sandbox %q have used up its file descriptors", id)).
-			WithHint("end some of them, or make a new sandbox")
+			WithHint("end some of them, or create a new sandbox")
 	}
 	if errors.Is(err, relay.ErrRefused) {
 		return engine.PortClosed(port, err)

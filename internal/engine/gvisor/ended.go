@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// over reports whether the sandbox is known to have ended. Another process may have made
-// one of the same ID since.
+// over reports whether the sandbox is known to have ended. Another process may have created one
+// with the same ID since.
 func (b *instance) over() bool {
 	select {
 	case <-b.done:
@@ -36,10 +36,10 @@ func (b *instance) watch() {
 			close(b.guestless)
 			if status != nil {
 				b.surveyLast()
-				// Nothing runs inside any more. Left alone, gVisor waits ten
-				// seconds for calls of ours before it ends.
+				// No program runs any more. By itself, gVisor would wait ten seconds for our calls
+				// before it ends.
 				if err := b.rec.Sentry.Kill(10 * time.Second); err != nil {
-					b.e.log.Error("end after the guest's", "sandbox", b.rec.ID, "err", err)
+					b.e.log.Error("end the kernel after its guest", "sandbox", b.rec.ID, "err", err)
 				}
 			}
 			b.rec.Sentry.Await()
@@ -49,8 +49,8 @@ func (b *instance) watch() {
 	})
 }
 
-// ended records why the sandbox stopped. It runs before the group is removed, which holds the host
-// kernel's count of processes that it ended for lack of memory.
+// ended records why the sandbox stopped. It runs before the group is removed, because the group has
+// the host kernel's count of processes that were killed for lack of memory.
 func (b *instance) ended(status *unix.WaitStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		case <-ctx.Done():
 			return engine.Exit{}, ctx.Err()
 		}
-		// If another process has replaced it, the replacement runs.
+		// If another process has replaced the sandbox, the replacement runs.
 		if !b.replaced || b == before {
 			return b.exit, nil
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// frozenName is the file in a frozen sandbox's directory. gVisor counts how often a kernel was
-// paused and crashes on one resume too many, so each pause is written down for later processes.
-// After a crash between the pause and the file, the sandbox stands still until it is removed.
+// frozenName is a file in a frozen sandbox's directory. gVisor counts how often a kernel was paused
+// and crashes on one resume too many, so each pause is recorded for later processes. After a crash
+// between the pause and the creation of the file, the sandbox stays paused until it is removed.
 const frozenName = "frozen"
 
 // Freeze implements engine.Freezer.
@@ -43,7 +43,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		} else if err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
-		// The file is gone, so a caller that leaves now must not leave the sandbox frozen.
+		// The file is gone, so the sandbox must not stay frozen if the caller cancels now.
 		if err := b.resume(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
@@ -51,8 +51,8 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	})
 }
 
-// exclusively finds a running sandbox and locks its directory against other processes
-// and callers that freeze or thaw it.
+// exclusively calls do with a running sandbox whose directory is locked. Freezing and thawing take
+// this lock, in all processes.
 func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance, mark string) error) error {
 	b, err := e.find(id)
 	if err != nil {
@@ -73,9 +73,9 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance
 	} else if err != nil {
 		return err
 	}
-	defer dir.Close() // which gives the lock back
+	defer dir.Close() // closing releases the lock
 	for {
-		// A holder keeps the lock for as long as a pause may take.
+		// Another process holds the lock for as long as a pause may take.
 		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -89,7 +89,7 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance
 	return nil
 }
 
-// frozen reports whether the sandbox stands still because a caller froze it.
+// frozen reports whether a caller froze the sandbox.
 func (b *instance) frozen() bool {
 	_, err := os.Lstat(b.frozenMark())
 	return err == nil

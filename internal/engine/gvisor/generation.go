@@ -15,15 +15,15 @@ import (
 
 // kernelKind is what differs between kernels of sandboxes with the same specification.
 type kernelKind struct {
-	platform string // what programs run on
-	// inherited are the capabilities that the guest handed down to the sandbox's user in the
-	// first generation of states, which has no translation of owners in its place.
+	platform string // the gVisor platform that programs run on
+	// inherited are the capabilities that the guest passed to the sandbox's user in the first
+	// generation of states. That generation had no translation of owners.
 	inherited []string
 }
 
-// kindToRestore returns the kind of kernel that takes over the state in a directory. The state
-// itself decides, not the version that wrote it: a sandbox that was started before an upgrade keeps
-// its kernel, and is saved by the version after it.
+// kindToRestore returns the kind of kernel that can restore the state in a directory. The state
+// decides, not the version that wrote it: a sandbox that was started before an upgrade keeps its
+// kernel, and the version after the upgrade saves it.
 func kindToRestore(platform, dir string) (kernelKind, error) {
 	kind := kernelKind{platform: platform}
 	f, err := os.Open(filepath.Join(dir, imageFiles[0]))
@@ -38,7 +38,7 @@ func kindToRestore(platform, dir string) (kernelKind, error) {
 	saved := map[string]*specs.Spec{}
 	if text := metadata[boot.ContainerSpecsKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &saved); err != nil {
-			return kind, fmt.Errorf("saved state: its specification: %w", err)
+			return kind, fmt.Errorf("specification of the saved state: %w", err)
 		}
 	}
 	for _, spec := range saved {
@@ -49,7 +49,8 @@ func kindToRestore(platform, dir string) (kernelKind, error) {
 	return kind, nil
 }
 
-// takePrestartedOf returns a spare kernel of a kind, or nil. Spares are of the present generation.
+// takePrestartedOf returns a prestarted kernel of a kind, or nil. Prestarted kernels are of the
+// present generation.
 func (e *Engine) takePrestartedOf(kind kernelKind, spec engine.Spec) *kernel {
 	if len(kind.inherited) > 0 {
 		return nil

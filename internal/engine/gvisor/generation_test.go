@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// P7: states of this version's format and of the first generation are restored, and of no other
-// version of gVisor, processor or later generation.
+// P7: states of this version's format and of the first generation can be restored. States of other
+// versions of gVisor, other processors or later generations cannot.
 func TestFormatsThatAreRestored(t *testing.T) {
 	e := &Engine{}
 	own := e.Format()
@@ -29,7 +29,7 @@ func TestFormatsThatAreRestored(t *testing.T) {
 	}
 }
 
-// A file that is no saved state is an error, before a kernel is made for it.
+// A file that is not a saved state causes an error before a kernel is created.
 func TestNoSavedState(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := kindToRestore(running, dir); err == nil {

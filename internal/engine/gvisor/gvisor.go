@@ -1,7 +1,6 @@
-// Package gvisor owns the engine that isolates with a user-space kernel: it
-// starts gVisor by re-executing this binary, finds its sandboxes again after a
-// restart, and speaks to them over their control sockets. No other package
-// knows gVisor.
+// Package gvisor owns the engine that isolates sandboxes with a user-space kernel. It starts gVisor
+// by re-executing this binary, finds its sandboxes again after a restart, and controls them through
+// their control sockets. No other package uses gVisor.
 package gvisor
 
 import (
@@ -31,26 +30,24 @@ import (
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory; the engine keeps everything
-	// below run/ in it.
+	// StateDir is the server's state directory. The engine stores everything below run/ in it.
 	StateDir string
 	Log      *slog.Logger
-	// Runtime is a program that plays Roles and nothing else, and so starts
-	// sooner; "" starts this one again.
+	// Runtime is a program that has only the engine's Roles, and therefore starts faster. If it is
+	// "", this program is started again.
 	Runtime string
-	// NoCgroups leaves control groups alone, as on a host where they cannot
-	// be written.
+	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
 }
 
 // Engine runs sandboxes on gVisor. It implements engine.Engine and engine.Meter.
 type Engine struct {
 	dir      string // StateDir/run
-	runtime  string // the program that plays Roles
+	runtime  string // the program with the engine's Roles
 	log      *slog.Logger
 	rootless bool
-	groups   *cgroup.Tree // nil if groups cannot be made
-	noGroups error        // why groups cannot be made
+	groups   *cgroup.Tree // nil if groups cannot be created
+	noGroups error        // why groups cannot be created
 
 	mu     sync.Mutex
 	boxes  map[string]*instance
@@ -71,16 +68,15 @@ var (
 
 var silence sync.Once
 
-// New opens the engine on a state directory, which it shares with other
-// processes that do the same.
+// New opens the engine on a state directory, which several processes may share.
 func New(o Options) (*Engine, error) {
 	if !reexec.Dispatched() {
 		return nil, fault.New(fault.Internal, "reexec_missing",
 			"this program did not call crannog.Main at the start of main").
-			WithHint("gVisor runs as a second process of the same program; call crannog.Main() first")
+			WithHint("gVisor runs as a second process of the same program, so call crannog.Main() first in main")
 	}
-	// gVisor's client code writes to standard error by itself, which belongs
-	// to the program that embeds us. What matters comes back as errors.
+	// gVisor's client code writes to standard error, which belongs to the program that embeds us.
+	// Everything important is returned as an error.
 	silence.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
 	e := &Engine{
 		dir:      filepath.Join(o.StateDir, "run"),
@@ -95,7 +91,7 @@ func New(o Options) (*Engine, error) {
 		}
 	}
 	if o.NoCgroups {
-		e.noGroups = errors.New("switched off by the caller")
+		e.noGroups = errors.New("disabled by an option")
 	} else {
 		e.groups, e.noGroups = cgroup.Detect()
 	}
@@ -109,7 +105,7 @@ func (e *Engine) Info() engine.Info {
 		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
-		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
+		// The sandbox has its own kernel, so all its sizes are the limits.
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
 		OwnFiles:     true,
@@ -121,10 +117,10 @@ func (e *Engine) Info() engine.Info {
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)
 		info.Notes = append(info.Notes, fmt.Sprintf(
-			"no writable cgroup (%v): memory is bounded by a watcher that ends a box above its limit, CPU by whole processors", e.noGroups))
+			"no writable cgroup (%v): memory is limited by a watcher that ends a sandbox above its limit, and CPU to whole processors", e.noGroups))
 	}
 	if linkedWithC && e.runtime == thisProgram {
-		info.Notes = append(info.Notes, "built with cgo: gVisor's system call filter for itself lets a few more calls through; build with make, or with CGO_ENABLED=0")
+		info.Notes = append(info.Notes, "built with cgo: gVisor's own system call filter allows a few more calls; build with make, or with CGO_ENABLED=0")
 	}
 	if e.rootless {
 		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown with the overflow user as owner")
@@ -132,24 +128,24 @@ func (e *Engine) Info() engine.Info {
 	return info
 }
 
-// thisProgram plays Roles itself.
+// thisProgram is this program, which has the engine's Roles too.
 const thisProgram = "/proc/self/exe"
 
-// runtimeProgram is the one that was asked for, unless it cannot be started
-// from where it lies, as on a file system without programs.
+// runtimeProgram returns the program of the options, unless it cannot be executed where it is, for
+// example on a file system mounted with noexec.
 func runtimeProgram(o Options) string {
 	if o.Runtime == "" {
 		return thisProgram
 	}
 	if err := unix.Access(o.Runtime, unix.X_OK); err != nil {
-		o.Log.Warn("the program for gVisor cannot be started, this one plays its parts", "path", o.Runtime, "err", err)
+		o.Log.Warn("cannot start the program for gVisor; using this program instead", "path", o.Runtime, "err", err)
 		return thisProgram
 	}
 	return o.Runtime
 }
 
-// runtimeVersion returns gVisor's version. A build that sets no version by the linker still knows
-// which module it links.
+// runtimeVersion returns gVisor's version. If the linker did not set it, the version of the linked
+// module is used.
 func runtimeVersion() string {
 	const module = "gvisor.dev/gvisor"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -162,18 +158,18 @@ func runtimeVersion() string {
 	return version.Version()
 }
 
-// instanceDir is where a sandbox's own files are.
+// instanceDir returns the directory of a sandbox.
 func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
-// runtimeRoot is gVisor's own state directory, one for all sandboxes. The dot
-// keeps it apart from the sandboxes' directories.
+// runtimeRoot returns gVisor's own state directory, one for all sandboxes. The dot distinguishes it
+// from the sandboxes' directories.
 func (e *Engine) runtimeRoot() string { return filepath.Join(e.dir, ".runsc") }
 
-// rootPoint is an empty directory. Each sandbox's creator mounts the sandbox's root on
-// it in a mount namespace of its own.
+// rootPoint returns an empty directory. The child that creates a sandbox mounts the sandbox's root
+// on it in its own mount namespace.
 func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
 
-// find returns the handle of a sandbox that this or an earlier process made.
+// find returns the handle of a sandbox that this or an earlier process created.
 func (e *Engine) find(id string) (*instance, error) {
 	e.mu.Lock()
 	known := e.boxes[id]
@@ -188,7 +184,7 @@ func (e *Engine) find(id string) (*instance, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 	case err != nil:
-		return nil, fmt.Errorf("gvisor: box %s: %w", id, err)
+		return nil, fmt.Errorf("gvisor: sandbox %s: %w", id, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The test binary plays every role: the engine's children, the guest inside,
-// and the probes.
+// The test binary has every role: the engine's child processes, the guest in a sandbox, and the
+// probes.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(append(gvisor.Roles(),
 		enginetest.ProbeRole(),
@@ -57,8 +57,7 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
 		Open: open(noCgroups), Image: root(t), Residue: gvisortest.Residue, Forbidden: []string{become},
-		// Pages are read while programs already run: a file with half of them ends the sandbox
-		// later.
+		// Pages are read while programs already run, so a truncated file ends the sandbox later.
 	}
 	if !noCgroups {
 		c.Groups = groupsOf
@@ -68,13 +67,13 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	// tests/cycles makes hundreds, through a server on this engine. Here a few are enough to see
-	// what each sandbox leaves, and where.
+	// tests/cycles creates hundreds of sandboxes through a server on this engine. Here a few are
+	// enough to show what each leaves behind, and where.
 	cycles := 30
 	if hosttest.Full() {
 		cycles = 100
 	}
-	// Where each takes long, as in the machine that tests/unified boots.
+	// Each of these rules takes long, as on the machine that tests/unified boots.
 	if text := os.Getenv("CRANNOG_TEST_CYCLES"); text != "" {
 		var err error
 		if cycles, err = strconv.Atoi(text); err != nil {
@@ -91,8 +90,8 @@ func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, suite(b, false))
 }
 
-// only returns the rules that make test checks of another way to open the engine, or all of them
-// for make test-full.
+// only returns the rules that make test checks for a second configuration of the engine, or all of
+// them for make test-full.
 func only(rules ...string) []string {
 	if hosttest.Full() {
 		return nil
@@ -100,34 +99,34 @@ func only(rules ...string) []string {
 	return rules
 }
 
-// Without groups the engine falls back to what it says in Info().Notes. Other
-// code bounds a sandbox, finds its processes and ends them.
+// Without groups the engine works as described in Info().Notes. Other code limits a sandbox, finds
+// its processes and ends them.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"freeze/programs-stand-still-and-go-on", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/limits-that-are-met-are-seen")
+		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/reached-limits-are-recorded")
 	c := suite(t, true)
 	c.Cycles, c.Only = 3, rules
 	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be asked for"}
 	enginetest.Run(t, c)
 }
 
-// P14: an unprivileged user gets the same sandboxes where user namespaces allow.
-// Users, mounts, networks and the rights of the engine's own processes are made
-// in another way; what the kernel inside does of itself is the same.
+// P14: an unprivileged user gets the same sandboxes if user namespaces are allowed. Users, mounts,
+// networks and the rights of the engine's processes are set up differently. The sandbox's own
+// kernel works in the same way.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		rules := only("boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
 			"exec/extended-attributes", "exec/root-on-request", "exec/runs-as-the-user", "exec/streams-and-exit-code", "exec/writable-places",
-			"link/ends-with-the-box", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
-			"state/covers-hold-in-a-copy", "archive/kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-go-on", "bound/",
-			"spares/one-takes-the-name-of-a-new-box", "copies/are-not-each-other", "copies/links-are-their-own",
-			"changes/what-comes-out-is-what-is-inside", "record/each-file-has-its-size-and-sum", "record/ends-have-codes-and-signals")
+			"link/ends-with-the-sandbox", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
+			"state/covers-hold-in-a-copy", "archive/has-kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-continue", "bound/",
+			"prestarted/get-the-name-of-a-new-sandbox", "copies/have-their-own-identity", "copies/have-their-own-links",
+			"changes/exported-files-equal-those-in-the-sandbox", "record/each-file-has-its-size-and-checksum", "record/ends-have-codes-and-signals")
 		c := suite(t, true)
 		c.Cycles, c.Only = 3, rules
 		c.Waive = map[string]string{
-			"limits/cpu-is-bounded":            "without groups only whole processors can be asked for",
-			"copies/a-full-disk-costs-nothing": "its small disk is a mount of root's",
+			"limits/cpu-is-bounded":                      "without groups only whole processors can be asked for",
+			"copies/a-full-disk-does-not-end-the-source": "its small disk is a mount of root's",
 		}
 		enginetest.Run(t, c)
 		return

@@ -63,23 +63,22 @@ func (e *Engine) checkAppArmor() engine.Finding {
 	return f
 }
 
-// checkGroups reports what New found when it made a control group, which is the
-// only way to know: one that can be written may still lack a controller, or be full
-// of processes.
+// checkGroups reports what New found when it created a control group, which is the only reliable
+// test: a writable group may still lack a controller or contain processes.
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "cgroups"
 	if e.groups == nil {
-		return engine.Warn(name, fmt.Sprintf("%v: memory and CPU limits of the host cannot be set", e.noGroups),
-			"run as root; or have a group with the controllers cpu and memory delegated, and start crannog in it, as with: systemd-run --user --scope -p Delegate=yes")
+		return engine.Warn(name, fmt.Sprintf("%v: the host cannot limit memory and CPU", e.noGroups),
+			"run as root; or let a group with the controllers cpu and memory be delegated, and start crannog in it: systemd-run --user --scope -p Delegate=yes")
 	}
 	return engine.OK(name, e.groups.String())
 }
 
-// checkTracing checks what gVisor's systrap platform needs: ptrace and seccomp.
+// checkTracing checks the features that gVisor's systrap platform needs: ptrace and seccomp.
 func checkTracing() engine.Finding {
 	const name = "ptrace, seccomp"
 	if scope, err := readNumber("/proc/sys/kernel/yama/ptrace_scope"); err == nil && scope >= 3 {
-		return engine.Fail(name, "ptrace is switched off for everybody", "sudo sysctl kernel.yama.ptrace_scope=1, which needs a reboot after 3")
+		return engine.Fail(name, "ptrace is disabled for all users", "sudo sysctl kernel.yama.ptrace_scope=1; if the value is 3, only a reboot can change it")
 	}
 	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
 		return engine.Fail(name, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER")

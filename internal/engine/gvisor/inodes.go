@@ -20,18 +20,18 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
-// What a sandbox writes lies in a file system of gVisor's that can bound the
-// number of its files. gVisor hands it the size alone, so the number is added
-// in the kernel process itself, after it has read its arguments.
+// A sandbox's writes go to a gVisor file system that can limit the number of files. gVisor passes
+// it only the size, so the number is added in the kernel process itself, after the process has read
+// its arguments.
 
 // inodesKey is the annotation that passes the number to the kernel process.
 const inodesKey = "dev.crannog.inodes"
 
-// sharedInodes bounds the files of each file system in memory that a sandbox has
-// besides its root: one for each page of 64 MiB, however large they are.
+// sharedInodes limits the files of each tmpfs that a sandbox has besides its root: one for each
+// page of 64 MiB, regardless of its size.
 const sharedInodes = 16384
 
-// boundInodes puts the limit into a specification.
+// boundInodes adds the limit to a specification.
 func boundInodes(spec *specs.Spec, limit int64) {
 	if spec.Annotations == nil {
 		spec.Annotations = map[string]string{}
@@ -46,14 +46,13 @@ func boundInodes(spec *specs.Spec, limit int64) {
 
 func inodesOption(n int64) string { return fmt.Sprintf("nr_inodes=%d", n) }
 
-// memoryOptions are the options of a file system in memory that gVisor lets
-// through.
+// memoryOptions are the tmpfs options that gVisor accepts.
 //
 //go:linkname memoryOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
 var memoryOptions []string
 
-// bootCommand starts gVisor's kernel with the limit in force and the user's files known. If either
-// fails, nothing starts.
+// bootCommand starts gVisor's kernel with the inode limit and with the user's files. If either
+// cannot be set, nothing starts.
 type bootCommand struct{ *sentrycmd.Boot }
 
 // Execute implements subcommands.Command.
@@ -67,14 +66,14 @@ func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) 
 		owned, err = owners.Parse(said[owners.Annotation])
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kernel of a box:", err)
+		fmt.Fprintln(os.Stderr, "kernel of a sandbox:", err)
 		return subcommands.ExitFailure
 	}
 	return b.Boot.Execute(ctx, f, args...)
 }
 
-// annotations reads those of the specification that the process was given, and
-// leaves the descriptor as it is: gVisor reads it again.
+// annotations reads the annotations of the process's specification. It preserves the offset of the
+// descriptor, because gVisor reads it again.
 func annotations(f *flag.FlagSet) (map[string]string, error) {
 	given := f.Lookup("spec-fd")
 	if given == nil {
@@ -102,12 +101,12 @@ func annotations(f *flag.FlagSet) (map[string]string, error) {
 	return spec.Annotations, nil
 }
 
-// limitRoot adds the limit to the settings of the file system that holds what
-// the sandbox writes to its root.
+// limitRoot adds the limit to the settings of the file system that holds the sandbox's writes to
+// its root.
 func limitRoot(f *flag.FlagSet, text string) error {
 	limit, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || limit < 1 {
-		return fmt.Errorf("the specification's limit of files is %q", text)
+		return fmt.Errorf("invalid limit of files in the specification: %q", text)
 	}
 	const name = "gofer-mount-confs"
 	given := f.Lookup(name)
@@ -116,16 +115,16 @@ func limitRoot(f *flag.FlagSet, text string) error {
 	}
 	confs, ok := given.Value.(*specutils.GoferMountConfFlags)
 	if !ok || len(*confs) == 0 || (*confs)[0].Size == "" {
-		return fmt.Errorf("the root's settings are %q", given.Value)
+		return fmt.Errorf("unexpected settings of the root: %q", given.Value)
 	}
-	// Without root gVisor starts itself once more with the same arguments,
-	// which it would not understand with the limit in them.
+	// Without root, gVisor starts itself once more with the same arguments, and would not
+	// understand them with the limit included.
 	given.Value = printedAs{confs, confs.String()}
 	(*confs)[0].Size += "," + inodesOption(limit)
 	return nil
 }
 
-// printedAs is a flag's value that prints as it was read.
+// printedAs is a flag's value that prints the text from which it was parsed.
 type printedAs struct {
 	flag.Value
 	text string

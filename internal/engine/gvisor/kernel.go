@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// kernel is a sandbox in which nothing runs yet: its processes, its root and its limits exist, and
-// it waits for a guest to start or to continue.
+// kernel is a sandbox in which nothing runs yet. Its processes, root and limits exist, and it waits
+// for a guest to be started or restored.
 type kernel struct {
 	b *instance
 	kernelKind
@@ -31,10 +31,10 @@ type kernel struct {
 	times  timeline
 }
 
-// discard frees all of a kernel that will not be used.
+// discard frees all resources of a kernel that will not be used.
 func (k *kernel) discard() {
 	k.close()
-	// The caller's context may be what failed; the cleanup has its own deadline.
+	// The caller's context may have caused the failure, so the cleanup has a deadline of its own.
 	if err := k.b.destroy(); err != nil {
 		k.b.e.log.Error("undo create", "sandbox", k.b.rec.ID, "err", err)
 	}
@@ -48,8 +48,7 @@ func (k *kernel) close() {
 	}
 }
 
-// newKernel makes a kernel with the directory as its own. After an error
-// nothing of it is left.
+// newKernel creates a kernel in a directory of its own. After an error nothing of it is left.
 func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (*kernel, error) {
 	return e.newKernelOn(ctx, kernelKind{platform: running}, spec, name, dir)
 }
@@ -57,8 +56,8 @@ func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir stri
 // newKernelOn is newKernel for a kind of kernel.
 func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.Spec, name, dir string) (_ *kernel, err error) {
 	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
-		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
-			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
+		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups, CPU can be limited to whole processors only").
+			WithHint("request a whole number of CPUs, or give this user a writable control group; crannog doctor says how")
 	}
 	self, err := process.Identify(os.Getpid())
 	if err != nil {
@@ -83,9 +82,8 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	if e.groups != nil {
-		// The group's directories are known before they are made, but a crash
-		// in between leaves only empty groups of this name, which Remove
-		// looks for by name.
+		// The names of the group's directories are known before they are created. After a crash in
+		// between there are only empty groups of this name, which Remove finds by name.
 		if k.b.rec.Group, err = e.groups.Create(name, spec.Limits); err != nil {
 			return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 		}
@@ -111,7 +109,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	return k, nil
 }
 
-// yield reports whether other sandboxes have priority over this one, where groups can arrange that.
+// yield gives other sandboxes priority over this one, or takes it away, if groups can arrange that.
 func (k *kernel) yield(yes bool) error {
 	if k.b.rec.Group == nil {
 		return nil
@@ -147,8 +145,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	cmd := exec.CommandContext(ctx, e.runtime)
 	cmd.Args = []string{bootArg0, k.b.rec.Kernel}
-	// The child does one thing after the other. gVisor takes this setting out of
-	// the environment of the processes that it starts.
+	// The child is not parallel. gVisor removes this setting from the environment of the processes
+	// that it starts.
 	cmd.Env = []string{"GOMAXPROCS=1"}
 	if e.rootless {
 		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
@@ -161,7 +159,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
 	if k.b.rec.Group != nil {
-		// The sandbox is under its limits before anything of it exists.
+		// The limits are in force before the process starts.
 		start = func() error { return k.b.rec.Group.Start(cmd) }
 	}
 	if err := start(); err != nil {
@@ -182,7 +180,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case decodeErr != nil:
-		// A kernel that the child has started would hold the output open.
+		// A kernel that the child has started would keep the output open.
 		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
 	case result.Refused:
@@ -192,8 +190,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 		err = fmt.Errorf("gvisor: %s", result.Error)
 	}
 	if err != nil {
-		// A child that was cut short may have left processes that no record
-		// names; they are found by the kernel's name in their arguments.
+		// An interrupted child may have left processes that no record names. The kernel's name in
+		// their arguments identifies them.
 		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
 	}
 	return result, err
@@ -235,12 +233,12 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 	return req
 }
 
-// bootAttr gives the child its own mount namespace, and without root a user
-// namespace in which it may mount.
+// bootAttr gives the child its own mount namespace. Without root, it also gets a user namespace in
+// which it may mount.
 func (e *Engine) bootAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS,
-		// Signals for the server's terminal are not for its sandboxes.
+		// Signals of the server's terminal must not reach its sandboxes.
 		Setsid: true,
 	}
 	if e.rootless {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The error of a child that died contains what the child printed, also if a process that it had
-// started lives on and holds its output.
+// The error of a dead child contains the child's output, even if a process that the child started
+// still holds its output open.
 func TestChildThatLeftSomebody(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// killLog is a log that makes a file at the first warning of a guest that was killed, and counts
-// such warnings.
+// killLog is a log handler that counts warnings about a killed guest, and creates a file at the
+// first one.
 type killLog struct {
 	slog.Handler
 	file  string
@@ -35,12 +35,12 @@ func (m *killLog) Handle(ctx context.Context, r slog.Record) error {
 	return m.Handler.Handle(ctx, r)
 }
 
-// A guest that is killed before it is ready is started once again, and no more than once.
+// A guest that is killed before it is ready is started a second time, but not a third time.
 func TestAKilledGuestStartsAgain(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	for _, repaired := range []bool{true, false} {
 		r := root(t)
-		// This guest kills itself for as long as the file does not exist.
+		// This guest kills itself while the file does not exist.
 		signs := t.TempDir()
 		if err := os.Chmod(signs, 0o755); err != nil {
 			t.Fatal(err)

@@ -2,9 +2,9 @@
 
 package gvisor
 
-// A build with cgo, which plain go build makes on a host with a C compiler, would link to the
-// host's libraries, and gVisor starts the program again where there are none. So every program that
-// links the engine is linked statically.
+// A build with cgo, as plain go build makes it on a host with a C compiler, would link to the
+// host's libraries. gVisor starts the program again where there are none. Therefore every program
+// with the engine is linked statically.
 
 // #cgo LDFLAGS: -static
 import "C"
@@ -26,8 +26,8 @@ const linkedWithC = true
 //     arena, and gVisor's own system call filter lets it open none.
 const tamed = "glibc.pthread.rseq=0:glibc.malloc.arena_max=1"
 
-// tameLibc starts this process again with those settings, which glibc reads
-// only once. Only a build with cgo has a glibc at all.
+// tameLibc executes this program again with those settings, because glibc reads them only at the
+// start. Only a build with cgo has a glibc.
 func tameLibc() error {
 	const key = "GLIBC_TUNABLES"
 	if os.Getenv(key) == tamed {

@@ -11,18 +11,18 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds are the kinds of egress that gVisor's network stack takes.
+// egressKinds are the kinds of egress that gVisor's network stack supports.
 var egressKinds = []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
 
-// loopback is the network of a sandbox that has no other.
+// loopback is the network configuration of a sandbox without other interfaces.
 func loopback() *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 }
 
-// linked is the network of a sandbox with a link: one interface, whose packets
-// are datagrams on the descriptor. There is no network namespace in which
-// they could take another way, and no IPv6. Neither end computes checksums,
-// because nothing between them changes a bit.
+// linked is the network configuration of a sandbox with an attachment: one interface, whose packets
+// are datagrams on the descriptor. There is no network namespace in which packets could take
+// another route, and no IPv6. Neither end computes checksums, because nothing between them changes
+// the data.
 func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
 	prefix := egress.SandboxPrefix.Masked()
 	args := loopback()

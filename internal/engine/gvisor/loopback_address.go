@@ -14,27 +14,26 @@ import (
 	"gvisor.dev/gvisor/pkg/syserr"
 )
 
-// The loopback interface of a new network namespace has no address on Linux until a program gives
-// it one, and has its addresses at once on gVisor. So bubblewrap, which gives it 127.0.0.1 and
-// exits on an error, did not start with a network namespace, nor did the sandboxes of agents that
-// use it.
+// On Linux, the loopback interface of a new network namespace has no address until a program adds
+// one. On gVisor it has its addresses at once. Therefore bubblewrap, which adds 127.0.0.1 and exits
+// on an error, failed to start with a network namespace, as did the sandboxes of agents that use
+// it.
 
-// netlinkProtocols are gVisor's makers of netlink sockets.
+// netlinkProtocols are gVisor's constructors of netlink sockets.
 //
 //go:linkname netlinkProtocols gvisor.dev/gvisor/pkg/sentry/socket/netlink.protocols
 var netlinkProtocols map[int]netlink.Provider
 
-// allowLoopbackAddress lets programs give the loopback interface an address
-// that it has. It is called before programs run.
+// allowLoopbackAddress lets programs add an address to the loopback interface that it already has.
+// It must be called before programs run.
 func allowLoopbackAddress() {
 	netlinkProtocols[linux.NETLINK_ROUTE] = func(*sentry.Task) (netlink.Protocol, *syserr.Error) { return &routes{}, nil }
 }
 
-// gvisorsRoutes has a name of its own, because a field may not be named as one
-// of its methods.
+// gvisorsRoutes is an alias, because a field may not have the name of one of its methods.
 type gvisorsRoutes = route.Protocol
 
-// routes are the messages about interfaces, addresses and routes.
+// routes handles the messages about interfaces, addresses and routes.
 type routes struct{ gvisorsRoutes }
 
 var _ netlink.RouteProtocol = (*routes)(nil)
@@ -56,8 +55,8 @@ func init() { state.Register((*routes)(nil)) }
 // StateTypeName implements state.Type.
 func (r *routes) StateTypeName() string { return "crannog/gvisor.routes" }
 
-// StateFields implements state.Type. A protocol has no state, only a name by
-// which saved sockets find it.
+// StateFields implements state.Type. A protocol has no state, only a name by which saved sockets
+// refer to it.
 func (r *routes) StateFields() []string { return nil }
 
 // StateSave implements state.SaverLoader.

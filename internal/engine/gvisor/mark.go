@@ -12,17 +12,15 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 )
 
-// When a command is ended, the guest must find all of its processes. That includes a
-// process that has made a session of its own and whose parent is gone. So the guest
-// marks the first process of each command with a limit that nothing enforces and that
-// children inherit (package lineage).
+// When a command is ended, the guest must find all of its processes, including one that has created
+// its own session and whose parent has ended. Therefore the guest marks the first process of each
+// command with a resource limit that nothing enforces and that children inherit (package lineage).
 //
-// gVisor lets no program set that limit. Our kernel lets a process without a mark set
-// one, once: a program that could change its mark would survive the end of its
-// command.
+// gVisor lets no program set that limit. Our kernel lets a process without a mark set one, once: a
+// program that could change its mark would survive the end of its command.
 
-// addMarks makes prlimit64 of our kernel take marks. callTables' tables are
-// initialised by addBecome.
+// addMarks makes prlimit64 of our kernel accept marks. addBecome initialises the tables of
+// callTables.
 func addMarks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
@@ -49,11 +47,11 @@ func takingMarks(gvisors sentry.SyscallFn) sentry.SyscallFn {
 	}
 }
 
-// marking is held while a mark is set, so that two calls cannot both set one.
+// marking is locked while a mark is set, so that concurrent calls cannot both set one.
 var marking sync.Mutex
 
-// mark reads the mark of a process, and sets it if it has none. A process may
-// mark itself, and the first one all others.
+// mark reads the mark of a process, and sets it if the process has none. A process may mark itself,
+// and the first process may mark all others.
 func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
 	target := t
 	if pid := sentry.ThreadID(args[0].Int()); pid < 0 {
@@ -90,7 +88,7 @@ func setMark(t *sentry.Task, of *limits.LimitSet, at hostarch.Addr) (limits.Limi
 	return replaceMark(of, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
 }
 
-// replaceMark gives a mark to what has none.
+// replaceMark sets the mark if there is none.
 func replaceMark(of *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
 	marking.Lock()
 	defer marking.Unlock()

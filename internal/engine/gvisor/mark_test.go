@@ -7,7 +7,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 )
 
-// A process that has a mark keeps it, and so do those that it starts.
+// A process cannot change its mark, and its children inherit it.
 func TestF6MarkIsSetOnce(t *testing.T) {
 	none := limits.Limit{Cur: limits.Infinity, Max: limits.Infinity}
 	mark := limits.Limit{Cur: 5, Max: 5}

@@ -6,16 +6,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// memoryLook is how often the memory of a sandbox without a group is checked. A program can exceed
-// the limit for this long.
+// memoryLook is the interval at which the memory of a sandbox without a group is checked. For this
+// long, a program can exceed the limit.
 const memoryLook = 250 * time.Millisecond
 
 // mostSilence is how long the kernel of such a sandbox may fail to report its memory. It is longer
 // than the report takes for a large memory, and longer than the kernel takes to load a saved state.
 const mostSilence = time.Minute
 
-// boundMemory begins to watch the memory of a sandbox without a group, once. It must be called
-// before anything runs inside for long.
+// boundMemory starts the watch of a sandbox's memory once, if it has no group. It must be called
+// before anything runs in the sandbox for long.
 func (b *instance) boundMemory() {
 	if b.rec.Group == nil {
 		b.bounding.Do(func() {
@@ -25,8 +25,8 @@ func (b *instance) boundMemory() {
 	}
 }
 
-// watchMemory ends the sandbox when it holds more than its limit, or does not report how much it
-// holds. It does the work of the host's kernel where no group can be made.
+// watchMemory kills the sandbox when it uses more than its limit, or does not report its use. It
+// replaces the host's kernel if no group can be created.
 func (b *instance) watchMemory(id string, silence time.Duration) {
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()
@@ -45,7 +45,7 @@ func (b *instance) watchMemory(id string, silence time.Duration) {
 			continue
 		}
 		if silent {
-			b.e.log.Warn("a sandbox that does not tell how much memory it holds is ended", "sandbox", id, "err", err)
+			b.e.log.Warn("killing a sandbox that does not report its memory use", "sandbox", id, "err", err)
 		}
 		b.mu.Lock()
 		if b.rec.Exit == nil && !b.removed {

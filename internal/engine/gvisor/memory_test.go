@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A sandbox without a group that does not report its memory is ended like one that holds too much.
-// A sandbox that reports is not.
+// A sandbox without a group that does not report its memory is ended as if it used too much. A
+// sandbox that reports continues.
 func TestMemoryThatIsNotTold(t *testing.T) {
 	for name, told := range map[string]bool{"told": true, "not told": false} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 			}
 			close(b.done)
 			<-watched
-			_ = cmd.Process.Kill() // control: it may be dead
+			_ = cmd.Process.Kill() // control: it may have ended
 			_ = cmd.Wait()
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is a path that a root has besides those of the template: a directory on the way, or at its
-// end a mount point or a link.
+// node is a path that a root has in addition to the template's paths: an intermediate directory, or
+// a mount point or link at the end.
 type node struct {
 	below map[string]*node
 	leaf  bool
@@ -20,10 +20,10 @@ type node struct {
 	link  string // the target of a link
 }
 
-// showRoot shows the template's directory at root. The template is shared by all sandboxes and is
-// never written. So additional paths are made in a small file system of this sandbox's own, in
-// which the template's files are shown one by one: only the directories on the way to an additional
-// path are made anew.
+// showRoot shows the template's directory at root. All sandboxes share the template, which is never
+// written. Additional paths are therefore created in a small tmpfs of this sandbox, in which the
+// template's files are mounted one by one. Only directories on the way to an additional path are
+// created anew.
 func (r *bootRequest) showRoot(root string) error {
 	if len(r.Mounts)+len(r.Links) == 0 {
 		return bindReadOnly(r.Root.Dir, root)
@@ -32,7 +32,7 @@ func (r *bootRequest) showRoot(root string) error {
 	for _, m := range r.Mounts {
 		for _, b := range r.Root.Binds {
 			if m.Target == b.Target || strings.HasPrefix(m.Target, b.Target+"/") || strings.HasPrefix(b.Target, m.Target+"/") {
-				return fmt.Errorf("%s is a place of the template's", m.Target)
+				return fmt.Errorf("%s is used by the template", m.Target)
 			}
 		}
 		info, err := os.Stat(m.Source)
@@ -63,7 +63,7 @@ func (r *bootRequest) showRoot(root string) error {
 
 func (n *node) add(path string, leaf node) error {
 	if _, err := cleanTarget("/", path); err != nil || path == "/" {
-		return errors.Join(fmt.Errorf("no place for a mount: %q", path), err)
+		return errors.Join(fmt.Errorf("%q is no valid path for a mount", path), err)
 	}
 	parts := strings.Split(path[1:], "/")
 	for i, part := range parts {
@@ -78,7 +78,7 @@ func (n *node) add(path string, leaf node) error {
 			next = &node{}
 			n.below[part] = next
 		} else if i == len(parts)-1 {
-			return fmt.Errorf("%s is taken by another mount", path)
+			return fmt.Errorf("%s is used by another mount", path)
 		}
 		n = next
 	}
@@ -86,8 +86,8 @@ func (n *node) add(path string, leaf node) error {
 	return nil
 }
 
-// make fills a new directory with what source has, and with the places. An empty
-// source has nothing.
+// make fills a new directory with the entries of source and with the additional paths. An empty
+// source means that there are no entries.
 func (n *node) make(source, target string) error {
 	if source != "" {
 		entries, err := os.ReadDir(source)
@@ -97,7 +97,7 @@ func (n *node) make(source, target string) error {
 		for _, e := range entries {
 			if next := n.below[e.Name()]; next != nil {
 				if next.leaf || !e.IsDir() {
-					return fmt.Errorf("%s is a place of the template's", filepath.Join(source, e.Name()))
+					return fmt.Errorf("%s is used by the template", filepath.Join(source, e.Name()))
 				}
 				continue
 			}
@@ -117,7 +117,7 @@ func (n *node) make(source, target string) error {
 	return likeSource(source, target)
 }
 
-// place makes one place.
+// place creates one additional path.
 func (n *node) place(source, target, name string) error {
 	at := filepath.Join(target, name)
 	switch {
@@ -138,7 +138,7 @@ func (n *node) place(source, target, name string) error {
 	return n.make(source, at)
 }
 
-// show shows one entry of a template's directory in the new one.
+// show mounts one entry of a template's directory in the new one.
 func show(source, target string, e os.DirEntry) error {
 	from, to := filepath.Join(source, e.Name()), filepath.Join(target, e.Name())
 	switch mode := e.Type(); {
@@ -162,14 +162,14 @@ func show(source, target string, e os.DirEntry) error {
 	return bindReadOnly(from, to)
 }
 
-// likeSource gives a directory the permissions, the owner and the times of another.
+// likeSource gives a directory the permissions, owner and times of another.
 func likeSource(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		// Without root there is one user, who has made both.
+		// Without root, the same user has created both.
 		if err := os.Chown(target, int(stat.Uid), int(stat.Gid)); err != nil && !errors.Is(err, unix.EINVAL) {
 			return err
 		}

@@ -2,7 +2,7 @@ package gvisor
 
 import "testing"
 
-// F3: no two mounts share a place, and none lies in another one, whatever their order.
+// F3: no two mounts have the same path, and none is below another one, regardless of their order.
 func TestF3PlacesOfMountsAreApart(t *testing.T) {
 	for _, c := range []struct {
 		paths []string

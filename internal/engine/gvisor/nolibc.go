@@ -5,5 +5,5 @@ package gvisor
 // linkedWithC is true for a build with cgo.
 const linkedWithC = false
 
-// tameLibc has nothing to do: this program has no glibc.
+// tameLibc does nothing, because this program has no glibc.
 func tameLibc() error { return nil }

@@ -18,14 +18,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// eventBytes is how large a file of events may grow by default, and leastEvents the
-// least that a caller can ask for.
+// eventBytes is the default size limit of a file of events, and leastEvents the smallest limit that
+// a caller can set.
 const (
 	eventBytes  = 64 << 20
 	leastEvents = 64 << 10
 )
 
-// checkEvents refuses a file with which the kernel could do more than append.
+// checkEvents refuses a file that the kernel could do more to than append.
 func checkEvents(spec *engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -40,15 +40,15 @@ func checkEvents(spec *engine.Spec) error {
 	if err != nil {
 		return fmt.Errorf("events: %w", err)
 	}
-	// A kernel that was taken over must not be able to overwrite its earlier events.
+	// A compromised kernel must not be able to overwrite its earlier events.
 	if flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE == unix.O_RDONLY {
 		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened to append")
 	}
 	return nil
 }
 
-// observe makes a kernel in which nothing runs yet write what programs do. It is called before the
-// guest starts, so that no event is missed.
+// observe makes a kernel record what programs do. It is called before the guest starts, so that no
+// event is missed.
 func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	if spec.Events == nil {
 		return nil
@@ -63,8 +63,8 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	return nil
 }
 
-// observeAgain lets a sandbox that stands still continue behind the last event of a file to which
-// another has written.
+// observeAgain lets a paused sandbox continue after the last event of a file that another sandbox
+// has written to.
 func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -85,8 +85,8 @@ func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, 
 	}, err
 }
 
-// lastEvent is the number of the last event in a file that may be open to append only, and whether
-// an incomplete line of a killed kernel follows.
+// lastEvent returns the number of the last event in a file that may be open for appending only, and
+// whether an incomplete line of a killed kernel follows it.
 func lastEvent(file *os.File) (seq uint64, torn bool, err error) {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
@@ -118,8 +118,8 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 	return b.survey(ctx)
 }
 
-// survey asks the kernel to write the pending events, and waits for it. A kernel that
-// is not observed has none.
+// survey asks the kernel to write the pending events, and waits for it. A kernel that is not
+// observed has none.
 func (b *instance) survey(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
@@ -135,20 +135,20 @@ func (b *instance) survey(ctx context.Context) error {
 	case pending == watch.Unsaved:
 		return fault.Newf(fault.Conflict, "sandbox_stands_still", "sandbox %q is being saved", b.rec.ID)
 	case pending > 0:
-		return fault.Newf(fault.Exhausted, "events_full", "%d changed files of sandbox %q are not written down: its file of events is full", pending, b.rec.ID).
-			WithHint("free what was read, and ask again")
+		return fault.Newf(fault.Exhausted, "events_full", "%d changed files of sandbox %q are not recorded, because its file of events is full", pending, b.rec.ID).
+			WithHint("shorten the file by what was read, and try again")
 	}
 	return nil
 }
 
-// notWatched is the code of a sandbox without a file of events.
+// notWatched is the code of the fault for a sandbox without a file of events.
 const notWatched = "not_watched"
 
 // lastLook bounds how long the end of a sandbox waits for the events of its last changes.
 const lastLook = 10 * time.Second
 
-// surveyFirst is a survey before a sandbox's state is taken. A sandbox that is not observed
-// has none.
+// surveyFirst records changes before a sandbox's state is saved. A sandbox that is not observed has
+// none.
 func (b *instance) surveyFirst(ctx context.Context) error {
 	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err
@@ -164,8 +164,8 @@ func (b *instance) surveyLast() {
 	b.mu.Lock()
 	removed := b.removed
 	b.mu.Unlock()
-	// A removal surveys the sandbox before, and then ends the kernel that would answer.
+	// A removal surveys the sandbox first, and then kills the kernel that would answer.
 	if err != nil && !removed {
-		b.e.log.Warn("last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
+		b.e.log.Warn("record the last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
 	}
 }

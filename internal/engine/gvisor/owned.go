@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// workspaceDir is where a sandbox's workspace is inside.
+// workspaceDir is the path of the workspace in a sandbox.
 const workspaceDir = "/workspace"
 
-// ownersOf returns the owners that the host's files have inside.
+// ownersOf returns the owners that the host's files have in the sandbox.
 func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
 	if spec.Workspace != "" {
@@ -27,7 +27,7 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 			plan.Places = append(plan.Places, b.Target)
 		}
 	}
-	// The user may change what is shown copy-on-write.
+	// The user may change everything that is shown copy-on-write.
 	for _, m := range spec.Mounts {
 		plan.Places = append(plan.Places, m.Target)
 	}
@@ -41,8 +41,8 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	return plan, nil
 }
 
-// planOwners puts the plan into a specification. The order of covers is fixed, so that a saved
-// state finds the plan that it was saved with, and directories come before what is in them.
+// planOwners adds the plan to a specification. The order of covers is fixed, so that a saved state
+// finds the same plan again, and directories come before their content.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
 		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))
@@ -55,12 +55,12 @@ func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	return nil
 }
 
-// owned is the plan of the sandbox that this process is the kernel of.
+// owned is the plan of this process's sandbox.
 var owned owners.Plan
 
-// installOwners puts the plan in force before the first process does anything else. Without it, the
-// sandbox's user would be locked out of the workspace, and paths of it that must be covered would
-// not be.
+// installOwners activates the plan before the first process does anything else. Without it, the
+// sandbox's user could not access the workspace, and covered paths of the workspace would be
+// visible.
 func installOwners(t *sentry.Task) error {
 	if err := owners.Install(t, owned); err != nil {
 		return fmt.Errorf("owners of files: %w", err)

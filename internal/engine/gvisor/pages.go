@@ -11,17 +11,17 @@ import (
 // span is a range of this process's addresses.
 type span struct{ start, end uintptr }
 
-// programPages finds the parts of this program that are mapped read-only from its file: code and
+// programPages returns the parts of this program that are mapped read-only from its file: code and
 // constants.
 func programPages() []span {
 	if linkedWithC {
-		// The program's loader writes to pages that it then makes read-only. If they were unmapped,
-		// they would come back as they are in the file.
+		// The program's loader writes to some pages before it makes them read-only. If they were
+		// unmapped, the content of the file would reappear.
 		return nil
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return nil // a little more memory, and nothing else
+		return nil // a failure only costs a little memory
 	}
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -30,8 +30,7 @@ func programPages() []span {
 	return readOnlySpans(string(maps), exe)
 }
 
-// readOnlySpans takes a file's read-only mappings from the text of
-// /proc/PID/maps.
+// readOnlySpans parses a file's read-only mappings in the text of /proc/PID/maps.
 func readOnlySpans(maps, path string) []span {
 	var spans []span
 	for line := range strings.Lines(maps) {
@@ -53,12 +52,12 @@ func readOnlySpans(maps, path string) []span {
 	return spans
 }
 
-// letGo unmaps the pages of the program that the start has touched. They stay in the kernel's
-// cache, and those that the sandbox still needs come back by themselves. Most were needed for the
-// start alone, and would count as this sandbox's memory for its whole life.
+// letGo unmaps the program's pages that the start has touched. They stay in the page cache, and
+// those that the sandbox still needs are mapped again by page faults. Most were needed for the
+// start only, and would count as this sandbox's memory for its whole life.
 func letGo(spans []span) {
 	for _, s := range spans {
-		// An error leaves things as they are.
+		// An error changes nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_DONTNEED)
 	}
 }

@@ -14,8 +14,8 @@ const mapsOfABox = `00400000-02db3000 r-xp 00000000 08:01 131 /usr/bin/crannog
 7ffd5e5c3000-7ffd5e5c5000 r-xp 00000000 00:00 0                          [vdso]
 `
 
-// Only pages that come back from the file unchanged may be unmapped: neither what the process wrote
-// nor what belongs to another file.
+// Only pages that can be read from the file again unchanged may be unmapped, not pages that the
+// process wrote or that belong to another file.
 func TestOnlyThePagesOfTheProgramAreLetGo(t *testing.T) {
 	got := readOnlySpans(mapsOfABox, "/usr/bin/crannog")
 	want := []span{{0x400000, 0x2db3000}, {0x2db3000, 0x5398000}}
@@ -24,7 +24,7 @@ func TestOnlyThePagesOfTheProgramAreLetGo(t *testing.T) {
 	}
 }
 
-// The pages come back by themselves.
+// The pages are mapped again on access.
 func TestAProgramRunsOnAfterItLetItsPagesGo(t *testing.T) {
 	spans := programPages()
 	if len(spans) == 0 && !linkedWithC {

@@ -11,16 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// pausePatience bounds how long a sandbox may take to stand still.
+// pausePatience bounds how long a sandbox may take to pause.
 const pausePatience = time.Minute
 
 // resumePatience bounds how long a call to a sandbox that was to be replaced may take before the
 // sandbox continues.
 const resumePatience = 5 * time.Second
 
-// standStill makes a sandbox stand still. The caller's context does not end it, because
-// only a sandbox that is known to stand still can be told to continue. A sandbox that stands
-// still too late is told to continue at once.
+// standStill pauses a sandbox. It ignores the caller's context, because only a sandbox that is
+// known to be paused can be resumed. A sandbox that pauses too late is resumed at once.
 func (b *instance) standStill(within time.Duration) error {
 	answer := make(chan error, 1)
 	go func() { answer <- b.conns.call(context.Background(), boot.ContMgrPause, nil, nil) }()
@@ -33,18 +32,18 @@ func (b *instance) standStill(within time.Duration) error {
 	}
 	go func() {
 		if err := <-answer; err != nil {
-			return // the end of its kernel ends this call as well
+			return // the end of its kernel also ends this call
 		}
 		if err := b.resume(context.Background()); err != nil {
-			b.e.log.Error("a sandbox that stood still too late does not go on", "sandbox", b.rec.ID, "err", err)
+			b.e.log.Error("cannot resume a sandbox that paused too late", "sandbox", b.rec.ID, "err", err)
 		}
 	}()
-	return fmt.Errorf("the sandbox does not stand still within %v", within)
+	return fmt.Errorf("the sandbox did not pause within %v", within)
 }
 
-// resumeWithin lets a sandbox continue that was to be replaced. The sandbox in its place may have
-// written events, and has used their numbers. Even if those cannot be continued, the sandbox is
-// resumed, with a time limit of its own.
+// resumeWithin resumes a sandbox after a failed replacement. Its replacement may have written
+// events under the next numbers. Even if the events cannot be continued, the sandbox is resumed,
+// with a separate time limit.
 func (b *instance) resumeWithin(ctx context.Context, spec engine.Spec, within time.Duration) error {
 	observing, cancel := context.WithTimeout(ctx, within)
 	err := b.observeAgain(observing, spec)

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// actedKernel returns a sandbox whose kernel is played by answer, which reports whether a
-// call is answered at all.
+// actedKernel returns a sandbox whose kernel is the function answer, which reports whether a call
+// is answered at all.
 func actedKernel(t *testing.T, answer func(method string) bool) *instance {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "control")
@@ -59,7 +59,7 @@ func arrives(t *testing.T, what string, signal <-chan struct{}) {
 	}
 }
 
-// If its events cannot be continued, that takes none of the time in which a sandbox is resumed.
+// A failure to continue the events uses none of the time for resuming the sandbox.
 func TestGoesOnWithoutItsEvents(t *testing.T) {
 	resumed := make(chan struct{})
 	b := actedKernel(t, func(method string) bool {
@@ -85,7 +85,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	}
 }
 
-// P46: a sandbox that stops only after its caller gave up continues.
+// P46: a sandbox that pauses only after its caller gave up is resumed.
 func TestStandsStillTooLate(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
 	b := actedKernel(t, func(method string) bool {
@@ -109,7 +109,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	}
 	close(late)
 	arrives(t, "the box continues", resumed)
-	// Control: a sandbox that stops in time is left alone.
+	// Control: a sandbox that pauses in time stays paused.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })
 	if err := errors.Join(b.standStill(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {

@@ -5,12 +5,12 @@ import (
 	"os"
 )
 
-// pipe is one direction between the server and the child that makes a sandbox's
-// kernel, or the sandbox.
+// pipe is one direction between the server and the sandbox, or the child that creates the sandbox's
+// kernel.
 type pipe struct{ read, write *os.File }
 
-// send writes a stream and ends it. An error means that the reader is gone, which
-// the code that waits for the answer sees by itself.
+// send writes a stream and closes the pipe. It ignores errors: if the reader is gone, the code that
+// waits for the answer notices.
 func (p *pipe) send(stream io.Reader) {
 	_, _ = io.Copy(p.write, stream)
 	p.write.Close()
@@ -24,8 +24,8 @@ func (p *pipe) close() {
 	}
 }
 
-// pipes are the streams of a new kernel. Descriptors that a sandbox's kernel holds are pipes and
-// nothing else: a socket would no longer be one after the sandbox has continued from a saved state.
+// pipes are the streams of a new kernel. All descriptors that a sandbox's kernel holds are pipes,
+// because a socket does not survive the restore of a saved state.
 type pipes struct {
 	config  pipe // to the guest's standard input
 	output  pipe // from the guest's standard output and error
@@ -49,7 +49,7 @@ func (p *pipes) all() []*pipe {
 	return []*pipe{&p.config, &p.output, &p.request, &p.result}
 }
 
-// closeTheirs closes what the child and the sandbox hold.
+// closeTheirs closes the ends of the child and of the sandbox.
 func (p *pipes) closeTheirs() {
 	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write} {
 		f.Close()

@@ -12,8 +12,8 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// waits reports from its arguments whether a kernel process was made to wait for a sandbox that
-// will continue in it.
+// waits reports whether the arguments of a kernel process say that it was prestarted for a later
+// restore.
 func waits(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		dir, ok := strings.CutPrefix(arg, "--bundle=")
@@ -21,33 +21,32 @@ func waits(args []string) bool {
 	})
 }
 
-// unclaimed is how long a spare kernel has to finish its own start.
+// unclaimed is how long a prestarted kernel has to finish its own start.
 const unclaimed = 25 * time.Millisecond
 
-// heated is how much memory a kernel needs to read a state, and a little more.
+// heated is a little more memory than a kernel needs to read a state.
 const heated = 8 << 20
 
 // occupied is set once a guest runs in this kernel.
 var occupied atomic.Bool
 
-// preheat makes a spare kernel take from the host, while no caller waits, what a sandbox
-// that is restored in it will touch at once. That is memory for the state's objects,
-// and the pages of this program. Each of them is a page fault otherwise, and page
-// faults were a quarter of the time of a restore. Unneeded memory is given back when
-// the sandbox has settled.
+// preheat populates, while no caller waits, the memory that a sandbox needs at once when it is
+// restored in a prestarted kernel: memory for the state's objects, and the pages of this program.
+// Otherwise each page is a page fault, and page faults were a quarter of the time of a restore.
+// Unneeded memory is released after the restore.
 func preheat(pages []span) {
 	if occupied.Load() {
 		return
 	}
 	touch(heated)
 	for _, s := range pages {
-		// An error leaves things as they are.
+		// An error changes nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_POPULATE_READ)
 	}
 }
 
-// touch takes the given amount of memory and gives it to Go's own allocator, which keeps it as long
-// as no collection is due.
+// touch populates the given amount of memory and returns it to Go's allocator, which keeps it until
+// a collection is due.
 func touch(bytes int) {
 	const piece = 64 << 10
 	pieces := make([][]byte, bytes/piece)
@@ -57,6 +56,6 @@ func touch(bytes int) {
 			pieces[i][at] = 1
 		}
 	}
-	runtime.KeepAlive(pieces) // until here
+	runtime.KeepAlive(pieces) // keep the memory until here
 	runtime.GC()
 }

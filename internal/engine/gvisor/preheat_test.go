@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// free is how much of the host's memory Go holds without using it.
+// free returns how much of the host's memory Go has allocated and does not use.
 func free() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapIdle - m.HeapReleased
 }
 
-// inItsOwn runs a test in a process of its own, and reports whether this is that process: memory
-// that other tests have left in the heap is not all given back to the host.
+// inItsOwn runs a test in a separate process, and reports whether this is that process. Memory that
+// other tests have left in the heap is not all returned to the host.
 func inItsOwn(t *testing.T) bool {
 	t.Helper()
 	const mark = "CRANNOG_TEST_IN_ITS_OWN"
@@ -33,7 +33,7 @@ func inItsOwn(t *testing.T) bool {
 	return false
 }
 
-// Touched memory stays with the process, for the next allocation.
+// Touched memory stays allocated, for the next allocation.
 func TestTouchedMemoryIsReady(t *testing.T) {
 	if !inItsOwn(t) {
 		return
@@ -45,13 +45,13 @@ func TestTouchedMemoryIsReady(t *testing.T) {
 		t.Fatalf("control: %d bytes are ready already", before)
 	}
 	touch(heated)
-	// Memory that was ready before is used first, and counts.
+	// Memory that was prepared before is used first, and counts.
 	if got := free(); got < heated*9/10 {
 		t.Errorf("%d bytes are ready, %d were before", got, before)
 	}
 }
 
-// A kernel in which a guest runs is left alone.
+// A kernel with a running guest is not changed.
 func TestOnlyASpareKernelIsPreheated(t *testing.T) {
 	if !inItsOwn(t) {
 		return
@@ -71,7 +71,7 @@ func TestOnlyASpareKernelIsPreheated(t *testing.T) {
 	}
 }
 
-// Only a kernel that waits has the time.
+// Only a prestarted kernel has the time for this.
 func TestWaitingKernelsAreTold(t *testing.T) {
 	for bundle, want := range map[string]bool{
 		"/state/run/spare-w0123.1-2": true, "/state/run/spare-k0123.1-2": false, "/state/run/w0123": false, "/spare-w/run/k0123": false,

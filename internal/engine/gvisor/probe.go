@@ -17,8 +17,7 @@ import (
 
 const probeArg0 = "crannog-probe"
 
-// probeTime bounds the probe: on a strange host a mount or a namespace can
-// hang instead of failing.
+// probeTime bounds the probe: a mount or a namespace can hang instead of failing.
 const probeTime = 5 * time.Second
 
 // Probe implements engine.Engine.
@@ -28,8 +27,8 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	}
 }
 
-// checkNamespaces makes the namespaces that a sandbox needs in a process, mounts in
-// them, and undoes it all by ending it.
+// checkNamespaces creates the namespaces of a sandbox in a process, mounts in them, and removes
+// everything by ending the process.
 func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	const name = "namespaces"
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
@@ -40,15 +39,15 @@ func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	cmd.SysProcAttr = e.bootAttr()
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		return engine.OK(name, "can be made, with mounts in them")
+		return engine.OK(name, "can be created, with mounts in them")
 	}
 	why := fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
 	if e.rootless {
-		f := engine.Fail(name, "this host does not let this user create user namespaces with mounts: "+why, userNamespaceHint())
+		f := engine.Fail(name, "on this host, this user cannot create user namespaces with mounts: "+why, userNamespaceHint())
 		f.Code = "user_namespaces_unavailable"
 		return f
 	}
-	f := engine.Fail(name, "this host does not let root create mount namespaces: "+why,
+	f := engine.Fail(name, "on this host, root cannot create mount namespaces: "+why,
 		"in a container, run it privileged or with CAP_SYS_ADMIN and without a seccomp profile that denies mount and unshare")
 	f.Code = "namespaces_unavailable"
 	return f
@@ -68,14 +67,14 @@ func probe(dir string) error {
 	if err := bindReadOnly("/usr", dir); err != nil {
 		return err
 	}
-	// gVisor keeps its kernel in a network namespace of its own.
+	// gVisor runs its kernel in a separate network namespace.
 	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS); err != nil {
 		return fmt.Errorf("empty network namespace: %w", err)
 	}
 	return nil
 }
 
-// userNamespaceHint names the switch that is off on this host.
+// userNamespaceHint names the setting that disables user namespaces on this host.
 func userNamespaceHint() string {
 	switches := []struct{ path, bad, fix string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},

@@ -8,11 +8,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// suffix names a process at the end of a file's name.
+// suffix returns the end of a file name that identifies a process.
 func suffix(p process.Process) string { return fmt.Sprintf(".%d-%d", p.PID, p.Start) }
 
-// cutSuffix parts a file's name from the process at its end. A name without one counts as that of a
-// process that does not live.
+// cutSuffix splits a file name into the name and the process in its suffix. A name without a suffix
+// yields a process that does not exist.
 func cutSuffix(name string) (string, process.Process) {
 	name, text, _ := strings.Cut(name, ".")
 	pid, start, _ := strings.Cut(text, "-")

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// processOf identifies a process that is known to be there.
+// processOf identifies a process that must exist.
 func processOf(pid int) process.Process {
 	p, err := process.Identify(pid)
 	if err != nil {
@@ -18,7 +18,7 @@ func processOf(pid int) process.Process {
 	return p
 }
 
-// Processes that cannot be looked for are not treated as absent.
+// If processes cannot be listed, they do not count as absent.
 func TestStraysAreUnknown(t *testing.T) {
 	hosttest.WithoutDescriptors(t, func() {
 		if strays, err := (&instance{rec: record{Kernel: "k"}}).strays(); err == nil {
@@ -27,7 +27,7 @@ func TestStraysAreUnknown(t *testing.T) {
 	})
 }
 
-// A record that cannot be read ends no sandbox: only a missing record lets a sandbox be removed.
+// An unreadable record ends no sandbox. Only a missing record allows its removal.
 func TestUnreadableRecord(t *testing.T) {
 	e := emptyEngine(t)
 	if err := os.MkdirAll(e.instanceDir("iaaaaaaaaaaaaaaaaaaa")+"/"+sandboxdir.RecordName, 0o700); err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox, and is stored in its directory. The first version is written before
-// anything is made, so that a crash at any step leaves enough to find and free the rest.
+// record describes a sandbox and is stored in its directory. The first version is written before
+// anything else is created. After a crash at any step, it is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
-	Kernel  string          `json:"kernel"` // what gVisor calls it
+	Kernel  string          `json:"kernel"` // gVisor's name of the sandbox
 	Created time.Time       `json:"created"`
 	Creator process.Process `json:"creator"`
 	Limits  engine.Limits   `json:"limits"`
-	// Spec is what the sandbox was made from, except its guest's configuration.
+	// Spec is what the sandbox was created from, without its guest's configuration.
 	Spec   *engine.Spec    `json:"spec,omitempty"`
 	Group  *cgroup.Group   `json:"group,omitempty"`
 	Sentry process.Process `json:"sentry"`
@@ -31,7 +31,7 @@ func readRecord(dir string) (rec record, err error) {
 		return rec, err
 	}
 	if rec.Kernel == "" {
-		rec.Kernel = rec.ID // written before kernels had names of their own
+		rec.Kernel = rec.ID // written before kernels had separate names
 	}
 	return rec, nil
 }

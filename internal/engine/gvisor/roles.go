@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Roles are the processes that the engine starts from this binary. A program
-// that links the engine hands them to reexec.Dispatch.
+// Roles returns the processes that the engine starts from this binary. A program that links the
+// engine passes them to reexec.Dispatch.
 func Roles() []reexec.Role {
 	return []reexec.Role{
 		{Match: reexec.Arg0(bootArg0), Run: runBoot},
@@ -29,15 +29,14 @@ func Roles() []reexec.Role {
 	}
 }
 
-// Names of the processes that gVisor starts: its kernel, and its file server,
-// the gofer.
+// Names of the processes that gVisor starts: its kernel, and its file server, called gofer.
 const (
 	kernelArg0     = "runsc-sandbox"
 	fileServerArg0 = "runsc-gofer"
 )
 
-// isRuntime recognises the processes that gVisor starts: its kernel and file
-// servers by their program name, its unmounter by the first argument.
+// isRuntime reports whether the arguments are those of a process that gVisor starts: its kernel and
+// file server by the program name, its unmounter by the first argument.
 func isRuntime(args []string) bool {
 	return strings.HasPrefix(filepath.Base(args[0]), "runsc-") ||
 		(len(args) > 1 && args[0] == "/proc/self/exe" && args[1] == "umount")
@@ -61,7 +60,7 @@ func runRuntime() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// Of gVisor's commands a sandbox needs three.
+	// A sandbox needs three of gVisor's commands.
 	cli.Run(nil, map[util.SubCommand]string{
 		bootCommand{new(sentrycmd.Boot)}: "",
 		new(cmd.Gofer):                   "",

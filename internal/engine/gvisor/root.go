@@ -10,13 +10,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// imageKinds are the kinds of images of which assembleRoot makes a root.
+// imageKinds are the kinds of images from which assembleRoot builds a root.
 var imageKinds = []engine.ImageKind{engine.ImageHostView}
 
-// assembleRoot puts the sandbox's root together in this process's own mount
-// namespace: the template's directory, the host directories shown in it, and
-// the workspace. The mounts end with the last process of the sandbox; none of
-// them is ever visible to the host, so none can be left behind.
+// assembleRoot mounts the sandbox's root in this process's own mount namespace: the template's
+// directory, the host directories shown in it, and the workspace. The mounts disappear with the
+// last process of the sandbox. They are never visible to the host, so none can be left behind.
 func (r *bootRequest) assembleRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
@@ -45,9 +44,8 @@ func (r *bootRequest) assembleRoot() error {
 	return r.shadowMeminfo()
 }
 
-// bindReadOnly shows source at target. It is recursive, because a directory
-// may have file systems mounted below it, and in a user namespace the kernel
-// refuses to uncover what they hide.
+// bindReadOnly mounts source at target. It is recursive, because a directory may have file systems
+// mounted below it. In a user namespace, the kernel refuses to reveal what those mounts hide.
 func bindReadOnly(source, target string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show %s: %w", source, err)
@@ -59,9 +57,9 @@ func bindReadOnly(source, target string) error {
 	return nil
 }
 
-// shadowMeminfo makes gVisor believe that the machine has as much memory as
-// the sandbox may use, so that programs inside size themselves by the limit. It
-// reads the total from /proc/meminfo in this process.
+// shadowMeminfo makes gVisor believe that the machine has as much memory as the sandbox may use, so
+// that programs in the sandbox choose their size by the limit. gVisor reads the total from
+// /proc/meminfo in this process.
 func (r *bootRequest) shadowMeminfo() error {
 	path := filepath.Join(r.BoxDir, "meminfo")
 	text := fmt.Sprintf("MemTotal:       %d kB\n", r.Limits.MemoryBytes/1024)

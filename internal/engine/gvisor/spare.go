@@ -17,28 +17,28 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// prestartedDir is the beginning of a spare kernel's directory, which no sandbox's ID
-// can be. The kernel's name follows, and the process that makes it: it may be
-// killed before it writes a record.
+// prestartedDir is the name prefix of a prestarted kernel's directory. No sandbox's ID can begin
+// with it. It is followed by the kernel's name and the process that creates it, because that
+// process may be killed before it writes a record.
 const prestartedDir = "spare-"
 
-// Names of kernels begin with what they are for.
+// Names of kernels begin with their purpose.
 const (
 	startingName = "k" // a sandbox that starts at once
 	waitingName  = "w" // a sandbox that is not known yet
 )
 
-// kindOf names all that cannot change once a kernel is made.
+// kindOf returns a string of all settings that cannot change once a kernel exists.
 func kindOf(spec engine.Spec) string {
 	data, err := json.Marshal(spec.Bare())
 	if err != nil {
-		return "" // of no kind, so never spared
+		return "" // of no kind, so it is never prestarted
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// ownName is a name that no other kernel ever has.
+// ownName returns a name that no other kernel ever has.
 func ownName(spec engine.Spec) string {
 	use := startingName
 	if spec.Unhurried {
@@ -47,10 +47,10 @@ func ownName(spec engine.Spec) string {
 	return use + strings.ToLower(rand.Text()[:19])
 }
 
-// kernelName returns the name of a new sandbox's kernel, which is the sandbox's, so that its
-// group on the host can be recognized. While the removal of an earlier kernel of the
-// sandbox is not finished, the name is another one. A name stands for the group, the
-// control socket and the processes that are being removed.
+// kernelName returns the name of a new sandbox's kernel. It is the sandbox's ID, so that its
+// control group can be recognised on the host. While an earlier kernel of the sandbox is being
+// removed, the name is a different one, because it identifies the group, the control socket and the
+// processes that are being removed.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func (e *Engine) kernelName(spec engine.Spec) string {
 	return spec.ID
 }
 
-// newPrestarted makes a kernel in a directory of its own.
+// newPrestarted creates a kernel in a directory of its own.
 func (e *Engine) newPrestarted(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	return e.newPrestartedOn(ctx, kernelKind{platform: running}, spec)
 }
@@ -79,13 +79,14 @@ func (e *Engine) newPrestartedOn(ctx context.Context, kind kernelKind, spec engi
 	return e.newKernelOn(ctx, kind, spec, name, dir)
 }
 
-// prestartedDirOf is the directory of a spare kernel that this process makes.
+// prestartedDirOf returns the directory of a prestarted kernel that this process creates.
 func (e *Engine) prestartedDirOf(name string) (string, error) {
 	self, err := process.Identify(os.Getpid())
 	return filepath.Join(e.dir, prestartedDir+name+suffix(self)), err
 }
 
-// newPrestartedSlowly makes a spare kernel for which no caller waits.
+// newPrestartedSlowly creates a prestarted kernel with low priority, because no caller waits for
+// it.
 func (e *Engine) newPrestartedSlowly(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	spec.Unhurried = true
 	k, err := e.newPrestarted(ctx, spec)
@@ -99,7 +100,7 @@ func (e *Engine) newPrestartedSlowly(ctx context.Context, spec engine.Spec) (*ke
 	return k, nil
 }
 
-// removePrestarted removes kernels and replaced sandboxes whose process is dead.
+// removePrestarted removes prestarted kernels and replaced sandboxes whose process has ended.
 func (e *Engine) removePrestarted() {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
@@ -113,16 +114,16 @@ func (e *Engine) removePrestarted() {
 		dir := filepath.Join(e.dir, entry.Name())
 		rec, err := readRecord(dir)
 		if sandboxdir.Unreadable(err) {
-			e.log.Warn("spare kernel not looked at", "err", err)
+			e.log.Warn("cannot inspect a prestarted kernel", "err", err)
 			continue
 		}
 		named := false
 		if err != nil {
-			// A kernel that is being made has no record for a moment.
+			// A kernel that is being created has no record for a moment.
 			kernel, maker := cutSuffix(name)
 			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
 			if named, err = e.names(entries, kernel); err != nil {
-				e.log.Warn("spare kernel not looked at", "err", err)
+				e.log.Warn("cannot inspect a prestarted kernel", "err", err)
 				continue
 			}
 		}
@@ -130,21 +131,21 @@ func (e *Engine) removePrestarted() {
 			continue
 		}
 		if named {
-			// This directory held an earlier instance of a sandbox that was put back. The kernel
-			// that the sandbox has now came from here and has the directory's name, so it must not
-			// be ended.
+			// This directory contained an earlier instance of a sandbox that was restored. The
+			// present kernel of the sandbox was created here and has the directory's name, so it
+			// must not be killed.
 			err = sandboxdir.Remove(dir)
 		} else {
 			err = newInstance(e, rec, dir).destroy()
 		}
 		if err != nil {
-			e.log.Error("spare kernel not removed", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))
+			e.log.Error("cannot remove a prestarted kernel", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))
 		}
 	}
 }
 
-// names reports whether the record in one of the directories names a kernel. A
-// removal removes the record last.
+// names reports whether the record in one of the directories names a kernel. A removal removes the
+// record last.
 func (e *Engine) names(entries []os.DirEntry, kernel string) (bool, error) {
 	for _, entry := range entries {
 		if !entry.IsDir() {

@@ -9,24 +9,24 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// refillAfter is how long after a spare kernel was taken the next one is made.
+// refillAfter is the delay between the use of a prestarted kernel and the start of the next one.
 const refillAfter = 250 * time.Millisecond
 
-// prestartedTimeout bounds the making of a spare kernel.
+// prestartedTimeout bounds the creation of a prestarted kernel.
 const prestartedTimeout = time.Minute
 
-// prestarted are kernels that wait for a sandbox to continue in them.
+// prestarted are the kernels that wait for a sandbox to be restored in them.
 type prestarted struct {
 	mu     sync.Mutex
-	stocks []*stock // of the kinds that are wanted
+	stocks []*stock // of the requested kinds
 	making bool
-	later  *time.Timer // makes the next one; nil if none is due
+	later  *time.Timer // starts the next one; nil if none is due
 	closed bool
 	done   sync.WaitGroup
-	turn   func() (done func(), ok bool) // asked before one is made; nil always allows it
+	turn   func() (done func(), ok bool) // called before one is started; if nil, it may always be started
 }
 
-// stock are the spare kernels of one kind.
+// stock holds the prestarted kernels of one kind.
 type stock struct {
 	kind string
 	spec engine.Spec
@@ -74,8 +74,7 @@ func (e *Engine) Warm(wanted []engine.Prestarted) {
 	}
 }
 
-// give adds a kernel to the stock of its kind, and reports whether one has
-// room for it.
+// give adds a kernel to the stock of its kind, and reports whether the stock had room for it.
 func give(stocks []*stock, kind string, k *kernel) bool {
 	for _, st := range stocks {
 		if st.kind == kind && len(st.have) < st.want {
@@ -86,7 +85,7 @@ func give(stocks []*stock, kind string, k *kernel) bool {
 	return false
 }
 
-// Spares returns how many spare kernels wait.
+// Spares returns the number of prestarted kernels.
 func (e *Engine) Spares() int {
 	e.spares.mu.Lock()
 	defer e.spares.mu.Unlock()
@@ -97,8 +96,8 @@ func (e *Engine) Spares() int {
 	return n
 }
 
-// refill makes spare kernels, one after the other, until there are as many as
-// are wanted. e.spares.mu must be held.
+// refill starts kernels, one after the other, until there are as many as requested. The caller
+// holds e.spares.mu.
 func (e *Engine) refill() {
 	s := &e.spares
 	at := slices.IndexFunc(s.stocks, func(st *stock) bool { return len(st.have) < st.want })
@@ -126,20 +125,19 @@ func (e *Engine) refill() {
 		s.making = false
 		switch {
 		case err != nil:
-			e.log.Warn("no spare kernel", "err", err)
+			e.log.Warn("cannot prestart a kernel", "err", err)
 			short.want = 0 // until the next request
 		case s.closed || !give(s.stocks, short.kind, k):
 			s.done.Go(k.discard)
 		default:
-			e.log.Debug("spare kernel waits", "kernel", k.b.rec.Kernel)
+			e.log.Debug("prestarted kernel is ready", "kernel", k.b.rec.Kernel)
 		}
 		e.refill()
 	})
 }
 
-// refillLater makes the next spare kernel once the sandbox that took one has started in
-// it: making one takes as much of the processors as that start. e.spares.mu must be
-// held.
+// refillLater starts the next kernel once the sandbox that took one has started in it, because both
+// need the same amount of processor time. The caller holds e.spares.mu.
 func (e *Engine) refillLater() {
 	s := &e.spares
 	if s.later != nil || s.closed {
@@ -153,7 +151,7 @@ func (e *Engine) refillLater() {
 	})
 }
 
-// takePrestarted returns a spare kernel that fits and is alive, or nil.
+// takePrestarted returns a running prestarted kernel that fits, or nil.
 func (e *Engine) takePrestarted(spec engine.Spec) *kernel {
 	kind := kindOf(spec)
 	s := &e.spares
@@ -168,7 +166,7 @@ func (e *Engine) takePrestarted(spec engine.Spec) *kernel {
 		st.have = st.have[1:]
 		e.refillLater()
 		if k.b.rec.Sentry.Alive() {
-			e.log.Debug("spare kernel taken", "kernel", k.b.rec.Kernel, "sandbox", spec.ID)
+			e.log.Debug("prestarted kernel is used", "kernel", k.b.rec.Kernel, "sandbox", spec.ID)
 			return k
 		}
 		s.done.Go(k.discard)
@@ -176,7 +174,7 @@ func (e *Engine) takePrestarted(spec engine.Spec) *kernel {
 	return nil
 }
 
-// Close drops the spare kernels. Sandboxes continue to run.
+// Close ends the prestarted kernels. Sandboxes keep running.
 func (e *Engine) Close() error {
 	e.balance.Stop()
 	s := &e.spares

@@ -21,8 +21,8 @@ func emptyEngine(t *testing.T) *Engine {
 	return e
 }
 
-// If a server is killed before a pre-started kernel has its record, the next server removes the
-// rest of it, and takes nothing from a running server.
+// If a server is killed before a prestarted kernel has its record, the next server removes the
+// kernel, but none of a running server.
 func TestSparesWithoutARecord(t *testing.T) {
 	dir := t.TempDir()
 	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -41,7 +41,7 @@ func TestSparesWithoutARecord(t *testing.T) {
 	earlier.Start--
 	lives := made("klives" + suffix(self))
 	over := []string{made("kover" + suffix(earlier)), made("kold"), made("kodd.x-y")}
-	// A copy that was being made to read files from has a state in it.
+	// The directory of an interrupted copy for reading files contains a state.
 	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +58,9 @@ func TestSparesWithoutARecord(t *testing.T) {
 	}
 }
 
-// An earlier instance of a restored sandbox has a directory with the name of the kernel that the
-// sandbox has now. If a server is killed after it removed the record there, and before it removed
-// the directory, the sandbox must keep its kernel.
+// The directory of an earlier instance of a restored sandbox is named after the present kernel of
+// the sandbox. If a server is killed between the removal of the record in it and that of the
+// directory, the sandbox must keep its kernel.
 func TestDirectoryOfAReplacedBox(t *testing.T) {
 	e := emptyEngine(t)
 	earlier := processOf(os.Getpid())
@@ -104,8 +104,8 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	_ = held.Wait() // it was killed
 }
 
-// The process that replaced a sandbox removes what is left of it: the process that made the sandbox
-// may live for long after a crash of the other.
+// The process that replaced a sandbox removes what is left of it, because the process that created
+// the sandbox may run for long after a crash of the other one.
 func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	e := emptyEngine(t)
 	made := func(rec record, dir string) *instance {
@@ -127,7 +127,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	if rec, err := readRecord(e.instanceDir(id)); err != nil || rec.Kernel != "knext" {
 		t.Errorf("the new one: %+v, %v", rec, err)
 	}
-	// A process that still takes the old instance for the sandbox changes nothing of the new one.
+	// A process that still uses the old instance of the sandbox changes nothing of the new one.
 	stale := newInstance(e, old.rec, e.instanceDir(id))
 	if err := stale.adopt(); !errors.Is(err, errReplaced) {
 		t.Errorf("a replaced box was adopted: %v", err)
@@ -138,7 +138,7 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 	}
 }
 
-// A sandbox that was put back and is made again has a kernel with another name than one that is
+// If a restored sandbox is created again, its kernel's name differs from that of a kernel that is
 // still being removed.
 func TestNoNameTwice(t *testing.T) {
 	e := emptyEngine(t)

@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// stands reports whether there is a stand-in at a path inside.
+// stands reports whether there is a stand-in at a path in the sandbox.
 func stands(spec *engine.Spec, inside string) bool {
 	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
 }
 
-// showStandIns shows each stand-in in its place. It is mounted over a file that exists. Where none
-// does, the directory above is overlaid with one that has it.
+// showStandIns mounts each stand-in over the file that it replaces. If that file does not exist,
+// the directory above is overlaid with one that contains it.
 func (r *bootRequest) showStandIns(root string) error {
 	if len(r.StandIns) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (r *bootRequest) showStandIns(root string) error {
 	missing := map[string][]engine.Bind{} // by the nearest existing directory above
 	for _, b := range r.StandIns {
 		if _, err := cleanTarget(root, b.Target); err != nil || b.Target == "/" {
-			return errors.Join(fmt.Errorf("no place for a file of a saved memory: %q", b.Target), err)
+			return errors.Join(fmt.Errorf("a file of a saved memory has no valid path: %q", b.Target), err)
 		}
 		above, err := placeFor(top, b)
 		if err != nil {
@@ -51,8 +51,8 @@ func (r *bootRequest) showStandIns(root string) error {
 			missing[above] = append(missing[above], b)
 		}
 	}
-	// Deeper directories are overlaid after those above them, and files are mounted last: an
-	// overlaid directory hides what was mounted in it before.
+	// Deeper directories are overlaid after those above them, and files are mounted last, because
+	// an overlaid directory hides earlier mounts in it.
 	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for i, dir := range dirs {
 		if err := r.layOver(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
@@ -67,8 +67,8 @@ func (r *bootRequest) showStandIns(root string) error {
 	return nil
 }
 
-// beneath opens a place of the root without following any link: gVisor knows
-// the files that it has open by paths without links.
+// beneath opens a path of the root without following any link: gVisor stores its open files by
+// paths without links.
 func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	fd, err := unix.Openat2(int(top.Fd()), strings.TrimPrefix(inside, "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -85,13 +85,13 @@ func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// absent reports that there is nothing of use at a place: nothing at all, or a link.
+// absent reports whether an error means that a path does not exist or is a link.
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// placeFor finds the directory that must be overlaid for a stand-in, or "" if the stand-in can be
-// mounted over what exists.
+// placeFor returns the directory that must be overlaid for a stand-in, or "" if the stand-in can be
+// mounted over an existing file.
 func placeFor(top *os.File, b engine.Bind) (above string, err error) {
 	f, info, err := beneath(top, b.Target)
 	if err == nil {
@@ -106,8 +106,8 @@ func placeFor(top *os.File, b engine.Bind) (above string, err error) {
 	return directoryAbove(top, b.Target)
 }
 
-// showOver mounts a file over the one in its place. If the stand-in is a directory, one already
-// exists there.
+// showOver mounts a file over an existing one. If the stand-in is a directory, one already exists
+// there.
 func showOver(top *os.File, b engine.Bind) error {
 	if b.Source == "" {
 		return nil
@@ -120,7 +120,7 @@ func showOver(top *os.File, b engine.Bind) error {
 	return showAt(b.Source, f)
 }
 
-// directoryAbove finds the nearest existing directory above a place.
+// directoryAbove returns the nearest existing directory above a path.
 func directoryAbove(top *os.File, inside string) (string, error) {
 	for dir := path.Dir(inside); dir != "/"; dir = path.Dir(dir) {
 		f, info, err := beneath(top, dir)
@@ -135,10 +135,10 @@ func directoryAbove(top *os.File, inside string) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no directory above it is left")
+	return "", errors.New("no directory above it exists")
 }
 
-// layOver overlays a directory of the root with one that has the stand-ins.
+// layOver overlays a directory of the root with one that contains the stand-ins.
 func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error {
 	if err := os.Mkdir(layer, 0o755); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error
 	if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, lower); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	// What is mounted below is not part of the directory.
+	// Mounts below the directory are not part of it.
 	for _, b := range r.Root.Binds {
 		if b.Target != dir && hostfiles.Below(b.Target, dir) {
 			if err := bindReadOnly(b.Source, filepath.Join(root, b.Target)); err != nil {
@@ -179,10 +179,10 @@ func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error
 
 var escapes = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
 
-// escaped is a path in the form that the options of an overlay need.
+// escaped returns a path in the form that the options of an overlay need.
 func escaped(path string) string { return escapes.Replace(path) }
 
-// linkOrCopy gives a file another name, or copies it to another file system.
+// linkOrCopy creates a hard link to a file, or copies it to another file system.
 func linkOrCopy(source, at string) error {
 	if err := os.Link(source, at); err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EMLINK) {
 		return err

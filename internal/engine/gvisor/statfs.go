@@ -10,14 +10,14 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// statfs of a directory of the host that is mounted as it is, such as what the policy makes
-// read-only, would pass on the host's live counts of blocks and files. They tell a program inside
-// how large the host's disk is, how full, and, read again and again, what others on the machine are
-// doing: two sandboxes could communicate through them. So such a mount has the counts of the
+// For a host directory that is mounted directly, such as one that the policy makes read-only,
+// statfs would return the host's live counts of blocks and files. They reveal to programs in the
+// sandbox the size of the host's disk, how full it is and, over time, what others on the machine
+// do. Two sandboxes could communicate through them. Therefore such a mount shows the counts of the
 // sandbox's own disk.
 
-// concealDisks replaces the calls that report about file systems. callTables' tables are
-// initialised by addBecome.
+// concealDisks replaces the calls that report about file systems. addBecome initialises the tables
+// of callTables.
 func concealDisks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
@@ -35,8 +35,8 @@ func concealDisks() {
 	}
 }
 
-// statfs implements statfs(2). It never reads its result back from the program,
-// which could change it in the meantime.
+// statfs implements statfs(2). It does not read its result back from the program's memory, because
+// the program could change it there.
 func statfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	name, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
 	if err != nil {
@@ -74,7 +74,7 @@ func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *s
 	return reportDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
 }
 
-// reportDisk writes what the call reports about the file system at a path.
+// reportDisk writes the result for the file system at a path.
 func reportDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
 	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
 	if err != nil {
@@ -87,8 +87,8 @@ func reportDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperatio
 	return 0, nil, err
 }
 
-// ownDisk is what the first process sees at its root: the sandbox's disk. It is empty if that
-// cannot be determined.
+// ownDisk returns what the first process sees at its root: the sandbox's disk. It is empty if that
+// cannot be found out.
 func ownDisk(t *sentry.Task) linux.Statfs {
 	init := t.Kernel().GlobalInit()
 	if init == nil || init.Leader() == nil {
@@ -109,7 +109,8 @@ func ownDisk(t *sentry.Task) linux.Statfs {
 	return own
 }
 
-// concealed is a file system of the host with the counts of the sandbox's own.
+// concealed returns the description of a host file system with the counts of the sandbox's own
+// disk.
 func concealed(host, own linux.Statfs) linux.Statfs {
 	own.Type, own.NameLength, own.Flags = host.Type, host.NameLength, host.Flags
 	if own.BlockSize == 0 {

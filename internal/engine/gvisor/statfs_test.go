@@ -6,7 +6,8 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/linux"
 )
 
-// S10: of a host's file system, a program learns only its type and how long its names may be.
+// S10: about a file system of the host, a program can find out only the type and the maximum length
+// of names.
 func TestS10Concealed(t *testing.T) {
 	host := linux.Statfs{
 		Type: linux.V9FS_MAGIC, BlockSize: 512, Blocks: 11, BlocksFree: 12, BlocksAvailable: 13, Files: 14, FilesFree: 15,

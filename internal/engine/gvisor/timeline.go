@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// timeline records where the time of one boot went. The child's marks are taken in another process
-// of the same machine, so all of them are wall clock.
+// timeline records how long each step of one boot took. The child takes its times in another
+// process of the same machine, so all of them are wall clock times.
 type timeline struct {
-	asked   time.Time // a kernel was asked for
-	forked  time.Time // the child was asked for: record and group exist
-	Began   time.Time // the child's main
-	Rooted  time.Time // limits joined, root assembled, settings made
+	asked   time.Time // a kernel was requested
+	forked  time.Time // the child was requested: record and group exist
+	Began   time.Time // the child's main began
+	Rooted  time.Time // limits joined, root assembled, settings prepared
 	Made    time.Time // gVisor's kernel and file server run
-	heard   time.Time // the child's answer is here
-	wanted  time.Time // a sandbox was to run in the kernel, which may have waited for it
-	started time.Time // the network is up and the guest was asked to start
+	heard   time.Time // the child's answer has arrived
+	wanted  time.Time // a sandbox was to run in the kernel, which may have been prestarted
+	started time.Time // the network is up and the guest was told to start
 }
 
-// log logs how long each part took, at level debug: this explains a slow boot, and the benchmark
-// takes its figures from it.
+// log logs at level debug how long each step took. The benchmark reads its figures from this
+// message.
 func (t timeline) log(log *slog.Logger, id string) {
 	ready := time.Now()
-	log.Debug("box booted", "sandbox", id,
+	log.Debug("sandbox booted", "sandbox", id,
 		"prepare", t.forked.Sub(t.asked),
 		"child", t.Began.Sub(t.forked),
 		"root", t.Rooted.Sub(t.Began),

@@ -10,17 +10,17 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// timeWait is how long a connection that was closed is remembered, so that its late packets are not
-// taken for those of another. Outside that is a minute. A sandbox's packets cross memory, or the
-// datagrams between it and the causeway, and are never late; but each connection that is remembered
-// takes memory of the sandbox, and a program that tries out its server makes thousands.
+// timeWait is how long a closed connection is remembered, so that its late packets are not taken
+// for those of another. Linux uses a minute. A sandbox's packets pass through memory, or as
+// datagrams between the sandbox and the gateway, and are never late. But each remembered connection
+// uses memory of the sandbox, and a program that tests its server creates thousands.
 const timeWait = 2 * time.Second
 
 // forgetSoon makes a kernel remember closed connections for timeWait.
 func forgetSoon(k *sentry.Kernel) error {
 	s, ok := k.RootNetworkNamespace().Stack().(*netstack.Stack)
 	if !ok {
-		return fmt.Errorf("the network is a %T", k.RootNetworkNamespace().Stack())
+		return fmt.Errorf("the network has the unknown type %T", k.RootNetworkNamespace().Stack())
 	}
 	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
 	if err := s.Stack.SetTransportProtocolOption(tcp.ProtocolNumber, &wait); err != nil {

@@ -15,23 +15,23 @@ import (
 // notGoingOn is gVisor's error for a caller that waits for the end of a restore when there is none.
 const notGoingOn = "sandbox is not being restored"
 
-// settle waits, once, until a restored sandbox has read all of its state. gVisor reads
-// pages in the background, and its reader holds each page for longer than that.
-// Memory that a program gives back during that time is freed when the reader is done.
-// A save that reads the same tables at that moment writes some of it wrongly.
+// settle waits, once, until a restored sandbox has read all of its state. gVisor reads pages in the
+// background, and its reader holds each page until it has finished. Memory that a program releases
+// during that time is freed when the reader is done. A save that reads the same tables at that
+// moment would write some of it incorrectly.
 func (b *instance) settle(ctx context.Context) error {
 	if b.settled.Load() {
 		return nil
 	}
 	if err := b.conns.call(ctx, boot.ContMgrWaitRestore, nil, nil); err != nil && !strings.Contains(err.Error(), notGoingOn) {
-		return fmt.Errorf("wait for the end of going on: %w", err)
+		return fmt.Errorf("wait for the end of the restore: %w", err)
 	}
 	b.settled.Store(true)
 	return nil
 }
 
-// trim gives back the memory that programs have reserved and not touched, so
-// that a save need not look through it.
+// trim releases memory that programs have reserved and not touched, so that a save does not have to
+// read it.
 func (b *instance) trim(ctx context.Context) error {
 	if err := b.settle(ctx); err != nil {
 		return err
@@ -44,10 +44,10 @@ func (b *instance) trim(ctx context.Context) error {
 	if figures.Snapshot == nil {
 		return nil
 	}
-	// A kernel of an earlier version has no such figure.
+	// A kernel of an earlier version does not have this metric.
 	for _, figure := range figures.Snapshot.Data {
 		if figure.Number != nil && figure.Number.Int == trim.Failed {
-			return errors.New("trim: the kernel could not; its log says why")
+			return errors.New("trim: the kernel failed to release memory; its log has the reason")
 		}
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestUntouchedMemoryIsGivenBack reads from a state how much gVisor had to search when it saved:
-// memory that programs had reserved and never written.
+// TestUntouchedMemoryIsGivenBack reads from a state how much memory gVisor had to search during the
+// save: memory that programs had reserved and never written.
 func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	c := enginetest.Config{Open: open(false), Image: root(t)}
@@ -23,7 +23,7 @@ func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The memory of programs comes first, behind its length.
+	// The length of the memory of programs comes first, followed by the memory.
 	size := binary.LittleEndian.Uint64(data)
 	var memory pgallocpb.MemoryFileMetadataProto
 	if err := proto.Unmarshal(data[8:8+size], &memory); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// usage reads what the sandbox uses from its group, or without one from its
-// processes.
+// usage reads the sandbox's usage from its group or, without one, from its processes.
 func (b *instance) usage() engine.Usage {
 	if b.rec.Group != nil {
 		return b.rec.Group.Usage()
@@ -25,13 +24,13 @@ func (b *instance) usage() engine.Usage {
 	for _, p := range b.processes() {
 		u.CPUTime += cpuTime(p)
 	}
-	u.MemoryBytes, _ = b.memory() // what is known so far
+	u.MemoryBytes, _ = b.memory() // the part that could be read
 	return u
 }
 
-// bounds reads the limits that hold on the host: of the sandbox's group, or without one
-// the processors on which its kernel may run. All others are bounded by the kernel
-// inside, which shows them.
+// bounds reads the limits that hold on the host: those of the sandbox's group or, without one, the
+// processors on which its kernel may run. The sandbox's own kernel enforces all others, and
+// programs in it can read them.
 func (b *instance) bounds() engine.Limits {
 	if b.rec.Group != nil {
 		return b.rec.Group.Bounds()
@@ -43,11 +42,11 @@ func (b *instance) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory is what a sandbox without a group holds. With an error it is only what its processes hold,
-// without the programs inside.
+// memory returns the memory of a sandbox without a group. With an error, it is only that of its
+// processes, without the programs in the sandbox.
 func (b *instance) memory() (int64, error) {
-	// Only gVisor can report the memory of the programs inside: its pages are in a file that is
-	// mapped here and there as they are used, and no process's own figures hold all of it.
+	// Only gVisor can report the memory of the programs: its pages are in a file that is mapped
+	// piece by piece as they are used, and no process's own figures include all of it.
 	total, err := b.programMemory()
 	for _, p := range []process.Process{b.rec.Sentry, b.rec.Gofer} {
 		total += ownMemory(p.PID)
@@ -58,7 +57,7 @@ func (b *instance) memory() (int64, error) {
 // usageTime bounds a request to a sandbox that may be too busy to answer.
 const usageTime = 5 * time.Second
 
-// programMemory is what the programs and files in memory inside use.
+// programMemory returns the memory of programs and of files in memory in the sandbox.
 func (b *instance) programMemory() (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), usageTime)
 	defer cancel()
@@ -69,8 +68,8 @@ func (b *instance) programMemory() (int64, error) {
 	return int64(out.Event.Data.Memory.Usage.Usage), nil
 }
 
-// processes lists the sandbox's host processes: gVisor's two and the stubs that
-// carry the programs inside.
+// processes lists the sandbox's host processes: gVisor's kernel and file server, and the stubs that
+// run the programs.
 func (b *instance) processes() []int {
 	var out []int
 	for queue := []int{b.rec.Sentry.PID, b.rec.Gofer.PID}; len(queue) > 0; queue = queue[1:] {
@@ -89,7 +88,8 @@ func (b *instance) processes() []int {
 	return out
 }
 
-// ownMemory is a process's share of memory, without what it maps of the file that gVisor reports.
+// ownMemory returns a process's share of memory, without its mappings of the file that gVisor
+// reports.
 func ownMemory(pid int) (bytes int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -111,8 +111,8 @@ func ownMemory(pid int) (bytes int64) {
 	return bytes
 }
 
-// clockTick is what /proc counts CPU time in; it is 100 on every Linux that
-// Go runs on.
+// clockTick is the unit of CPU time in /proc, which is 100 Hz on every Linux system that Go
+// supports.
 const clockTick = 10 * time.Millisecond
 
 func cpuTime(pid int) time.Duration {

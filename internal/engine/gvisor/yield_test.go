@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A sandbox for which no caller waits yields the processors until it is ready.
+// A sandbox for which no caller waits yields the processors to others until it is ready.
 func TestUnhurriedYields(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
@@ -54,7 +54,7 @@ func TestUnhurriedYields(t *testing.T) {
 	}
 }
 
-// weight is the weight that the host's kernel has for the group of a sandbox's kernel.
+// weight returns the weight of the control group of a sandbox's kernel.
 func weight(t *testing.T, k *kernel) int {
 	t.Helper()
 	name, dir := "cpu.weight", k.b.rec.Group.Dirs["unified"]

@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mostArchived bounds the size of the files of an archive, including their holes. Whatever reads an
-// archive has to go through all of it, and a sandbox can make a file of any size at no cost.
+// mostArchived bounds the size of the files of an archive, including their holes. Every reader of
+// an archive has to read all of it, and a sandbox can make a file of any size at no cost.
 const mostArchived = 256 << 30
 
-// Archive implements engine.Archiver. What a sandbox writes is in the upper directories of its
-// overlays, which the engine reads. Where control groups can stop the sandbox, it stands still
-// while they are read. Elsewhere a file that is written at that time may be in the archive in part.
+// Archive implements engine.Archiver. The engine reads the upper directories of the sandbox's
+// overlays. If control groups can freeze the sandbox, it is frozen while they are read. Otherwise a
+// file that is written during that time may be incomplete in the archive.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	return e.exclusively(ctx, id, func(b *instance) error {
 		if frozen, err := b.rec.Group.Frozen(); err != nil {
@@ -40,7 +40,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 			}
 			defer func() {
 				if err := resume(); err != nil {
-					e.log.Error("sandbox stands still after its files were read", "sandbox", id, "err", err)
+					e.log.Error("sandbox stays frozen after its files were read", "sandbox", id, "err", err)
 				}
 			}()
 		}
@@ -52,12 +52,12 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	})
 }
 
-// Extract implements engine.Archiver. There is no saved memory that files could be in.
+// Extract implements engine.Archiver. This engine saves no memory, so there is nothing to extract.
 func (e *Engine) Extract(_ context.Context, spec engine.Spec, _ string, _ io.Writer) error {
-	return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves no memory, so there are no files of sandbox %q in one", e.name(), spec.ID)
+	return fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves no memory, so it has no saved files of sandbox %q", e.name(), spec.ID)
 }
 
-// archive writes the sandbox's changes.
+// archive writes the changed files of the sandbox.
 func (b *instance) archive(ctx context.Context, w io.Writer) error {
 	view, err := b.openView()
 	if err != nil {
@@ -79,8 +79,7 @@ func (b *instance) archive(ctx context.Context, w io.Writer) error {
 	return overlaytar.Write(ctx, w, layers, options)
 }
 
-// openView takes a copy of the descriptor of the guest. Its path below /proc could be opened by root
-// alone.
+// openView copies the guest's descriptor of the view. Only root could open its path below /proc.
 func (b *instance) openView() (*os.Root, error) {
 	guest, err := unix.PidfdOpen(b.rec.Init.PID, 0)
 	if err != nil {
@@ -95,9 +94,9 @@ func (b *instance) openView() (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// checkView makes sure that what was opened is of this sandbox, and not of a process that got its
-// number since, and that it is a file system in memory: the guest may have been taken over and show
-// something else.
+// checkView checks that the opened directory belongs to this sandbox, and not to a process that has
+// reused the PID, and that it is on a tmpfs. An attacker who took over the guest could offer
+// another directory.
 func (b *instance) checkView(view *os.Root) error {
 	f, err := view.Open(".")
 	if err != nil {
@@ -109,7 +108,7 @@ func (b *instance) checkView(view *os.Root) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	if stat.Type != unix.TMPFS_MAGIC || stat.Flags&unix.ST_RDONLY == 0 {
-		return errors.New("the guest shows another file system than its own")
+		return errors.New("the guest's descriptor is not a view of its own file system")
 	}
 	if !b.rec.Init.Alive() {
 		return fs.ErrNotExist
@@ -144,10 +143,10 @@ func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlayta
 	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: mostArchived}, nil
 }
 
-// overflowID is what the kernel shows for an ID that has no number in a namespace.
+// overflowID is the ID that the kernel shows in a namespace for unmapped IDs.
 const overflowID = 65534
 
-// ownerInside returns the IDs inside of IDs on the host.
+// ownerInside converts the host's user and group ID to those in the sandbox.
 func (b *instance) ownerInside(uid, gid int) (int, int) {
 	if b.e.rootless {
 		return engine.UserID, engine.UserID
@@ -161,7 +160,7 @@ func (b *instance) ownerInside(uid, gid int) (int, int) {
 	return in(uid), in(gid)
 }
 
-// archiveFault explains the errors that a user can do something about.
+// archiveFault converts errors that a user can resolve into faults.
 func archiveFault(id string, err error) error {
 	switch {
 	case errors.Is(err, overlaytar.ErrTooLarge):
@@ -169,7 +168,7 @@ func archiveFault(id string, err error) error {
 			WithHint("remove files with large holes")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(err, fault.Conflict, "files_unreadable", "files of the sandbox cannot be read by the user that runs crannog: "+strings.TrimPrefix(err.Error(), "archive ")).
-			WithHint("make them readable inside with chmod u+rwX, or run crannog as root")
+			WithHint("make them readable in the sandbox with chmod u+rwX, or run crannog as root")
 	}
 	return err
 }

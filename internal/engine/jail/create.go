@@ -29,7 +29,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	}
 	b := newInstance(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits, Slot: -1})
 	if err := b.make(ctx, spec); err != nil {
-		// The caller's context may be what failed; the cleanup has its own deadline.
+		// The caller's context may have caused the failure, so the cleanup has a deadline of its
+		// own.
 		if undone := b.destroy(); undone != nil {
 			e.log.Error("undo create", "sandbox", spec.ID, "err", undone)
 		}
@@ -42,7 +43,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	return nil
 }
 
-// check refuses what the engine cannot do, and fills the limits.
+// check refuses what the engine cannot do, and fills in the default limits.
 func (e *Engine) check(spec *engine.Spec) error {
 	if err := spec.Check(e.Info()); err != nil {
 		return err
@@ -63,8 +64,8 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return fmt.Errorf("range of IDs: %w", err)
 	}
 	if b.e.groups != nil {
-		// A crash before the next record leaves an empty group of this name, which
-		// Remove looks for by name.
+		// A crash before the next record leaves an empty group of this name, which Remove finds by
+		// name.
 		if b.rec.Group, err = b.e.groups.CreateFor(b.e.groupName(spec.ID), spec.Limits, spec.Limits.PIDs+guestThreads); err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	}
 	defer c.close()
 	b.reap(c.cmd)
-	// Whatever the child waits for ends with it.
+	// Once the child has ended, every wait for it ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() })
 	defer stop()
 	if b.rec.Init, err = c.identify(); err != nil {
@@ -104,47 +105,47 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	return engine.AwaitReady(ctx, output)
 }
 
-// guestThreads is how many tasks of the control group are reserved for the guest. Without them, the
-// guest could not start a command once programs have used up their number.
+// guestThreads is the number of tasks of the control group that are reserved for the guest. Without
+// them, the guest could not start a command once programs have reached the limit.
 const guestThreads = 64
 
 // groupName is the name of a sandbox's control groups.
 func (e *Engine) groupName(id string) string { return e.name() + "-" + id }
 
-// feed writes what the guest reads. An error means that the reader is gone, which the code
-// that waits for the guest sees by itself.
+// feed writes the boot configuration to the guest. It ignores errors: if the reader is gone, the
+// code that waits for the guest notices.
 func feed(to *os.File, boot engine.Boot) {
 	defer to.Close()
 	_, _ = io.Copy(to, boot.Stream())
 }
 
-// drainTime bounds how long the output of a child that failed is read.
+// drainTime bounds how long the output of a failed child is read.
 const drainTime = 2 * time.Second
 
-// withOutput adds what the first process printed to an error that it caused.
+// withOutput adds the output of the first process to an error that it caused.
 func withOutput(err error, output *os.File) error {
 	if !errors.Is(err, errEnded) {
 		return err
 	}
-	_ = output.SetReadDeadline(time.Now().Add(drainTime)) // without one it still ends with the process
+	_ = output.SetReadDeadline(time.Now().Add(drainTime)) // without a deadline, the read still ends with the process
 	data, _ := io.ReadAll(io.LimitReader(output, 64<<10))
 	return fmt.Errorf("%w: %s", err, bytes.TrimSpace(data))
 }
 
-// startFault explains why a process in new namespaces did not start. Where user
-// namespaces are used up or switched off, the kernel says "no space" or "too many
-// users" rather than "not permitted".
+// startFault explains why a process in new namespaces did not start. If the limit of user
+// namespaces is reached or zero, the kernel returns "no space" or "too many users" rather than "not
+// permitted".
 func (e *Engine) startFault(err error) error {
 	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
 		if errors.Is(err, refusal) {
-			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable", "this host does not let this user create the namespaces of a jail").
+			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable", "on this host, this user cannot create the namespaces of a jail").
 				WithHint("crannog doctor lists what is missing")
 		}
 	}
 	return fmt.Errorf("start the first process: %w", err)
 }
 
-// explain turns the errors that a user can do something about into faults.
+// explain converts errors that a user can resolve into faults.
 func (e *Engine) explain(ctx context.Context, id string, err error) error {
 	if _, known := errors.AsType[*fault.Error](err); known {
 		return err
@@ -156,7 +157,7 @@ func (e *Engine) explain(ctx context.Context, id string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
 	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", "the caller went away while the sandbox started")
+		return fault.Wrap(err, fault.Canceled, "canceled", "the caller canceled the request while the sandbox started")
 	}
 	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// Dial implements engine.Engine. Each stream is a connection to a socket in the
-// sandbox's directory, at which the guest listens.
+// Dial implements engine.Engine. Each stream is a connection to a socket in the sandbox's directory
+// on which the guest listens.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if err := engine.CheckPort(port); err != nil {
 		return nil, err

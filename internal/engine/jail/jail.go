@@ -1,6 +1,6 @@
-// Package jail owns the engine that isolates with what the host's kernel has: namespaces, control
-// groups, seccomp and Landlock. Its sandboxes share the host's kernel, start faster than all
-// others, and are for trusted code that may make mistakes.
+// Package jail owns the engine that isolates sandboxes with features of the host's kernel:
+// namespaces, control groups, seccomp and Landlock. Its sandboxes share the host's kernel and start
+// faster than those of other engines. They are meant for trusted code that may have bugs.
 package jail
 
 import (
@@ -28,13 +28,12 @@ import (
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory; the engine keeps everything below
-	// jail/ in it.
+	// StateDir is the server's state directory. The engine stores everything below jail/ in it.
 	StateDir string
 	Log      *slog.Logger
-	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
-	// Variant makes an engine of another name. Nil is the engine jail.
+	// Variant makes an engine with another name. Nil is the engine jail.
 	Variant *Variant
 }
 
@@ -45,8 +44,8 @@ type Engine struct {
 	variant  *Variant
 	log      *slog.Logger
 	rootless bool
-	groups   *cgroup.Tree // nil if groups cannot be made
-	noGroups error        // why groups cannot be made
+	groups   *cgroup.Tree // nil if groups cannot be created
+	noGroups error        // why groups cannot be created
 	tap      bool         // /dev/net/tun can be opened
 
 	mu    sync.Mutex
@@ -61,23 +60,23 @@ var (
 
 var (
 	imageKinds = []engine.ImageKind{engine.ImageHostView}
-	// withTap are the kinds of egress where network interfaces can be made.
+	// withTap lists the kinds of egress if network interfaces can be created.
 	withTap = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
 )
 
-// notes are those of every host.
+// notes apply to every host.
 var notes = []string{
-	"shares the host's kernel: a hole in it is a way out, so it is for code that was reviewed",
-	"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
-	"files of a workspace that belong neither to its owner nor to root cannot be changed inside; directories of the host are moved by copying",
+	"shares the host's kernel, so a bug of that kernel can break the isolation: use it for reviewed code only",
+	"files that a sandbox writes are in its memory, and may use at most three quarters of the memory limit",
+	"files of a workspace that belong neither to its owner nor to root cannot be changed in the sandbox; directories of the host are moved by copying",
 }
 
-// New opens the engine on a state directory, which it shares with other processes that do the same.
-// The returned engine can freeze sandboxes where control groups can.
+// New opens the engine on a state directory, which several processes may share. The returned engine
+// is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
 		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
-			WithHint("the jail's first process is a second process of the same program; call crannog.Main() first")
+			WithHint("the jail starts this program again as its first process, so call crannog.Main() first in main")
 	}
 	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*instance{}}
 	e.dir = filepath.Join(e.state, e.name())
@@ -88,7 +87,7 @@ func New(o Options) (engine.Engine, error) {
 	}
 	e.tap = unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil
 	if o.NoCgroups {
-		e.noGroups = errors.New("switched off by the caller")
+		e.noGroups = errors.New("disabled by an option")
 	} else {
 		e.groups, e.noGroups = cgroup.Detect()
 	}
@@ -98,7 +97,7 @@ func New(o Options) (engine.Engine, error) {
 	return e, nil
 }
 
-// freezing is an Engine on a host whose control groups stop processes.
+// freezing is an Engine on a host whose control groups can be frozen.
 type freezing struct{ *Engine }
 
 // Info implements engine.Engine.
@@ -114,9 +113,9 @@ func (e *Engine) Info() engine.Info {
 		Name:     "jail",
 		Version:  "1",
 		Boundary: engine.SharedKernel,
-		// The size of /dev/shm, of the disk and the number of files are those of file
-		// systems of the sandbox's own, and the number of processes is a limit of its
-		// users. So these hold without control groups.
+		// The size of /dev/shm and of the disk and the number of files are properties of the
+		// sandbox's own file systems, and the number of processes is a limit of its users. These
+		// limits hold without control groups.
 		Enforces:     append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork:   true,
@@ -131,10 +130,10 @@ func (e *Engine) Info() engine.Info {
 		e.variant.declare(&info)
 	}
 	if e.groups == nil {
-		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
+		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): memory and CPU are not limited, and a sandbox cannot be frozen", e.noGroups))
 	}
 	if e.rootless {
-		info.Notes = append(info.Notes, "runs as one user: there is no root inside, all files of an image belong to the sandbox's user, and commands have the ID of the guest, which the kernel protects from them")
+		info.Notes = append(info.Notes, "runs as one user: a sandbox has no root, all files of an image belong to the sandbox's user, and commands have the user ID of the guest, which the kernel protects from them")
 	}
 	if !e.tap && e.variant == nil {
 		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")
@@ -149,10 +148,10 @@ func (e *Engine) egressKinds() []engine.EgressKind {
 	return withTap[:1]
 }
 
-// instanceDir is where a sandbox's own files are.
+// instanceDir returns the directory of a sandbox.
 func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
-// find returns the handle of a sandbox that this or an earlier process made.
+// find returns the handle of a sandbox that this or an earlier process created.
 func (e *Engine) find(id string) (*instance, error) {
 	e.mu.Lock()
 	known := e.boxes[id]
@@ -184,7 +183,7 @@ func (e *Engine) find(id string) (*instance, error) {
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
-	var stuck error // a sandbox that stands still for a reader that has died
+	var stuck error // a sandbox that stays frozen although its reader has died
 	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
 		rec, err := readRecord(dir)
 		running := err == nil && rec.Init.Alive()
@@ -199,7 +198,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	return list, nil
 }
 
-// processors is how many of the host's processors a sandbox is shown.
+// processors returns how many of the host's processors a sandbox sees.
 func processors(limits engine.Limits) int {
 	return int(min(max((limits.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The test binary plays every role: the first process of a jail, the guest that it
-// becomes, and the probes.
+// The test binary has every role: the first process of a jail, the guest that it becomes, and the
+// probes.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(setup.Role(), setup.ProbeRole(), enginetest.ProbeRole(),
 		reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main})
@@ -39,7 +39,7 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 
 func image(t testing.TB) engine.Image {
 	t.Helper()
-	// A copy, because the name of the test binary must not be visible inside.
+	// The program is copied, because the path of the test binary must not be visible in a sandbox.
 	guest := filepath.Join(t.TempDir(), "guest")
 	program, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
@@ -60,12 +60,12 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	return enginetest.Config{Open: open(noCgroups), Image: image(t), Residue: jailtest.Residue, Cycles: 10}
 }
 
-// inherent are rules of sandboxes with a kernel of their own.
+// inherent are rules that only sandboxes with their own kernel can fulfil.
 var inherent = map[string]string{
 	"cover/read-only-moves-with-a-directory-above": "a directory of the host is moved by copying, which a mount in it stops",
-	"owners/the-workspace-is-the-users":            "the kernel maps owners one to one: files of third users stay theirs",
+	"owners/the-workspace-belongs-to-the-user":     "the kernel maps owners one to one: files of third users stay theirs",
 	"owners/permissions-hold-inside":               "as above",
-	"owners/what-is-covered-can-be-read":           "as above",
+	"owners/protected-paths-can-be-read":           "as above",
 }
 
 func TestConformance(t *testing.T) {
@@ -75,7 +75,7 @@ func TestConformance(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// Without groups memory and CPU have no bound. Other code measures a sandbox and ends it.
+// Without groups, memory and CPU are not limited. Other code measures a sandbox and ends it.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	c := suite(t, true)
@@ -83,7 +83,7 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// An unprivileged user gets sandboxes in which all is one user.
+// For an unprivileged user, everything in a sandbox belongs to one user.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
 		c := suite(t, true)
@@ -96,12 +96,12 @@ func TestConformanceRootless(t *testing.T) {
 	hosttest.RerunUnprivileged(t, "^TestConformanceRootless$")
 }
 
-// oneUser are rules that need several IDs, in addition to the inherent ones.
+// oneUser are rules that need several user IDs, in addition to the inherent ones.
 var oneUser = map[string]string{
 	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
-	"owners/the-workspace-is-the-users":            "there is no root inside to whom a file could be given",
-	"archive/kinds-owners-and-removals":            "there is no root inside, which removes files of the template",
+	"owners/the-workspace-belongs-to-the-user":     "there is no root inside to whom a file could be given",
+	"archive/has-kinds-owners-and-removals":        "there is no root inside, which removes files of the template",
 	"exec/writable-places":                         "the template's files are the user's as well",
 	"exec/root-on-request":                         "there is no root inside",
 	"cover/read-only-moves-with-a-directory-above": inherent["cover/read-only-moves-with-a-directory-above"],

@@ -15,8 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The gateway's end of a sandbox's network carries its packets, and is the only descriptor that
-// keeps the device. Once it is closed and the sandbox is gone, nothing is left.
+// The gateway's end of a sandbox's network receives the sandbox's packets, and is the only
+// descriptor that keeps the device alive. When it is closed and the sandbox is gone, nothing is
+// left.
 func TestTap(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)
 	e := open(false)(t, t.TempDir())
@@ -37,7 +38,7 @@ func TestTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer gateway.Close()
-	// From outside, a packet for the sandbox's address is answered by its kernel.
+	// The sandbox's kernel answers a packet from outside to the sandbox's address.
 	ping := []byte{
 		0x45, 0, 0, 28, 0, 1, 0, 0, 64, 1, 0, 0, 10, 199, 0, 1, 10, 199, 0, 2, // IPv4, ICMP
 		8, 0, 0xf7, 0xff, 0, 0, 0, 0, // echo
@@ -64,7 +65,7 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// A sandbox whose network cannot be attached does not exist afterwards, and the error gives the
+// If the network cannot be attached, the sandbox does not exist afterwards, and the error gives the
 // reason.
 func TestAttachThatFails(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)

@@ -18,8 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 )
 
-// probeTime bounds the probe: on a strange host a mount or a namespace can hang instead
-// of failing.
+// probeTime bounds the probe: a mount or a namespace can hang instead of failing.
 const probeTime = 5 * time.Second
 
 // Probe implements engine.Engine.
@@ -45,13 +44,13 @@ func (e *Engine) checkUserNamespaces() engine.Finding {
 		return f
 	}
 	if e.rootless {
-		return engine.Warn(name, "allowed, with one ID: there is no root inside, and commands share their ID with the guest", "run as root for IDs of their own")
+		return engine.Warn(name, "allowed, with one user ID: a sandbox has no root, and commands share their user ID with the guest", "run as root to give them separate IDs")
 	}
-	return engine.OK(name, "allowed, with IDs of their own for each sandbox")
+	return engine.OK(name, "allowed, with separate IDs for each sandbox")
 }
 
-// checkNamespaces makes the namespaces and the mounts of a sandbox in a process, and
-// undoes it all by ending it.
+// checkNamespaces creates the namespaces and the mounts of a sandbox in a process, and removes them
+// by ending it.
 func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	const name = "namespaces"
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
@@ -62,7 +61,7 @@ func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	cmd.SysProcAttr = e.attributes(record{Slot: ranges - 1})
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		return engine.OK(name, "can be made, with overlays and a /proc in them")
+		return engine.OK(name, "can be created, with overlays and a /proc in them")
 	}
 	f := engine.Fail(name, fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out)),
 		"in a container, run it privileged, or without a seccomp profile that denies mount and unshare and with --security-opt systempaths=unconfined")
@@ -85,18 +84,18 @@ func checkLandlock() engine.Finding {
 	const name = "landlock"
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || version < 2 {
-		return engine.Warn(name, "the kernel has no Landlock of version 2: one layer less", "use Linux 5.19 or later with landlock in CONFIG_LSM")
+		return engine.Warn(name, "the kernel lacks Landlock version 2, which is one layer of the isolation", "use Linux 5.19 or later with landlock in CONFIG_LSM")
 	}
 	return engine.OK(name, "version "+strconv.Itoa(int(version)))
 }
 
-// checkGroups reports what New found when it made a control group, which is the only way
-// to know.
+// checkGroups reports what New found when it created a control group, which is the only reliable
+// test.
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "cgroups"
 	if e.groups == nil {
 		return engine.Warn(name, fmt.Sprintf("%v: memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups),
-			"run as root; or have a group with the controllers cpu and memory delegated, and start crannog in it, as with: systemd-run --user --scope -p Delegate=yes")
+			"run as root; or let a group with the controllers cpu and memory be delegated, and start crannog in it: systemd-run --user --scope -p Delegate=yes")
 	}
 	return engine.OK(name, e.groups.String())
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox, and is stored in its directory. The first version is written before
-// anything is made, and the version with the first process before that process does anything. So a
-// crash at any step leaves enough to find and free the rest.
+// record describes a sandbox and is stored in its directory. The first version is written before
+// anything else is created, and the version with the first process before that process does
+// anything. After a crash at any step, the record is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
 	Created time.Time       `json:"created"`
@@ -36,23 +36,24 @@ func readRecord(dir string) (rec record, err error) {
 
 func (r record) write(dir string) error { return sandboxdir.Write(dir, r) }
 
-// Each sandbox has a range of the host's IDs of its own, so that a program that got out
-// of one could not touch the processes of another. They are far above those of people
-// and of most other tools.
+// Each sandbox has its own range of the host's IDs, so that a program that escaped from one could
+// not touch the processes of another. The ranges are far above the IDs of people and of most other
+// tools.
 const (
 	firstID  = 1 << 30
 	rangeIDs = 1 << 16
 	ranges   = 8192
 )
 
-// idBase is the host's ID of the sandbox's root.
+// idBase returns the host's ID of root in the sandbox.
 func (r record) idBase() int { return firstID + r.Slot*rangeIDs }
 
-// slots is a directory with a link for each range that is taken. The engine and its variants share
-// it: a range is of one sandbox on the host.
+// slots returns the directory with a link for each range in use. The engine and its variants share
+// it, because a range belongs to one sandbox on the host.
 func (e *Engine) slots() string { return filepath.Join(e.state, "jail", ".ids") }
 
-// holder is the target of the link of a sandbox's range: the sandbox's ID, or NAME/ID for a variant.
+// holder returns the target of the link of a sandbox's range: the sandbox's ID, or NAME/ID for a
+// variant.
 func (e *Engine) holder(id string) string {
 	if e.variant == nil {
 		return id
@@ -60,7 +61,7 @@ func (e *Engine) holder(id string) string {
 	return e.variant.Name + "/" + id
 }
 
-// takeSlot takes a range of IDs for a sandbox, whose directory exists.
+// takeSlot reserves a range of IDs for a sandbox, whose directory exists.
 func (e *Engine) takeSlot(id string) (int, error) {
 	if e.rootless {
 		return -1, nil
@@ -86,10 +87,10 @@ func (e *Engine) takeSlot(id string) (int, error) {
 			}
 		}
 	}
-	return -1, errors.New("all ranges of IDs are taken")
+	return -1, errors.New("all ranges of IDs are in use")
 }
 
-// abandoned reports whether a range is of a sandbox that does not exist any more.
+// abandoned reports whether a range belongs to a sandbox that no longer exists.
 func (e *Engine) abandoned(link string) bool {
 	holder, err := os.Readlink(link)
 	if err != nil {
@@ -102,11 +103,11 @@ func (e *Engine) abandoned(link string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// freeSlots gives back the ranges of a sandbox.
+// freeSlots releases the ranges of a sandbox.
 func (e *Engine) freeSlots(rec record) error {
 	names := []string{strconv.Itoa(rec.Slot)}
 	if rec.Init.PID == 0 {
-		// A creation that was cut short may have taken one that no record names.
+		// An interrupted creation may have reserved a range that no record names.
 		names = nil
 		entries, err := os.ReadDir(e.slots())
 		if err != nil {

@@ -23,16 +23,16 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// namespaces are those of each sandbox.
+// namespaces are the namespaces of each sandbox.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// socketName is the socket in a sandbox's directory at which its guest answers.
+// socketName is the socket in a sandbox's directory on which its guest listens.
 const socketName = "guest.sock"
 
-// exitName is the file to which the guest's exit status is written.
+// exitName is the file for the guest's exit status.
 const exitName = "exit"
 
-// child is a sandbox's first process while it is made.
+// child is the first process of a sandbox while it starts.
 type child struct {
 	cmd     *exec.Cmd
 	control *os.File // SOCK_SEQPACKET
@@ -48,7 +48,7 @@ func (c *child) close() {
 	}
 }
 
-// guestProgram finds the host's file of the guest's program.
+// guestProgram returns the host's path of the guest's program.
 func guestProgram(image engine.Image) (string, error) {
 	for _, b := range image.View().Binds {
 		if b.Target == image.Guest {
@@ -58,7 +58,7 @@ func guestProgram(image engine.Image) (string, error) {
 	return "", fault.Newf(fault.Invalid, "image_invalid", "the image does not show a guest program at %q", image.Guest)
 }
 
-// openHigh opens a file with a number above the descriptors that a child is given.
+// openHigh opens a file with a number above the descriptors that are passed to a child.
 func openHigh(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -126,7 +126,8 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	}
 	c.output, theirs = output, append(theirs, out)
 
-	// By its descriptor: the sandbox's IDs may not walk to its path.
+	// The program is named by its descriptor, because the sandbox's IDs may not be able to search
+	// its path.
 	c.cmd = exec.Command(fmt.Sprintf("/proc/self/fd/%d", program.Fd())) //nolint:noctx // it outlives the call
 	c.cmd.Args = []string{setup.Arg0, e.tag() + "-" + spec.ID}
 	c.cmd.Env = []string{}
@@ -135,7 +136,7 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	c.cmd.SysProcAttr = e.attributes(b.rec)
 	start := c.cmd.Start
 	if b.rec.Group != nil {
-		// The sandbox is under its limits before anything of it exists.
+		// The limits are in force before the process starts.
 		start = func() error { return b.rec.Group.Start(c.cmd) }
 	}
 	if err := start(); err != nil {
@@ -144,22 +145,22 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	return c, nil
 }
 
-// tag names the state directory in the list of processes, without its path: programs
-// inside read it.
+// tag identifies the state directory in process lists. It is a hash, because programs in the
+// sandbox can read it and should not learn the path.
 func (e *Engine) tag() string { return Tag(e.dir) }
 
-// Tag is the name of the first processes of the sandboxes below a directory.
+// Tag returns the name of the first processes of the sandboxes below a directory.
 func Tag(dir string) string {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(dir)) // writing to a hash does not fail
 	return fmt.Sprintf("%016x", hash.Sum64())
 }
 
-// attributes are the namespaces of a first process, and its IDs in them.
+// attributes returns the namespaces of a first process and its IDs in them.
 func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: namespaces,
-		// Signals for the server's terminal are not for its sandboxes.
+		// Signals of the server's terminal must not reach its sandboxes.
 		Setsid: true,
 	}
 	if _, err := os.Stat("/proc/self/ns/time"); err == nil {
@@ -173,13 +174,13 @@ func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 	}
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getuid(), Size: 1}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: engine.UserID, HostID: os.Getgid(), Size: 1}}
-	// A program of a user other than root loses all capabilities at its start except these.
+	// A process of a user other than root loses all capabilities at exec except these.
 	attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_CHOWN}
 	return attr
 }
 
-// listen makes the socket at which the guest answers any process that may enter the
-// sandbox's directory.
+// listen creates the guest's socket. Any process that may enter the sandbox's directory can
+// connect.
 func listen(dir string) (*os.File, error) {
 	path, done, err := sandboxdir.Short(dir)
 	if err != nil {
@@ -195,8 +196,8 @@ func listen(dir string) (*os.File, error) {
 	return l.File()
 }
 
-// request tells the first process what to make, and returns the gateway's end of its
-// network, if it has one.
+// request sends the first process its request and returns the gateway's end of the network, if
+// there is one.
 func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.File, err error) {
 	list, err := treesOf(spec)
 	if err != nil {
@@ -248,8 +249,8 @@ func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.Fi
 	return device, err
 }
 
-// tapIn makes a network interface in the network namespace of a process, and returns the
-// gateway's end.
+// tapIn creates a network interface in the network namespace of a process and returns the gateway's
+// end.
 func tapIn(pid int) (*os.File, error) {
 	type result struct {
 		device *os.File
@@ -258,11 +259,11 @@ func tapIn(pid int) (*os.File, error) {
 	done := make(chan result, 1)
 	var onThread func()
 	onThread = func() {
-		// The thread ends with the goroutine, since it is in another namespace by then.
+		// The thread has changed its namespace, so it must end with the goroutine.
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// The first thread is an exception: it never ends, but no other goroutine gets it as
-			// long as it is locked here.
+			// The first thread of a process never ends. While it is locked here, the next goroutine
+			// gets another thread.
 			defer runtime.UnlockOSThread()
 			again := sync.WaitGroup{}
 			again.Go(onThread)
@@ -338,7 +339,7 @@ func answer(control *os.File) (device *os.File, err error) {
 	case a.Error != "":
 		err = errors.New(a.Error)
 	case a.Tap != (device != nil):
-		err = errors.New("the network interface was not handed over")
+		err = errors.New("the first process did not send the network interface")
 	}
 	if err != nil && device != nil {
 		return nil, errors.Join(err, device.Close())
@@ -349,5 +350,5 @@ func answer(control *os.File) (device *os.File, err error) {
 // errEnded is returned if the first process ended without an answer.
 var errEnded = errors.New("the first process ended before it was ready")
 
-// identify names the process that was started.
+// identify returns the identity of the started process.
 func (c *child) identify() (process.Process, error) { return process.Identify(c.cmd.Process.Pid) }

@@ -19,14 +19,14 @@ import (
 
 const workspaceDir = "/workspace"
 
-// tree is a file or a directory of the host that a sandbox is shown.
+// tree is a file or a directory of the host that is shown in a sandbox.
 type tree struct {
 	setup.Tree
 	source string
-	owned  bool // all of it is the sandbox's user's
+	owned  bool // all of it belongs to the sandbox's user
 }
 
-// treesOf lists what a specification shows, in the order in which it is mounted.
+// treesOf lists the trees of a specification in the order in which they are mounted.
 func treesOf(spec engine.Spec) (list []tree, err error) {
 	view := spec.Image.View()
 	list = append(list, tree{Tree: setup.Tree{Target: "/"}, source: view.Dir})
@@ -39,11 +39,11 @@ func treesOf(spec engine.Spec) (list []tree, err error) {
 	for _, m := range spec.Mounts {
 		for _, b := range view.Binds {
 			if m.Target == b.Target || strings.HasPrefix(m.Target, b.Target+"/") || strings.HasPrefix(b.Target, m.Target+"/") {
-				return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the template's", m.Target)
+				return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the template", m.Target)
 			}
 		}
 		if _, err := os.Lstat(filepath.Join(view.Dir, m.Target)); err == nil {
-			return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the template's", m.Target)
+			return nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the template", m.Target)
 		}
 		list = append(list, tree{Tree: setup.Tree{Target: m.Target, Place: true, Copy: true}, source: m.Source, owned: true})
 	}
@@ -62,7 +62,7 @@ func treesOf(spec engine.Spec) (list []tree, err error) {
 }
 
 // withMounts adds the file systems that are mounted below a directory, because an overlay does not
-// show them.
+// include them.
 func withMounts(list []tree) ([]tree, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -96,8 +96,8 @@ func withMounts(list []tree) ([]tree, error) {
 	return out, nil
 }
 
-// openTrees opens what a sandbox is shown if the engine runs as root, with the owners that it has
-// inside. Without root, the sandbox's first process opens it itself.
+// openTrees opens the trees if the engine runs as root, with the owners that they have in the
+// sandbox. Without root, the sandbox's first process opens them.
 func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -129,23 +129,22 @@ func (e *Engine) openTrees(list []tree, pid int, base int) (files []*os.File, er
 			}
 		}
 		if err := mapOwners(file, mapped); err != nil {
-			// A file system that does not support this shows its files as another user's. No
-			// program gains a right by that.
-			e.log.Debug("owners of files are not shown", "path", t.source, "err", err)
+			// On a file system without support for this, files appear to belong to another user.
+			// That gives no program more rights.
+			e.log.Debug("owners of files cannot be mapped", "path", t.source, "err", err)
 		}
 	}
 	return files, nil
 }
 
-// mapOwners makes the IDs of a user namespace stand for those on the file system.
+// mapOwners maps the IDs on the file system to those of a user namespace.
 func mapOwners(tree, users *os.File) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users.Fd())}
 	return unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, attr)
 }
 
-// ownersOf returns a user namespace in which the owner of a tree is the sandbox's user.
-// A map is one to one: files of root stay root's, and those of all others have the
-// overflow user as owner.
+// ownersOf returns a user namespace in which the owner of a tree is the sandbox's user. Such a map
+// is one-to-one: files of root still belong to root, and files of all others to the overflow user.
 func ownersOf(path string, base int, known map[[2]int]*os.File) (*os.File, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -170,8 +169,8 @@ func mapsOf(owner, base int) []syscall.SysProcIDMap {
 	return list
 }
 
-// userNamespace makes a user namespace that only its file holds. A process must make it:
-// it is stopped before it runs its first instruction, and ended.
+// userNamespace creates a user namespace that exists as long as the returned file is open. Only a
+// new process can create it. That process is stopped before its first instruction, and killed.
 func userNamespace(uids, gids []syscall.SysProcIDMap) (*os.File, error) {
 	type result struct {
 		file *os.File
@@ -179,10 +178,10 @@ func userNamespace(uids, gids []syscall.SysProcIDMap) (*os.File, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The tracer is a thread.
+		// ptrace belongs to the thread that called it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		cmd := exec.Command("/proc/self/exe") //nolint:noctx // it never runs: it is stopped at its start, and killed
+		cmd := exec.Command("/proc/self/exe") //nolint:noctx // it is stopped at its start and killed, so it never runs
 		cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Cloneflags: syscall.CLONE_NEWUSER, UidMappings: uids, GidMappings: gids}
 		if err := cmd.Start(); err != nil {
 			done <- result{err: err}

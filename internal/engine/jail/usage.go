@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // Usage implements engine.Meter.
@@ -26,7 +27,7 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	} else {
 		u = b.processUsage()
 	}
-	// The root's file system is the one that takes all that the sandbox writes.
+	// The sandbox's root is on the tmpfs that receives all its writes.
 	var stat unix.Statfs_t
 	if unix.Statfs(fmt.Sprintf("/proc/%d/root", b.rec.Init.PID), &stat) == nil && b.rec.Init.Alive() {
 		u.DiskBytes = int64(stat.Blocks-stat.Bfree) * stat.Bsize
@@ -35,24 +36,22 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	return u, nil
 }
 
-// clockTick is what /proc counts CPU time in; it is 100 on every Linux that Go runs on.
-const clockTick = 10 * time.Millisecond
-
-// processUsage adds up the sandbox's processes where no group counts them.
+// processUsage adds up the sandbox's processes if no group counts them.
 func (b *instance) processUsage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	for queue := []int{b.rec.Init.PID}; len(queue) > 0; queue = queue[1:] {
 		u.PIDs++
-		u.CPUTime += cpuTime(queue[0])
-		u.MemoryBytes += memory(queue[0])
+		u.CPUTime += process.CPUTime(queue[0])
+		u.MemoryBytes += process.Memory(queue[0])
 		queue = append(queue, children(queue[0])...)
 	}
 	return u
 }
 
-// children lists the children of a process. All processes of a sandbox descend from its first.
+// children lists the children of a process. All processes of a sandbox descend from its first
+// process.
 func children(pid int) (list []int) {
-	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // none, if it has ended
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // an ended process has none
 	for _, task := range tasks {
 		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
 		for child := range strings.FieldsSeq(string(data)) {
@@ -64,34 +63,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// memory is what a process has for itself. This figure can be read even of a process that may not be
-// traced, unlike others.
-func memory(pid int) int64 {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	fields := strings.Fields(string(data))
-	if len(fields) < 3 {
-		return 0
-	}
-	resident, _ := strconv.ParseInt(fields[1], 10, 64)
-	shared, _ := strconv.ParseInt(fields[2], 10, 64)
-	return (resident - shared) * int64(os.Getpagesize())
-}
-
-func cpuTime(pid int) time.Duration {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(data)[strings.LastIndexByte(string(data), ')')+1:])
-	if len(fields) < 15 {
-		return 0
-	}
-	var ticks int64
-	for _, field := range fields[11:15] { // its own, and those of children that have ended
-		n, _ := strconv.ParseInt(field, 10, 64)
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick
-}
-
-// Bounds implements engine.Meter. The limits of the disk and of processes are shown inside.
+// Bounds implements engine.Meter. Programs in the sandbox can read the limits of the disk and of
+// processes themselves.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b, err := e.find(id)
 	if err != nil {

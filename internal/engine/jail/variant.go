@@ -10,28 +10,28 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Variant is an engine whose sandboxes are jails without a network, and whose guest runs the
-// sandbox's programs in another way.
+// Variant configures an engine whose sandboxes are jails without a network, in which the guest runs
+// programs in another way.
 type Variant struct {
-	Name     string // also that of its directory in the state directory
+	Name     string // also the name of its directory in the state directory
 	Version  string
 	Boundary engine.Boundary
 	Images   []engine.ImageKind
 	Notes    []string
-	// Arguments returns further arguments of the guest.
+	// Arguments returns additional arguments of the guest.
 	Arguments func(engine.Spec) ([]string, error)
-	// Serve answers the requests of one sandbox's guest on a socket that no program inside has. It
-	// returns when the guest has ended, or after the sandbox was removed.
+	// Serve answers requests of one sandbox's guest on a socket that no program in the sandbox has.
+	// It returns when the guest has ended, or after the sandbox was removed.
 	Serve func(*net.UnixConn)
 }
 
-// declare changes what an engine declares to what holds for the variant.
+// declare replaces the engine's description by that of the variant.
 func (v *Variant) declare(info *engine.Info) {
 	info.Name, info.Version, info.Boundary = v.Name, v.Version, v.Boundary
 	info.Images, info.Egress, info.Notes = slices.Clone(v.Images), slices.Clone(withTap[:1]), slices.Clone(v.Notes)
 }
 
-// name is the engine's name.
+// name returns the engine's name.
 func (e *Engine) name() string {
 	if e.variant != nil {
 		return e.variant.Name
@@ -39,7 +39,7 @@ func (e *Engine) name() string {
 	return "jail"
 }
 
-// arguments returns what the guest is told by the variant.
+// arguments returns the additional arguments of the guest.
 func (e *Engine) arguments(spec engine.Spec) ([]string, error) {
 	if e.variant == nil {
 		return nil, nil
@@ -47,7 +47,7 @@ func (e *Engine) arguments(spec engine.Spec) ([]string, error) {
 	return e.variant.Arguments(spec)
 }
 
-// serve lets the variant answer the guest, and returns the guest's end of the socket.
+// serve starts Serve and returns the guest's end of the socket.
 func (v *Variant) serve() (*os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func (v *Variant) serve() (*os.File, error) {
 	}
 	go func() {
 		defer conn.Close()
-		v.Serve(conn.(*net.UnixConn)) //nolint:forcetypeassert // it was made as one above
+		v.Serve(conn.(*net.UnixConn)) //nolint:forcetypeassert // the socket was created as a Unix socket above
 	}()
 	return theirs, nil
 }

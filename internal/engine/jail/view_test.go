@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// What a guest shows as its files must be a read-only file system in memory: a guest that was taken
-// over could show a directory of another kind.
+// The guest's view of its files must be a read-only tmpfs, because a compromised guest could offer
+// another directory.
 func TestArchiveReadsOnlyTheView(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	self, err := process.Identify(os.Getpid())

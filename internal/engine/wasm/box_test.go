@@ -29,7 +29,7 @@ type box struct {
 	config []byte
 }
 
-// start makes a sandbox and removes it when the test ends.
+// start starts a sandbox and removes it when the test ends.
 func start(t testing.TB, e engine.Engine, image engine.Image, id string, change ...func(*engine.Spec)) *box {
 	t.Helper()
 	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "wasm", Hostname: id, AccessToken: token, ControlToken: token + "-control", DefaultUser: "user"})
@@ -55,7 +55,7 @@ func start(t testing.TB, e engine.Engine, image engine.Image, id string, change 
 	return &box{e, id, &http.Client{Transport: transport}, config}
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	out, err string
 	code     int
@@ -98,7 +98,7 @@ func (b *box) begin(ctx context.Context, request *processpb.StartRequest) (*proc
 	return nil, stream.Err()
 }
 
-// wait collects what the command prints until it ends.
+// wait collects the output of a command until it ends.
 func (p *process) wait() (result, error) {
 	defer p.cancel()
 	defer p.stream.Close()
@@ -115,13 +115,13 @@ func (p *process) wait() (result, error) {
 	return result{out.String(), errOut.String(), -1, ""}, errors.Join(p.stream.Err(), errors.New("the stream ended before the command"))
 }
 
-// command is a request for a command without input, in /workspace.
+// command returns a request for a command without input, in /workspace.
 func command(argv ...string) *processpb.StartRequest {
 	stdin, dir := false, "/workspace"
 	return &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: &dir}, Stdin: &stdin}
 }
 
-// run runs a command to its end.
+// run runs a command until it ends.
 func (b *box) run(t testing.TB, argv ...string) result {
 	t.Helper()
 	p, err := b.begin(t.Context(), command(argv...))

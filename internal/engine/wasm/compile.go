@@ -22,14 +22,14 @@ const (
 	patience = 2 * time.Minute
 	// largest bounds a compiled module.
 	largest = 1 << 30
-	// words bounds what is kept of a compiler's message.
+	// words bounds how much of a compiler's message is stored.
 	words = 4 << 10
-	// overflow is the user number of a process without rights on files.
+	// overflow is the user ID of a process without rights on files.
 	overflow = 65534
 )
 
-// compile compiles a module in a process of its own. The module may be hostile, so the process has
-// no network, no user of the host, and gives up its files and most system calls before it reads the
+// compile compiles a module in a separate process. The module may be hostile, so the process has no
+// network and no user of the host, and drops its files and most system calls before it reads the
 // first byte (package runner).
 func compile(ctx context.Context, program string, module []byte, to io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -39,7 +39,8 @@ func compile(ctx context.Context, program string, module []byte, to io.Writer) e
 		return err
 	}
 	defer file.Close()
-	// By its descriptor: the process's user may not walk to its path.
+	// The program is named by its descriptor, because the process's user may not be able to search
+	// its path.
 	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	cmd.Args = []string{guestboot.RunnerArg0, "compile"}
 	cmd.Env = []string{}
@@ -64,7 +65,7 @@ func compile(ctx context.Context, program string, module []byte, to io.Writer) e
 	return nil
 }
 
-// bounded is a writer of at most a number of bytes. What is beyond is dropped or an error.
+// bounded is a writer with a maximum size. Data beyond it is dropped or causes an error.
 type bounded struct {
 	w    io.Writer
 	left int

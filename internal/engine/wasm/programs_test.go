@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P56
-// One sandbox with a workspace serves the tests of programs: each looks at something else.
+// P56 One sandbox with a workspace is used by all tests of programs, each of which checks another
+// feature.
 func TestPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	binary, module := copied(t), program(t)
@@ -79,7 +79,7 @@ func ordinary(t *testing.T, b *box) {
 	if r := b.run(t, "prog.wasm", "trap"); r.code == 0 || !strings.Contains(r.err, "nil pointer") {
 		t.Errorf("a trap: %+v", r)
 	}
-	// Input arrives, and its end.
+	// A program receives its input and the end of its input.
 	request := command("prog.wasm", "upper")
 	request.Stdin = nil
 	p, err := b.begin(t.Context(), request)
@@ -97,7 +97,7 @@ func ordinary(t *testing.T, b *box) {
 	}
 }
 
-// What makes no sense here is refused by name, before anything runs.
+// Features that WebAssembly does not have are refused by name, before anything runs.
 func refusals(t *testing.T, b *box) {
 	terminal := command("prog.wasm")
 	terminal.Pty = &processpb.PTY{Size: &processpb.PTY_Size{Cols: 80, Rows: 24}}
@@ -132,7 +132,8 @@ func refusals(t *testing.T, b *box) {
 
 // No path leads out of the directories that a module is given.
 func escapes(t *testing.T, b *box) {
-	// The controls: the same calls work where they may, and the guest itself can read the targets.
+	// The controls: the same calls succeed in permitted places, and the guest itself can read the
+	// targets.
 	if r := b.run(t, "prog.wasm", "link", "text", "inside"); r.code != 0 {
 		t.Fatalf("a link inside: %+v", r)
 	}
@@ -151,7 +152,7 @@ func escapes(t *testing.T, b *box) {
 			t.Errorf("%v: %+v", argv, r)
 		}
 	}
-	// A link that a module makes itself is as little use.
+	// A link that a module creates itself does not help either.
 	if r := b.run(t, "prog.wasm", "link", "../proc/self/mem", "made"); r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -162,7 +163,7 @@ func escapes(t *testing.T, b *box) {
 	}
 }
 
-// An endless loop ends by a signal and by its time limit.
+// An endless loop can be ended by a signal and by its timeout.
 func loop(t *testing.T, b *box) {
 	p, err := b.begin(t.Context(), command("prog.wasm", "loop"))
 	if err != nil {
@@ -185,7 +186,8 @@ func loop(t *testing.T, b *box) {
 	}
 }
 
-// A module gets memory up to its bound, and an error of its own beyond. The sandbox lives on.
+// A module can allocate memory up to its limit, and gets an error of its own beyond it. The sandbox
+// continues.
 func memory(t *testing.T, b *box) {
 	if r := b.run(t, "prog.wasm", "grow", "80000000"); r.code != 0 || r.out != "grown\n" {
 		t.Errorf("within the bound: %+v", r)
@@ -198,7 +200,7 @@ func memory(t *testing.T, b *box) {
 	}
 }
 
-// The same input gives the same bytes in a deterministic sandbox, and not in another.
+// In a deterministic sandbox, the same input gives the same bytes, but not in another sandbox.
 func TestDeterministic(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	binary, module := copied(t), program(t)
@@ -218,7 +220,7 @@ func TestDeterministic(t *testing.T) {
 	if !strings.HasPrefix(one, "2022-01-01T00:00:00.") || !strings.Contains(one, "\n1m30.") {
 		t.Errorf("the clock: %s", one)
 	}
-	// The control: without it, random numbers differ.
+	// The control: without deterministic mode, random numbers differ.
 	b := start(t, e, image(t, sandbox.ModuleTemplate, binary, module), "free")
 	random := func() string { return b.run(t, "program", "random").out }
 	if a, z := random(), random(); a == z || a == "" {

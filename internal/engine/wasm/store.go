@@ -23,7 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// DefaultCacheBytes bounds the compiled modules that are kept by default.
+// DefaultCacheBytes is the default maximum size of all compiled modules.
 const DefaultCacheBytes = 1 << 30
 
 // atOnce is how many modules are compiled at a time, and asking how many requests of one sandbox
@@ -33,9 +33,9 @@ const (
 	asking = 8
 )
 
-// store keeps compiled modules in the state directory, by the content of the module and of the
-// runner. Only this process writes there, what a process without any right compiled (compile.go).
-// A sandbox gets an open file, and knows no path.
+// store stores compiled modules in the state directory, under a hash of the module and of the
+// runner. Only this process writes there, and what it writes was compiled by a process without
+// rights (compile.go). A sandbox gets an open file and no path.
 type store struct {
 	dir    string
 	runner string
@@ -54,13 +54,14 @@ func newStore(dir, runner string, most int64, log *slog.Logger) *store {
 	return &store{dir: dir, runner: runner, most: most, log: log, slots: make(chan struct{}, atOnce), busy: map[string]chan struct{}{}}
 }
 
-// serve answers the requests of one guest until it has ended. Each brings a module and a socket for
-// the answer. A socket that closes without an answer means that the runner has to compile.
+// serve answers the requests of one guest until the guest has ended. Each request consists of a
+// module and a socket for the answer. If the socket is closed without an answer, the runner
+// compiles the module itself.
 func (s *store) serve(ctx context.Context, conn *net.UnixConn) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before the wait: no guest waits for the modules any more
+	defer cancel() // this ends requests that still wait, because the guest is gone
 	slots := make(chan struct{}, asking)
 	for {
 		files, err := receive(conn)
@@ -81,7 +82,7 @@ func (s *store) serve(ctx context.Context, conn *net.UnixConn) {
 			defer func() { <-slots }()
 			defer closeAll(files)
 			if err := s.answer(ctx, files[0], files[1]); err != nil {
-				s.log.Debug("a module is not compiled in advance", "err", err)
+				s.log.Debug("cannot compile a module in advance", "err", err)
 			}
 		})
 	}
@@ -134,7 +135,7 @@ func (s *store) answer(ctx context.Context, module, to *os.File) error {
 	return unix.Sendmsg(int(to.Fd()), []byte{0}, unix.UnixRights(int(compiled.Fd())), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// content reads a module that belongs to a sandbox. It may be anything, and may change while it is read.
+// content reads a module of a sandbox. It may have any content, and may change while it is read.
 func content(module *os.File) ([]byte, error) {
 	info, err := module.Stat()
 	if err != nil {
@@ -143,18 +144,18 @@ func content(module *os.File) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > runner.MaxModule {
 		return nil, fmt.Errorf("a module is a file of at most %d bytes", runner.MaxModule)
 	}
-	// At an offset of its own: the descriptor's belongs to the sandbox.
+	// It reads at its own offset, because the offset of the descriptor belongs to the sandbox.
 	return io.ReadAll(io.NewSectionReader(module, 0, info.Size()))
 }
 
-// get returns the compiled module, and compiles it if it is not there.
+// get returns the compiled module, and compiles it if it is not stored.
 func (s *store) get(ctx context.Context, module []byte) (*os.File, error) {
 	path := s.path(module)
 	for {
 		f, err := os.Open(path)
 		if err == nil {
 			now := time.Now()
-			_ = os.Chtimes(path, now, now) // without it, the file is only removed earlier
+			_ = os.Chtimes(path, now, now) // if this fails, the file is only removed earlier
 			return f, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +181,7 @@ func (s *store) get(ctx context.Context, module []byte) (*os.File, error) {
 	}
 }
 
-// path names the compiled module. The runner's file is named by its own content.
+// path returns the path of the compiled module. The runner's file is named by its content.
 func (s *store) path(module []byte) string {
 	sum := sha256.New()
 	_, _ = io.WriteString(sum, filepath.Base(s.runner)+"\x00") // writing to a hash does not fail
@@ -188,7 +189,7 @@ func (s *store) path(module []byte) string {
 	return filepath.Join(s.dir, hex.EncodeToString(sum.Sum(nil)))
 }
 
-// make compiles a module and keeps the result.
+// make compiles a module and stores the result.
 func (s *store) make(ctx context.Context, path string, module []byte) (*os.File, error) {
 	defer func() {
 		s.mu.Lock()
@@ -215,18 +216,18 @@ func (s *store) make(ctx context.Context, path string, module []byte) (*os.File,
 	return os.Open(path)
 }
 
-// draft is the prefix of the name of a file that is being written.
+// draft is the name prefix of a file that is being written.
 const draft = ".new-"
 
 // stale is the age from which a draft belongs to a process that has ended.
 const stale = time.Hour
 
-// evict removes the modules that were not used for the longest time until the rest is within the
-// bound. A sandbox that has one open keeps it.
+// evict removes the least recently used modules until the rest is within the limit. A sandbox can
+// still use a removed module that it has open.
 func (s *store) evict(keep string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		s.log.Warn("compiled modules are not evicted", "err", err)
+		s.log.Warn("cannot evict compiled modules", "err", err)
 		return
 	}
 	var files []fs.FileInfo

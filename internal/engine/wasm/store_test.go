@@ -33,7 +33,7 @@ func testStore(t *testing.T, most int64) *store {
 	return newStore(filepath.Join(t.TempDir(), "modules"), program, most, slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
-// read returns what a store has for a module.
+// read returns the compiled module in a store.
 func read(t *testing.T, s *store, module []byte) []byte {
 	t.Helper()
 	f, err := s.get(t.Context(), module)
@@ -59,7 +59,7 @@ func TestModulesAreCompiledOnce(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Fatalf("%v %v", info, err)
 	}
-	// A runner that cannot start shows that nothing is compiled again.
+	// With a runner that cannot start, the second request shows that nothing is compiled again.
 	if err := os.Remove(s.runner); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestModulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// A module that is not valid leaves nothing, and neither does one for which no one waits.
+// An invalid module leaves nothing behind, and neither does one for which no request waits.
 func TestFailedCompilationsLeaveNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
@@ -89,7 +89,7 @@ func TestFailedCompilationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// The least recently used module goes first.
+// The least recently used module is removed first.
 func TestEviction(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
@@ -109,8 +109,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// A guest gets what it asks for, and no answer to anything else. It may close everything at any
-// time.
+// A guest gets the module that it requests, and no answer to anything else. It may close its
+// descriptors at any time.
 func TestServe(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
@@ -155,7 +155,7 @@ func TestServe(t *testing.T) {
 	<-done
 }
 
-// pair returns both ends of a socket as a guest and an engine have them.
+// pair returns both ends of a socket, as a guest and an engine have them.
 func pair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

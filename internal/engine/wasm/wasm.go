@@ -1,6 +1,6 @@
-// Package wasm owns the engine whose programs are WebAssembly modules with WASI preview 1. Its
-// sandboxes are jails without a network, in which the guest starts nothing but the runner (package
-// runner), which gives up most of what the jail has left.
+// Package wasm owns the engine that runs WebAssembly modules with WASI preview 1. Its sandboxes are
+// jails without a network. In them the guest starts only the runner (package runner), which drops
+// most of the rights that the jail leaves.
 package wasm
 
 import (
@@ -20,19 +20,19 @@ import (
 // Name is the engine's name.
 const Name = "wasm"
 
-// codeMissing is the code of the fault of a build without the runner.
+// codeMissing is the code of the fault if this build has no runner.
 const codeMissing = "runner_missing"
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory; the engine keeps everything below wasm/ in it.
+	// StateDir is the server's state directory. The engine stores everything below wasm/ in it.
 	StateDir string
 	Log      *slog.Logger
 	// Runner is the host's path of the program that runs modules, or "" if this build has none.
 	Runner string
-	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
-	// CacheBytes bounds the compiled modules that are kept. Zero is DefaultCacheBytes.
+	// CacheBytes is the maximum size of all compiled modules. Zero is DefaultCacheBytes.
 	CacheBytes int64
 }
 
@@ -43,7 +43,7 @@ type Engine struct {
 	runner string
 }
 
-// freezing is an Engine on a host whose control groups stop processes.
+// freezing is an Engine on a host whose control groups can be frozen.
 type freezing struct {
 	Engine
 	engine.Freezer
@@ -58,13 +58,13 @@ var (
 var notes = []string{
 	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals and no code interpreter",
 	"no network: WASI preview 1 has no sockets",
-	"no fuel: the limits of CPU and of a command's time bound a module, and nothing counts its instructions",
-	"a module and the runtime share an address space, so a mistake of the runtime's compiler is a way into the jail around both",
-	"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
+	"instructions are not counted (no fuel): a module is limited by the CPU limit and the timeout of a command",
+	"a module and the runtime share an address space, so a bug of the runtime's compiler gives a module the rights of the jail around both",
+	"files that a sandbox writes are in its memory, and may use at most three quarters of the memory limit",
 }
 
-// New opens the engine on a state directory, which it shares with other processes that do the same.
-// The returned engine can freeze sandboxes where control groups can.
+// New opens the engine on a state directory, which several processes may share. The returned engine
+// is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	log := o.Log
 	kept := newStore(filepath.Join(o.StateDir, Name, ".modules"), o.Runner, o.CacheBytes, log)
@@ -78,7 +78,7 @@ func New(o Options) (engine.Engine, error) {
 	}
 	meter, ok := jailed.(engine.Meter)
 	if !ok {
-		return nil, fmt.Errorf("wasm: the jail measures nothing")
+		return nil, fmt.Errorf("wasm: the jail does not implement engine.Meter")
 	}
 	e := Engine{jailed, meter, o.Runner}
 	if f, ok := jailed.(engine.Freezer); ok {
@@ -87,7 +87,7 @@ func New(o Options) (engine.Engine, error) {
 	return e, nil
 }
 
-// arguments tells the guest how modules run.
+// arguments returns the arguments that tell the guest how to run modules.
 func arguments(spec engine.Spec) ([]string, error) {
 	r := spec.Image.View().Runner
 	argument, err := modules.Config{Program: r.Path, Deterministic: r.Deterministic, MemoryBytes: spec.Limits.MemoryBytes}.Argument()
@@ -120,7 +120,7 @@ func (e Engine) Create(ctx context.Context, spec engine.Spec) error {
 func (e Engine) Probe(ctx context.Context) []engine.Finding {
 	findings := []engine.Finding{e.checkRunner()}
 	for _, f := range e.Engine.Probe(ctx) {
-		if f.Check != jail.CheckInterface { // its sandboxes have no network
+		if f.Check != jail.CheckInterface { // sandboxes of this engine have no network
 			findings = append(findings, f)
 		}
 	}

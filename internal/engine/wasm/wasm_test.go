@@ -25,7 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The test binary plays every role: the first process of a jail, the guest that it becomes, and the
+// The test binary has every role: the first process of a jail, the guest that it becomes, and the
 // runner.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(setup.Role(), setup.ProbeRole(), runner.Role(), enginetest.ProbeRole(),
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program builds the module of the tests.
+// program builds the module for the tests.
 func program(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program.wasm")
@@ -49,7 +49,7 @@ func program(t testing.TB) []byte {
 	return data
 }
 
-// copied is a copy of the test binary, since its own directory is closed to other users.
+// copied returns a copy of the test binary, because other users may not enter its directory.
 func copied(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
@@ -63,7 +63,7 @@ func copied(t testing.TB) string {
 	return path
 }
 
-// image is the template with the module as its shell.
+// image returns the template with the module as its shell.
 func image(t testing.TB, name, program string, module []byte) engine.Image {
 	t.Helper()
 	host := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).WithRunner(program)
@@ -106,8 +106,8 @@ func open(program string, noCgroups bool) func(t testing.TB, dir string) engine.
 	}
 }
 
-// shareModules lets the engines of a test keep compiled modules in one place: to compile the module
-// of the tests takes a second.
+// shareModules makes the engines of a test share compiled modules, because compiling the test
+// module takes a second.
 func shareModules(t testing.TB, dir, place string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, wasm.Name), 0o700); err != nil {
@@ -121,7 +121,7 @@ func shareModules(t testing.TB, dir, place string) {
 	}
 }
 
-// residue counts what the engine owns for a state directory.
+// residue counts the engine's resources for a state directory.
 func residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -135,7 +135,7 @@ func residue(t testing.TB, dir string) map[string]int {
 			counts["processes"]++
 		}
 	}
-	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids")) // none, if no sandbox was made
+	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids")) // none, if no sandbox was created
 	counts["ranges of IDs"] = len(slots)
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/wasm-*", "/sys/fs/cgroup/*/crannog/wasm-*"} {
 		found, err := filepath.Glob(pattern)
@@ -159,7 +159,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Two engines of one state directory never give one range of IDs to two sandboxes.
+// Two engines with the same state directory never give the same range of IDs to two sandboxes.
 func TestRangesAreSharedWithTheJail(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	program, dir := copied(t), t.TempDir()
@@ -168,7 +168,7 @@ func TestRangesAreSharedWithTheJail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same ID begins its search at the same range.
+	// For the same ID, the search begins at the same range.
 	const id = "same"
 	b := start(t, e, image(t, sandbox.ModuleTemplate, program, program0), id)
 	host, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).Image()

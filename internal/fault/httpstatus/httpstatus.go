@@ -1,5 +1,5 @@
-// Package httpstatus owns the table from kinds of faults to HTTP statuses. Every API of the server
-// uses it. It is separate from package fault, which programs without HTTP import too.
+// Package httpstatus owns the mapping from kinds of faults to HTTP statuses. All APIs of the server
+// use it. It is separate from package fault because programs without HTTP import that one too.
 package httpstatus
 
 import (
@@ -11,7 +11,7 @@ import (
 // Canceled is the status in logs for a client that disconnected. No client receives it.
 const Canceled = 499
 
-// BodyTooLarge is the code of a fault whose status is always 413, whatever its kind.
+// BodyTooLarge is the code of a fault whose status is always 413, regardless of its kind.
 const BodyTooLarge = "body_too_large"
 
 // table maps kinds to statuses. SDKs choose their error class by the status.

@@ -8,7 +8,7 @@ import (
 )
 
 // PathMatcher matches paths against a policy's protected paths, segment by segment. Paths with
-// equal states match alike from there on.
+// equal states match the same paths below them.
 type PathMatcher interface {
 	// Step returns the state after one more segment.
 	Step(at, name string) string
@@ -23,15 +23,17 @@ const (
 	maxAliases = 256 // states of one path
 )
 
-// aliases knows by which other paths symbolic links lead to a file: links in the host's directory,
-// which the host's tools would follow, and links in the sandbox, which may come out later. Without
-// it, if .git/hooks is a link to ../hooks, a file in ../hooks would not count as protected.
+// aliases finds the other paths by which symbolic links lead to a file: links in the host's
+// directory, which the host's tools would follow, and links in the sandbox, which may be exported
+// later. Without it, if .git/hooks is a link to ../hooks, a file in ../hooks would not count as
+// protected.
 type aliases struct {
 	paths PathMatcher
 	links map[string][]string        // by the real path of the target: "" is the top
-	at    map[string]map[string]bool // states of the paths by which links lead to a place
+	at    map[string]map[string]bool // states of the paths by which links lead to a directory
 	known map[string][]string        // states of directories
-	// lost are places with more states than the limit. Everything below them counts as protected.
+	// lost are directories with more states than the limit. Everything below them counts as
+	// protected.
 	lost map[string]bool
 }
 
@@ -58,7 +60,7 @@ func (c *comparison) aliasesOf(paths PathMatcher, start string) *aliases {
 		}
 	}
 	for _, list := range l.links {
-		slices.Sort(list) // a fixed order, so that the limits cut off the same each time
+		slices.Sort(list) // a fixed order, so that the limits have the same effect each time
 	}
 	l.settle()
 	return l
@@ -113,8 +115,8 @@ func belowTop(target string, tops []string) (string, bool) {
 	return "", false
 }
 
-// settle finds all states by which links lead to their targets. Links may lead through others, so
-// it repeats until it finds nothing new.
+// settle finds all states by which links lead to their targets. Links may lead through other links,
+// so it repeats until it finds nothing new.
 func (l *aliases) settle() {
 	for again := true; again; {
 		again = false
@@ -174,7 +176,7 @@ func dirOf(name string) string {
 	return ""
 }
 
-// protected reports whether one of the paths to a place is protected.
+// protected reports whether one of the paths to a file is protected.
 func (l *aliases) protected(name string) bool {
 	for above := name; len(l.lost) > 0; above = dirOf(above) {
 		if l.lost[above] {
@@ -187,8 +189,8 @@ func (l *aliases) protected(name string) bool {
 	return slices.ContainsFunc(l.after(name), l.paths.Matches)
 }
 
-// aliases returns the other paths to a place, the nearest first: all that go through one link, and
-// a limited number that go through more.
+// aliases returns the other paths to a file, nearest first: all that go through one link, and a
+// limited number that go through more.
 func (l *aliases) aliases(name string) []string {
 	if len(l.links) == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// suffix protects paths that end in two names, as "**/a/b" does, and all below.
+// suffix protects paths that end in two names, as "**/a/b" does, and everything below.
 type suffix struct{ dir, base string }
 
 func (s suffix) Step(at, name string) string {
@@ -31,8 +31,8 @@ func leadsFrom(t *testing.T, links map[string]string) *aliases {
 	return c.aliasesOf(suffix{".git", "hooks"}, "")
 }
 
-// F2: the target of a link is protected as if it were at the link's place, however many links there
-// are, and even if they form a circle.
+// F2: the target of a link is protected as if it were at the link's path, for any number of links,
+// and even if they form a circle.
 func TestF2LinksLeadToWhatIsProtected(t *testing.T) {
 	for _, c := range []struct {
 		links   map[string]string

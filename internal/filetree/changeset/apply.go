@@ -20,28 +20,28 @@ type ApplyOptions struct {
 	// Dir is the directory in the sandbox that the changes belong to.
 	Dir string
 	// Journals is a private directory for journals of unfinished applies, in which no other process
-	// writes. It must not be below the host's directory: a program that writes there could forge a
-	// journal.
+	// writes. It must not be below the host's directory, because a program that writes there could
+	// forge a journal.
 	Journals string
 	// Overwrite also applies changes that have a conflict.
 	Overwrite bool
 	Bounds    Bounds
 
 	// Ready, unless nil, is called with the changes that are about to be applied. Their checksums
-	// are those of the content to be written, which differs from the sandbox's where secrets were
+	// are those of the content to be written, which differs from the sandbox's if secrets were
 	// redacted. If Ready returns an error, nothing is applied.
 	Ready func([]Change) error
 
 	// step is called before each step, with its name.
 	step func(name string)
-	// apart makes Apply act as on a file system that cannot exchange two files.
+	// apart makes Apply behave as on a file system that cannot exchange two files.
 	apart bool
 }
 
-// Apply applies changes to a directory of the host, all or none. They must come from an earlier
-// Compare: since then, neither the content of a file inside may have changed, nor may a file
-// outside have been touched. It returns the new entries outside, for the next comparison; an entry
-// without a type was removed.
+// Apply applies either all changes or none to a directory of the host. They must come from an
+// earlier Compare: since then, the content of the sandbox's files and the files outside must not
+// have changed. It returns the new entries outside, for the next comparison. An entry without a
+// type was removed.
 func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {
 		o.step = func(string) {}
@@ -56,7 +56,7 @@ func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.end(err)) }()
-	// Conflicts are looked for before anything is fetched, and again just before each replacement.
+	// Conflicts are checked before anything is fetched, and again just before each replacement.
 	for i := range changes {
 		if err := a.expect(&changes[i]); err != nil {
 			return nil, err
@@ -81,8 +81,8 @@ func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, 
 		return nil, err
 	}
 	for _, c := range changes {
-		// A file that cannot be found now was moved by another process since; the next comparison
-		// reports it.
+		// If a file cannot be found now, another process has moved it. The next comparison reports
+		// it.
 		switch e, err := lstatBeneath(a.dir, c.Path); {
 		case err != nil:
 		case e == nil:
@@ -109,13 +109,13 @@ func stageFor(ctx context.Context, source Source, changes []Change, into *os.Roo
 		case came[i].Has(Masked) && !known && came[i].Outside != nil && !o.Overwrite:
 			// The file was too large to be read at the comparison.
 			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q contains a secret, and would replace a file that may contain it too", came[i].Path).
-				WithHint("leave it out, or ask to overwrite the file outside")
+				WithHint("leave it out, or overwrite the file outside")
 		}
 	}
 	return came, nil
 }
 
-// acceptable rejects changes that must never be applied, whatever flags they were given.
+// acceptable rejects changes that must never be applied, regardless of the flags in the request.
 func acceptable(changes []Change, overwrite bool) error {
 	for i := range changes {
 		c := &changes[i]
@@ -138,7 +138,7 @@ func acceptable(changes []Change, overwrite bool) error {
 	return nil
 }
 
-// comesOutAs reports whether a file is of a kind that is applied.
+// comesOutAs reports whether a file has a type that is applied.
 func comesOutAs(c *Change) bool {
 	switch {
 	case c.New == nil:
@@ -153,7 +153,7 @@ func comesOutAs(c *Change) bool {
 
 func conflict(name string) error {
 	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside since the comparison", name).
-		WithHint("look at the changes again, or ask to overwrite the file outside")
+		WithHint("review the changes again, or overwrite the file outside")
 }
 
 // application is an Apply in progress.
@@ -161,15 +161,15 @@ type application struct {
 	journal *journal
 	host    *os.Root
 	dir     *os.File // host
-	// stage is the directory in it for arriving and leaving files: on the same file system, so that
-	// each file can be renamed into place.
+	// stage is a directory in it for new and replaced files, on the same file system, so that each
+	// file can be renamed into place.
 	stage             *os.Root
 	incoming          *os.Root // stage/new
 	arriving, leaving *os.File // stage/new, stage/old
 	ops               []op
 	step              func(string)
 	committing, apart bool
-	kept              int // number of ops that hold their directory open
+	kept              int // number of ops whose directory stays open
 }
 
 func (a *application) close() {
@@ -184,8 +184,8 @@ func (a *application) close() {
 	}
 }
 
-// begin locks the directory for this Apply. It first undoes what a killed Apply left, and then
-// creates the stage.
+// begin locks the directory for this Apply. It first undoes an interrupted Apply, and then creates
+// the stage.
 func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 	dir, err := host.Open(".")
 	if err != nil {
@@ -214,8 +214,8 @@ func leftoverFault(kept string) error {
 	if kept == "" {
 		return nil
 	}
-	return fault.Newf(fault.Conflict, "apply_unfinished", "an earlier apply was killed, and files were changed since: their earlier content is in %q", kept).
-		WithHint("compare, and try again")
+	return fault.Newf(fault.Conflict, "apply_unfinished", "an earlier apply was killed, and files have changed since; their earlier content is in %q", kept).
+		WithHint("compare again, and repeat the apply")
 }
 
 func (a *application) makeStage() error {
@@ -269,18 +269,18 @@ func asExpected(have, want *Entry) bool {
 	return stillIs(want, have)
 }
 
-// placeFault returns the fault for an error at the destination of a change.
+// placeFault returns the fault for an error at the path of a change.
 func placeFault(name string, err error) error {
 	switch {
 	case errors.Is(err, unix.ELOOP), notThere(err), errors.Is(err, unix.EEXIST):
 		return conflict(name)
 	case errors.Is(err, unix.EXDEV):
-		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on another file system than the rest of the workspace, so that it cannot be replaced in one step", name)).
+		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on a different file system than the rest of the workspace, so it cannot be replaced atomically", name)).
 			WithHint("leave it out, or export it")
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return fault.Wrap(err, fault.Denied, "changes_not_writable", fmt.Sprintf("%q cannot be written", name))
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fault.Wrap(err, fault.Exhausted, "disk_full", fmt.Sprintf("there is no room for %q", name))
+		return fault.Wrap(err, fault.Exhausted, "disk_full", fmt.Sprintf("the disk is too full for %q", name))
 	}
 	return fmt.Errorf("apply %s: %w", name, err)
 }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath opens a path below a directory of the host. No part of it may be a link: a program that
-// swaps a directory for a link would lead us out of the directory.
+// beneath opens a path below a directory of the host. No part of it may be a link, because a
+// program that replaces a directory by a link would lead us out of the directory.
 func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC),
@@ -30,7 +30,7 @@ func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 	}
 }
 
-// parentOf opens the directory that a path is in.
+// parentOf opens the directory that contains a path.
 func parentOf(dir *os.File, name string) (*os.File, string, error) {
 	above, base := path.Split(name)
 	if above == "" {
@@ -55,7 +55,7 @@ func lstatBeneath(dir *os.File, name string) (*Entry, error) {
 	return lookAt(d, base, name)
 }
 
-// lookAt is lstatAt, but a missing file is not an error.
+// lookAt is like lstatAt, but a missing file is not an error.
 func lookAt(d *os.File, base, name string) (*Entry, error) {
 	e, err := lstatAt(int(d.Fd()), base)
 	if errors.Is(err, unix.ENOENT) {
@@ -68,7 +68,7 @@ func lookAt(d *os.File, base, name string) (*Entry, error) {
 	return &e, nil
 }
 
-// notThere reports whether an error means that there is no such file.
+// notThere reports whether an error means that a file does not exist.
 func notThere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

@@ -3,20 +3,20 @@ package changeset
 // Bounds limit what is read from a sandbox. A zero field stands for the default, never for
 // unlimited.
 type Bounds struct {
-	// Files is the greatest number of files of a tree.
+	// Files is the maximum number of files in a tree.
 	Files int
-	// FileBytes is the greatest size of one file that is brought out, and Bytes that of all files
-	// together. Holes count, so that a small sandbox cannot fill a disk.
+	// FileBytes is the maximum size of one exported file, and Bytes that of all files together.
+	// Holes count, so that a small sandbox cannot fill a disk.
 	FileBytes, Bytes int64
-	// TextBytes is the size of the largest file whose text is compared, and AllText the greatest
-	// size of all texts together.
+	// TextBytes is the maximum size of a file whose text is compared, and AllText that of all texts
+	// together.
 	TextBytes, AllText int64
 }
 
-// DefaultBounds are used for fields that are zero.
+// DefaultBounds are the defaults of zero fields.
 var DefaultBounds = Bounds{Files: 500_000, FileBytes: 1 << 30, Bytes: 4 << 30, TextBytes: 1 << 20, AllText: 64 << 20}
 
-// OrDefault fills zero fields with the defaults.
+// OrDefault returns the bounds with zero fields replaced by the defaults.
 func (b Bounds) OrDefault() Bounds {
 	d := DefaultBounds
 	if b.Files == 0 {
@@ -32,7 +32,7 @@ func (b Bounds) OrDefault() Bounds {
 	return b
 }
 
-// Limits that no caller can change.
+// Limits that callers cannot change.
 const (
 	maxPath  = 4096
 	maxDepth = 200

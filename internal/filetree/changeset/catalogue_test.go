@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// named are files that an entry of the catalogue matches, and one that looks like them and does not
-// match.
+// named are files that match an entry of the catalogue, and a similar file that does not match.
 func named(e toolfiles.Entry) (meant []string, not string) {
 	kind, text := e.Form()
 	switch kind {
@@ -43,7 +42,7 @@ func TestS7EveryEntryOfTheCatalogueIsFlagged(t *testing.T) {
 			t.Errorf("%s: %q is flagged", e.Name, not)
 		}
 	}
-	// The names by which the gap was found.
+	// These names revealed the gap.
 	for _, name := range []string{".hg/hgrc", ".bazelrc", "tools/bazel", ".mvn/jvm.config", "rust-toolchain.toml", "opencode.json", ".roo/mcp.json", ".aider.conf.yml"} {
 		if !flagged(name) {
 			t.Errorf("%q is not flagged", name)

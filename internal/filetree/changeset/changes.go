@@ -12,7 +12,7 @@ const (
 	Regular Type = "file"
 	Dir     Type = "dir"
 	Link    Type = "link"
-	Other   Type = "other" // a device, a socket or a pipe: never comes out
+	Other   Type = "other" // a device, a socket or a pipe: never exported
 )
 
 // Entry describes one file of a tree. The description of a sandbox's file comes from the
@@ -24,12 +24,12 @@ type Entry struct {
 	Size   int64     `json:"size"`
 	MTime  time.Time `json:"mtime"`
 	CTime  time.Time `json:"ctime"`
-	Sum    string    `json:"sum,omitempty"`    // SHA-256, hexadecimal, where it was asked for
-	Target string    `json:"target,omitempty"` // of a link
+	Sum    string    `json:"sum,omitempty"`    // SHA-256, hexadecimal, if requested
+	Target string    `json:"target,omitempty"` // target of a link
 	// Ino distinguishes files of the host. It has no meaning for files of a sandbox.
 	Ino uint64 `json:"-"`
-	// Opaque is set if the contents are not visible: something else is mounted on it,
-	// or it may not be read. Such an entry is neither changed nor removed.
+	// Opaque is set if the content is not visible, because something is mounted on it or it may not
+	// be read. Such an entry counts neither as changed nor as removed.
 	Opaque bool `json:"opaque,omitempty"`
 }
 
@@ -47,17 +47,17 @@ type Flag string
 
 const (
 	Protected    Flag = "protected"      // the policy protects its path
-	RunsByItself Flag = "runs_by_itself" // tools of the host would execute it by themselves
+	RunsByItself Flag = "runs_by_itself" // tools of the host would execute it without being asked
 	LinkOut      Flag = "link_out"       // a link that leads out of the directory
 	Setuid       Flag = "setuid"         // setuid or setgid bits
 	Special      Flag = "special"        // a device, a socket or a pipe
-	TooLarge     Flag = "too_large"      // above a bound of exports
+	TooLarge     Flag = "too_large"      // exceeds a limit of exports
 	SecretName   Flag = "secret_name"    // its name or link target contains a secret
-	// HiddenChanged is the flag of a git reference whose commits delete or change a
-	// file that the policy hides, GitUnchecked of one whose commits were not checked.
+	// HiddenChanged is the flag of a git reference whose commits delete or change a file that the
+	// policy hides. GitUnchecked is the flag of one whose commits were not checked.
 	HiddenChanged Flag = "hidden_changed"
 	GitUnchecked  Flag = "git_unchecked"
-	Masked        Flag = "masked" // it contains a secret, which is redacted when it comes out
+	Masked        Flag = "masked" // it contains a secret, which is redacted on export
 )
 
 // Conflict is the reason why a change conflicts with the host's file.
@@ -84,7 +84,7 @@ type Change struct {
 	// SameContent is set if Old and New differ only in their modes.
 	SameContent bool
 	Flags       []Flag
-	// Because is the file of a repository that caused a flag of a git reference.
+	// Because is the file in a repository that caused a flag of a git reference.
 	Because  string
 	Conflict Conflict
 	// Added and Removed count lines. Text is the unified diff, if requested. Binary
@@ -92,7 +92,7 @@ type Change struct {
 	Binary         bool
 	Added, Removed int
 	Text           string
-	// Omitted is set if the text is too long to be included. The lines are then
-	// counted without regard to their order.
+	// Omitted is set if the text is too long to be included. The lines are then counted regardless
+	// of their order.
 	Omitted bool
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commit executes the planned operations. After an error none of them is in effect.
+// commit executes the planned operations. After an error, none of them is in effect.
 func (a *application) commit() error {
 	a.committing = true
 	for i := range a.ops {
@@ -32,19 +32,19 @@ func (a *application) commit() error {
 	return nil
 }
 
-// maxKept is the number of directories that are kept open for an undo.
+// maxKept is the number of directories that stay open for an undo.
 const maxKept = 256
 
 // errTaken is returned for a path that was changed since the comparison.
-var errTaken = fmt.Errorf("it was changed at the same time: %w", unix.EEXIST)
+var errTaken = fmt.Errorf("the file was changed concurrently: %w", unix.EEXIST)
 
 func (a *application) do(o *op) error {
 	parent, base, err := parentOf(a.dir, string(o.Path))
 	if err != nil {
 		return err
 	}
-	// An undo must use this same directory, even if it was moved. Beyond maxKept an undo finds the
-	// directory by its name.
+	// An undo must use this same directory, even if it was moved. Beyond maxKept, an undo finds the
+	// directory by name.
 	if a.kept < maxKept {
 		a.kept++
 		o.parent = parent
@@ -68,7 +68,7 @@ func (a *application) do(o *op) error {
 	return a.put(parent, base, o)
 }
 
-// chmod changes the mode of a file if the file is still the expected one.
+// chmod changes the mode of a file if it is still the expected file.
 func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	f, err := beneath(parent, base, unix.O_PATH)
 	if err != nil {
@@ -82,11 +82,11 @@ func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	if e := FromStat(&stat); !want.is(&e) || e.Type == Link {
 		return errTaken
 	}
-	// Through the descriptor, because the name may refer to another file by now.
+	// The descriptor is used, because the name may refer to another file by now.
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), bits, 0)
 }
 
-// take moves a file to the stage, and back if it was not the expected one.
+// take moves a file to the stage. If it was not the expected file, take moves it back.
 func (a *application) take(parent *os.File, base string, o *op) error {
 	if err := move(parent, base, a.leaving, o.Slot); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (a *application) take(parent *os.File, base string, o *op) error {
 	return a.gone(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
 }
 
-// gone checks the file that was moved to the stage: it must be the expected one, and a directory
+// gone checks a file that was moved to the stage: it must be the expected file, and a directory
 // must be empty. Otherwise gone calls back, which moves it back.
 func (a *application) gone(stage *os.File, o *op, back func() error) error {
 	e, err := lookAt(stage, o.Slot, string(o.Path))
@@ -127,8 +127,8 @@ func empty(in *os.File, base string) error {
 	return nil
 }
 
-// put moves a staged file to its place. It moves the previous file to the stage in the
-// same step, if the file system supports that.
+// put moves a staged file to its path, and the previous file to the stage. If the file system
+// supports it, this is one atomic step.
 func (a *application) put(parent *os.File, base string, o *op) error {
 	if o.Old == nil {
 		return move(a.arriving, o.Slot, parent, base)
@@ -158,8 +158,7 @@ func exchange(x *os.File, xName string, y *os.File, yName string) error {
 	return unix.Renameat2(int(x.Fd()), xName, int(y.Fd()), yName, unix.RENAME_EXCHANGE)
 }
 
-// cannot reports whether an error means that the file system does not support this form
-// of renaming.
+// cannot reports whether an error means that the file system does not support this type of rename.
 func cannot(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
 }
@@ -170,7 +169,7 @@ func move(from *os.File, name string, to *os.File, newName string) error {
 	if !cannot(err) {
 		return err
 	}
-	// The file system cannot rename and check in one step, so a file that appears in between is
+	// The file system cannot check and rename atomically, so a file that appears in between is
 	// replaced.
 	if e, err := lookAt(to, newName, newName); err != nil || e != nil {
 		return errors.Join(err, unix.EEXIST)
@@ -190,7 +189,7 @@ func (a *application) decide() error {
 	for name := range seen {
 		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if notThere(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
-			continue // the directory was removed too, cannot be read, or was moved by another process
+			continue // the directory was removed too, is unreadable, or was moved by another process
 		}
 		if err != nil {
 			return err

@@ -15,22 +15,21 @@ type Options struct {
 	Dir string
 	// Lines counts changed lines, and Text also keeps the diff.
 	Lines, Text bool
-	// Protected reports whether a policy protects a path, and Ignore whether the policy keeps it
-	// out of the sandbox. Paths are relative. Nil matches nothing.
+	// Protected reports whether a policy protects a path, and Ignore whether the policy hides it
+	// from the sandbox. Paths are relative. Nil matches nothing.
 	Protected, Ignore func(path string) bool
-	// Paths gives the same answers as Protected, starting from the state Start, for paths that go
-	// through symbolic links. Nil follows no links.
+	// Paths matches the same paths as Protected, starting from the state Start, for paths that go
+	// through symbolic links. If it is nil, no links are followed.
 	Paths PathMatcher
-	// Under is the path at which Dir counts for rules about files that tools execute; "" is the
-	// top.
+	// Under is the path of Dir in rules about files that tools execute; "" is the top.
 	Under  string
 	Start  string
 	Bounds Bounds
 }
 
-// Compare returns what a sandbox has changed. It reads the names and times of all files, and the
-// content only where these leave a doubt: a program inside can set a file's modification time, but
-// not its change time.
+// Compare returns the changes of a sandbox. It reads the names and times of all files, and the
+// content only if these are not conclusive: a program can set a file's modification time, but not
+// its change time.
 func Compare(ctx context.Context, source Source, base Base, o Options) (*Set, error) {
 	o.Bounds = o.Bounds.OrDefault()
 	c := &comparison{ctx: ctx, source: source, hide: source.Redactor, base: base, o: o}
@@ -67,10 +66,11 @@ func Compare(ctx context.Context, source Source, base Base, o Options) (*Set, er
 	return set, nil
 }
 
-// trio is one path in three states: as the sandbox got it, as it is outside, and as it is inside.
+// trio is one path in three states: at the start of the sandbox, outside now, and in the sandbox
+// now.
 type trio struct {
 	start, host, now *Entry
-	// brought is set if start is what an earlier Apply left outside.
+	// brought is set if start is the result of an earlier Apply.
 	brought bool
 }
 
@@ -84,17 +84,17 @@ type comparison struct {
 	paths   []string
 	files   map[string]*trio
 	opaque  map[string]bool
-	aliases *aliases // of changed files; nil is none
+	aliases *aliases // of changed files; may be nil
 }
 
-// found is a change with the entries it was made from.
+// found is a change with the entries from which it was made.
 type found struct {
 	change Change
 	trio   *trio
-	// scripts is set if the scripts that a package manager runs by itself differ.
+	// scripts is set if the scripts that a package manager runs automatically differ.
 	scripts bool
-	// masked and wasMasked are set if the new and the old content contain a secret; equal, if no
-	// difference remains after redaction.
+	// masked and wasMasked are set if the new and the old content contain a secret. equal is set if
+	// no difference remains after redaction.
 	masked, wasMasked, equal bool
 }
 
@@ -156,8 +156,8 @@ func (c *comparison) list(req TreeRequest) ([]Entry, error) {
 	return ReadTree(r, c.o.Bounds)
 }
 
-// hidden reports whether a path cannot be compared: the policy keeps it out of the sandbox,
-// something is mounted there, or it may not be read.
+// hidden reports whether a path cannot be compared: the policy hides it, something is mounted
+// there, or it may not be read.
 func (c *comparison) hidden(name string) bool {
 	if c.o.Ignore != nil && c.o.Ignore(name) {
 		return true

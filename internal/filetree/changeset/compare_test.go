@@ -115,7 +115,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 
 func TestCompareReadsOnlyWhatIsTouched(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1", "b": "1"})
-	// A sandbox that shows the host's own files, as one does that changed nothing.
+	// A sandbox without changes shows the host's own files.
 	b.source.dir = b.host
 	if set := b.compare(t); len(set.Changes) != 0 || b.source.asked != 0 {
 		t.Errorf("got %q, and %d files were read", short(set), b.source.asked)
@@ -298,8 +298,8 @@ func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
 	}
 }
 
-// A link that became a directory inside is still a link outside, and nothing below it exists there
-// yet, at any depth.
+// A link that became a directory in the sandbox is still a link outside, so nothing below it exists
+// there, at any depth.
 func TestApplyMakesADirectoryOfALink(t *testing.T) {
 	for _, target := range []string{"other", "no such", "../elsewhere"} {
 		b := newBench(t, map[string]string{"other/x": "1", "l": "-> " + target})

@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Base is what the files of a sandbox are compared with.
+// Base is the tree to which the files of a sandbox are compared.
 type Base struct {
-	// Start is the tree as the sandbox got it.
+	// Start is the tree at the start of the sandbox.
 	Start []Entry
-	// Brought are the entries of files of Outside as an earlier Apply left them. They replace the
-	// entries of Start. An entry without a type was removed.
+	// Brought are the entries of files of Outside after an earlier Apply. They replace the entries
+	// of Start. An entry without a type was removed.
 	Brought []Entry
-	// Content holds the files of Start, if they are not those of Outside. If it is nil, they are
-	// read from Outside as far as they still match Start.
+	// Content has the files of Start, if they are not those of Outside. If it is nil, they are read
+	// from Outside as far as they still match Start.
 	Content *os.Root
 	// Outside is the directory that changes are applied to, or nil.
 	Outside *os.Root
 }
 
 var (
-	errMoved   = errors.New("the file was replaced since")
+	errMoved   = errors.New("the file was replaced after it was listed")
 	errUnknown = errors.New("the file's earlier content is unknown")
 )
 
 // hostFiles reads files of a directory of the host.
 type hostFiles struct{ dir *os.File }
 
-// open opens a file, which must be unchanged since it was listed.
+// open opens a file. The file must not have changed since it was listed.
 func (h hostFiles) open(e *Entry) (*os.File, error) {
 	f, err := beneath(h.dir, e.Path, unix.O_RDONLY)
 	if err != nil {
@@ -55,7 +55,7 @@ func (h hostFiles) open(e *Entry) (*os.File, error) {
 	return f, nil
 }
 
-// was opens the file as it was before the sandbox changed it.
+// was opens the original version of a file.
 func (c *comparison) was(t *trio) (io.ReadCloser, error) {
 	if t.start == nil || t.start.Type != Regular {
 		return nil, errUnknown
@@ -78,7 +78,7 @@ func sumOf(ctx context.Context, r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// patient is a reader that stops once its context has ended.
+// patient is a reader that fails once its context has ended.
 type patient struct {
 	ctx context.Context
 	r   io.Reader
@@ -92,15 +92,15 @@ func (p patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// sameOutside reports whether a host file is as it was when the sandbox started. It ignores the
-// change time, because a rename, a new owner or a new link changes that too: restoring a file after
-// a failed Apply does.
+// sameOutside reports whether a host file is the same as at the start of the sandbox. It ignores
+// the change time, because a rename, a new owner or a new link changes that too, and so does the
+// undo of a failed Apply.
 func sameOutside(was, now *Entry) bool {
 	return was.Type == now.Type && was.Mode == now.Mode && (was.Type != Link || was.Target == now.Target) &&
 		(was.Type == Dir || was.Size == now.Size && was.Ino == now.Ino && was.MTime.Equal(now.MTime))
 }
 
-// stillIs reports whether a host file is entirely untouched since the comparison.
+// stillIs reports whether a host file has not been touched since the comparison.
 func stillIs(was, now *Entry) bool {
 	return sameOutside(was, now) && (was.Type == Dir || was.CTime.Equal(now.CTime))
 }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// eventful is a tree with changes of every kind.
+// eventful creates a tree with changes of every kind.
 func eventful(t testing.TB, dir string) (host, inside string) {
 	t.Helper()
 	host, inside = filepath.Join(dir, "host"), filepath.Join(dir, "inside")
@@ -80,8 +80,7 @@ func applyAndDie(dir, at string, apart bool) int {
 	return 0
 }
 
-// die runs an Apply in another process that is killed at a step, and returns the steps that it
-// made.
+// die runs an Apply in another process that is killed at a step, and returns the steps before it.
 func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -155,7 +154,7 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 	}
 }
 
-// Files that the user changes after an Apply was killed stay the user's.
+// Files that the user changes after an Apply was killed are not overwritten.
 func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
 	dir := t.TempDir()
 	host, _ := eventful(t, dir)
@@ -214,7 +213,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 				break
 			}
 			before := picture(t, host, true)
-			// The user changes one of the files just before its turn.
+			// The user changes one of the files just before it is applied.
 			victim := set.Changes[i]
 			full := filepath.Join(host, victim.Path)
 			if info, err := os.Stat(filepath.Dir(full)); err != nil || !info.IsDir() {
@@ -326,7 +325,7 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 	}
 }
 
-// P37: any change outside after the changes were shown is noticed, however little it shows.
+// P37: any change outside after the changes were shown is detected, however small it is.
 func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, b *bench, step string){
 		"in place, with the old time": func(t *testing.T, b *bench, step string) {

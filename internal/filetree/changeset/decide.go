@@ -14,12 +14,12 @@ func touched(t *trio, outside bool) bool {
 	case t.now == nil:
 		return t.start != nil && (t.host != nil || !outside)
 	case t.host != nil && same(t.now, t.host), t.start != nil && same(t.now, t.start):
-		return false // the sandbox shows the start's file, or the host's current one
+		return false // the sandbox has the original file, or the host's current one
 	}
 	return true
 }
 
-// same reports whether a file inside is certainly the host's file.
+// same reports whether a file in the sandbox is certainly the host's file.
 func same(x, y *Entry) bool {
 	switch {
 	case x.Type != y.Type:
@@ -46,7 +46,7 @@ func sameMode(x, y *Entry) bool {
 	return x.Mode&bits == y.Mode&bits
 }
 
-// decideAll decides for each file that may have changed.
+// decideAll decides about each file that may have changed.
 func (c *comparison) decideAll() ([]*found, error) {
 	var all []*found
 	for _, name := range c.paths {
@@ -108,7 +108,7 @@ func (c *comparison) decide(name string, t *trio) (*found, error) {
 	return f, nil
 }
 
-// unchanged reports whether a file has its earlier content although its times differ.
+// unchanged reports whether a file has its original content although its times differ.
 func (c *comparison) unchanged(t *trio) (bool, error) {
 	if t.start == nil || t.start.Type != t.now.Type {
 		return false, nil
@@ -142,7 +142,7 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 	case t.host.Type != t.now.Type:
 		return false, nil
 	case t.now.Type == Dir:
-		// The mode is that of the side that created the file first, unless the file existed before.
+		// If the file did not exist before, its mode is that of the side that created it first.
 		return t.start == nil || sameMode(t.host, t.now), nil
 	case !sameMode(t.host, t.now):
 		return false, nil
@@ -162,15 +162,15 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 	return sum == t.now.Sum, err
 }
 
-// changedOutside reports whether a host file differs from the one that the sandbox got.
+// changedOutside reports whether a host file differs from the original one.
 func (c *comparison) changedOutside(t *trio) (bool, error) {
 	if t.host.Type == Dir && t.start.Type == Dir {
-		return false, nil // the directory's contents are reported separately
+		return false, nil // changes in the directory are reported separately
 	}
 	if c.base.Content == nil || t.brought {
 		return !sameOutside(t.start, t.host), nil
 	}
-	// The copy has times of its own, so the contents are compared.
+	// The times of the copy differ, so the contents are compared.
 	if t.start.Type != t.host.Type || t.start.Mode&comesOut != t.host.Mode&comesOut {
 		return true, nil
 	}
@@ -214,7 +214,7 @@ func (c *comparison) below(all []*found) {
 		if f.change.Conflict != "" || c.dir == nil {
 			continue
 		}
-		// The parent is not a directory outside any more.
+		// The parent is no longer a directory outside.
 		if i := strings.LastIndexByte(f.change.Path, '/'); i > 0 && f.change.New != nil {
 			above := c.files[f.change.Path[:i]]
 			if made := changed[f.change.Path[:i]]; (above == nil || above.host == nil || above.host.Type != Dir) &&
@@ -227,7 +227,8 @@ func (c *comparison) below(all []*found) {
 		if t.host == nil || changed[name] != nil && changed[name].change.Op == Removed {
 			continue
 		}
-		// The sandbox removed a directory that contains a file which the sandbox never had.
+		// The sandbox removed a directory, and outside it contains a file that the sandbox never
+		// had.
 		for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 			f := changed[name[:i]]
 			if f != nil && f.change.Old != nil && f.change.Old.Type == Dir && (f.change.New == nil || f.change.New.Type != Dir) && f.change.Conflict == "" {

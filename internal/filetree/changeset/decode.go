@@ -19,8 +19,8 @@ import (
 // maxLine bounds a line: a path and a link target, with every byte escaped.
 const maxLine = 2*6*maxPath + 1024
 
-// ReadTree reads a guest's answer to a TreeRequest, and returns the entries by path. The sandbox
-// may write anything here, so everything that is not a well-formed tree is an error, and so is a
+// ReadTree reads a guest's answer to a TreeRequest, and returns the entries, sorted by path. The
+// sandbox may send any data, so everything that is not a well-formed tree is an error, and so is a
 // truncated stream.
 func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 	b = b.OrDefault()
@@ -32,7 +32,7 @@ func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 			if errors.Is(err, bufio.ErrBufferFull) {
 				return nil, malformed("a line is too long")
 			}
-			return nil, fault.Wrap(err, fault.Unavailable, "tree_cut", "the sandbox stopped in the middle of its file list")
+			return nil, fault.Wrap(err, fault.Unavailable, "tree_cut", "the sandbox's file list is truncated")
 		}
 		done, err := t.take(text)
 		if err != nil {
@@ -77,7 +77,7 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// If a path appeared twice, a check could use one entry and the copy the other.
+	// If a path appeared twice, a check could use one entry and the copy could use the other.
 	if _, twice := t.seen[e.Path]; twice {
 		return false, malformed("a path appears twice")
 	}
@@ -119,8 +119,8 @@ func validSum(s string) bool {
 	return err == nil && len(raw) == 32 && strings.ToLower(s) == s
 }
 
-// checkPath accepts only paths that stay below a directory: not absolute, without "..", empty parts
-// and NUL bytes.
+// checkPath accepts only paths that stay below a directory: not absolute, and without "..", empty
+// parts and NUL bytes.
 func checkPath(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || len(name) > maxPath:

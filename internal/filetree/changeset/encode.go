@@ -32,8 +32,8 @@ func (e *Encoder) Put(x Entry) error {
 	return e.lines.Encode(&l)
 }
 
-// textOrRaw keeps a name unchanged that JSON would garble: two different names must never become
-// equal.
+// textOrRaw returns a name as bytes if JSON would change it, because two different names must never
+// become equal.
 func textOrRaw(name string) (string, []byte) {
 	if utf8.ValidString(name) {
 		return name, nil

@@ -41,11 +41,11 @@ func Stage(ctx context.Context, source Source, dir string, changes []Change, int
 // hasContent reports whether a change needs the content of a file.
 func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 
-// Extract reads the content of changes in the format that a guest packs, into private files that
-// are named by their numbers. Nothing that a sandbox writes is used as a name, a mode or a link.
-// Every file must be complete and byte for byte the one that was compared; otherwise what comes out
-// would not be what was shown, and Extract returns an error. It redacts secrets, and returns the
-// changes with the checksums of the written files.
+// Extract reads the content of changes from a guest's archive into private files that are named by
+// number. No data of a sandbox becomes a name, a mode or a link. Every file must be complete and
+// identical to the compared one; otherwise the exported files would differ from the reviewed ones,
+// and Extract returns an error. It redacts secrets, and returns the changes with the checksums of
+// the written files.
 func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bounds) ([]Change, error) {
 	came := slices.Clone(want)
 	var paths []string
@@ -73,8 +73,8 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bound
 		return err
 	})
 	if err == nil && count != len(paths) {
-		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox were removed since they were listed").
-			WithHint("look at the changes again")
+		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox were removed after they were listed").
+			WithHint("review the changes again")
 	}
 	if err != nil {
 		return nil, err
@@ -83,15 +83,15 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bound
 }
 
 func moved(name string) error {
-	return fault.Newf(fault.Conflict, "changes_moved", "%q was changed since it was listed", name).
-		WithHint("look at the changes again")
+	return fault.Newf(fault.Conflict, "changes_moved", "%q was changed after it was listed", name).
+		WithHint("review the changes again")
 }
 
 func refused(c Change) error {
-	return fault.Newf(fault.Denied, "changes_refused", "%q never comes out of a sandbox: %v", c.Path, c.Flags)
+	return fault.Newf(fault.Denied, "changes_refused", "%q cannot be exported from a sandbox: %v", c.Path, c.Flags)
 }
 
-// extractFile writes a file and returns its checksum, if the content is the listed one. Until then
+// extractFile writes a file and returns its checksum if the content is the listed one. Until then
 // no other process can open the file.
 func extractFile(into *os.Root, name string, size int64, r io.Reader, hide RedactorOf, c *Change) (sum string, err error) {
 	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -119,8 +119,8 @@ func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Redac
 	return hex.EncodeToString(written.Sum(nil)), nil
 }
 
-// copySparse leaves holes for blocks of zeros: a file with only holes costs a sandbox nothing, and
-// must not fill the host's disk.
+// copySparse writes blocks of zeros as holes. A file of holes costs a sandbox nothing, and must not
+// fill the host's disk.
 func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
 	buffer := make([]byte, 256<<10)
 	var at int64

@@ -16,7 +16,7 @@ import (
 
 // Fetch reads the content of changes from a sandbox for inspection, into a private directory in
 // which each file is named by its number. It redacts nothing, so the content must not be passed on.
-// It returns the changes whose content arrived and is the listed one, by path.
+// It returns the file names of the changes whose content arrived and is the listed one, by path.
 func Fetch(ctx context.Context, source Source, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
 	var paths []string
 	var changes []*Change
@@ -51,8 +51,8 @@ func Fetch(ctx context.Context, source Source, dir string, list []Change, into *
 	return came, err
 }
 
-// Replace returns a sandbox in which the content of some files is replaced, by path: contents maps
-// each path to the content that it is to have outside.
+// Replace returns a source in which the content of some files is replaced. contents maps paths to
+// the content to export.
 func Replace(source Source, dir string, contents map[string][]byte) Source {
 	return replaced{source, dir, contents}
 }
@@ -70,7 +70,7 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	}
 	rest := req
 	rest.Paths = nil
-	var places []int // places of the sandbox's paths in the request
+	var places []int // indexes of the sandbox's paths in the request
 	for i, p := range req.Paths {
 		if _, ours := b.contents[string(p)]; !ours {
 			rest.Paths, places = append(rest.Paths, p), append(places, i)
@@ -112,7 +112,7 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 		_, err := io.Copy(out, r)
 		return err
 	}
-	// ours writes our replacements up to a place in the request. It skips paths that the sandbox
+	// ours writes our replacements up to an index of the request. It skips paths that the sandbox
 	// has left out.
 	ours := func(place int) error {
 		for at < place {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// stagePrefix begins the name of the directory in which Apply prepares the changes. A sandbox must
-// not bring out a file of such a name.
+// stagePrefix is the name prefix of the directory in which Apply prepares the changes. A sandbox
+// must not export a file with such a name.
 const stagePrefix = ".crannog-apply-"
 
 // flag sets the flags of each change.
@@ -37,7 +37,7 @@ func (c *comparison) flag(all []*found) {
 		add(Special, e.Type == Other || reserved(ch.Path))
 		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
 		add(Masked, e.Type == Regular && f.masked)
-		// A host file that contains the secret too is not replaced without a request.
+		// A host file that contains the same secret is not replaced unless that was requested.
 		if ch.Has(Masked) && f.wasMasked && ch.Outside != nil && !ch.SameContent && ch.Conflict == "" {
 			ch.Conflict = SecretOutside
 		}
@@ -51,7 +51,8 @@ func (c *comparison) protected(name string) bool {
 	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.aliases != nil && c.aliases.protected(name)
 }
 
-// runs reports whether tools would execute a file unasked, by any path that leads to it.
+// runs reports whether tools would execute a file without being asked, by any path that leads to
+// it.
 func (c *comparison) runs(f *found, e *Entry) bool {
 	if c.runsAt(f.change.Path, f, e) {
 		return true
@@ -62,7 +63,7 @@ func (c *comparison) runs(f *found, e *Entry) bool {
 func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	name = path.Join(c.o.Under, name)
 	if isName(fold(path.Base(name)), "package.json") {
-		// Without its text it is only known that the file changed.
+		// Without the text, it is only known that the file changed.
 		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
 	}
 	return runsByItself(name, e) || repository(name, func(name string) bool {
@@ -71,15 +72,15 @@ func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	})
 }
 
-// reserved reports whether a path belongs to Apply itself.
+// reserved reports whether a path is used by Apply itself.
 func reserved(name string) bool {
 	parts := foldPath(name)
 	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
 }
 
 // leadsOut reports whether a link may lead out of the directory. It accepts ".." only at the
-// beginning of a target: after another name, which may be a link itself, it is unknown where ".."
-// leads.
+// beginning of a target. After another name, which may itself be a link, the target of ".." is
+// unknown.
 func leadsOut(name, target string) bool {
 	if path.IsAbs(target) {
 		return true

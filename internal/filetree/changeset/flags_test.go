@@ -32,7 +32,7 @@ func TestWhatRunsByItselfIsFlagged(t *testing.T) {
 		".git/worktrees/w/commondir", ".envrc", "deep/.envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".claude/settings.json", ".cursor/mcp.json", ".codex/config.toml",
 		".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Makefile", "GNUmakefile", "makefile", "setup.py", "tests/conftest.py", "x.pth",
 		"sitecustomize.py", ".npmrc", ".pypirc", ".bashrc", ".zshenv", ".husky/pre-commit", ".gitattributes", ".gitmodules", "build.rs", ".cargo/config.toml",
-		// The same names in letters that case-insensitive file systems treat as equal.
+		// These are the same names in letters that case-insensitive file systems treat as equal.
 		".GIT/hooks/pre-commit", ".Git/Config", "x/.gI\u200cT/hooks/a", "y/.git\u200d/config", "z/git~1/hooks/a", "GITHUB~1/workflows/x.yml", "w/.git./hooks/a", "v/.git /hooks/a",
 		"u/.git::$INDEX_ALLOCATION/hooks/a", "\uff0egit/hooks/a", ".vſcode/tasks.json", "s/.ENVRC", `r/.git\hooks\a`, "q/MAKEFILE", ".c\u200blaude/x", "o/.\u212bgit/.envrc",
 		// Repositories that are not named .git.

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Graft returns a sandbox whose directory dir also shows the files of another sandbox's directory:
-// under/x in dir is x in partDir of part. Only Pack knows these names, because the trees are listed
-// separately.
+// Graft returns a source whose directory dir also shows the files of another source's directory:
+// under/x in dir is x in partDir of part. Only Pack accepts these names, because the trees are
+// listed separately.
 func Graft(source Source, dir, under string, part Source, partDir string) Source {
 	return grafted{Source: source, dir: dir, under: under + "/", part: part, partDir: partDir}
 }
@@ -27,7 +27,7 @@ type grafted struct {
 // Pack implements Source.
 func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
 	var runs []PackRequest
-	theirs := false // the sandbox of the last run
+	theirs := false // whether the last run was from part
 	for _, p := range req.Paths {
 		rest, under := strings.CutPrefix(string(p), b.under)
 		if len(runs) == 0 || under != theirs {
@@ -44,7 +44,7 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 		return b.Source.Pack(ctx, req)
 	}
 	r, w := io.Pipe()
-	// Paths are sorted, so there are few runs.
+	// Paths are sorted, so there are few runs of paths from one source.
 	begin := func(run PackRequest) (io.ReadCloser, string, error) {
 		source, under := b.Source, ""
 		if run.Dir == b.partDir {
@@ -78,7 +78,7 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 	return r, nil
 }
 
-// repack copies the entries of one sandbox's archive to out under other names, and closes the
+// repack copies the entries of one source's archive to out under other names, and closes the
 // archive. The reader of the result checks the names.
 func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 	defer r.Close()

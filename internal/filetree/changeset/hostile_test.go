@@ -57,8 +57,8 @@ func archive(t testing.TB, members ...member) []byte {
 	return b.Bytes()
 }
 
-// P36: whatever a sandbox sends as its files, only the requested files are created, at our place
-// and with our mode.
+// P36: whatever a sandbox sends as its files, only the requested files are created, at our path and
+// with our mode.
 func TestExtractTakesNothingElse(t *testing.T) {
 	want := []changeset.Change{file("a", "AAAA"), {Path: "dir", Op: changeset.Created, New: &changeset.Entry{Type: changeset.Dir, Mode: 0o755}}, file("dir/b", "BB")}
 	a, b := regular("a", "AAAA"), regular("dir/b", "BB")
@@ -141,7 +141,7 @@ func TestExtractIsBounded(t *testing.T) {
 	}
 }
 
-// Holes that cost a sandbox nothing cost the host nothing either.
+// Holes cost a sandbox nothing, and use no disk space of the host either.
 func TestHolesStayHoles(t *testing.T) {
 	b := newBench(t, nil)
 	put(t, filepath.Join(b.inside, "sparse"), "x")
@@ -159,7 +159,7 @@ func TestHolesStayHoles(t *testing.T) {
 
 func list(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
 
-// P36: a list that is not exactly a list of files below a directory is rejected.
+// P36: an answer that is not exactly a list of files below a directory is rejected.
 func TestReadTreeRefusesWhatIsNoTree(t *testing.T) {
 	entry := func(path string) string { return fmt.Sprintf(`{"path":%q,"type":"file","mode":420}`, path) }
 	for what, text := range map[string]string{

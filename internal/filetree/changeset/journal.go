@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// journal records the progress of an Apply, so that a later one can complete or undo it
-// after a crash. It consists of lines, of which the last may be cut. The process that
-// locks the journal has exclusive use of the directory.
+// journal records the progress of an Apply, so that a later one can complete or undo it after a
+// crash. It consists of lines, of which the last may be incomplete. The process that locks the
+// journal has exclusive use of the directory.
 type journal struct {
 	file  *os.File
 	dir   *os.File
@@ -37,16 +37,16 @@ type record struct {
 	// Ops are the operations that follow.
 	Ops  []op     `json:"ops,omitempty"`
 	Dirs []moment `json:"dirs,omitempty"`
-	// Done is set after all operations: they are not undone any more.
+	// Done is set after all operations. They are no longer undone.
 	Done bool `json:"done,omitempty"`
 	// Undone is set after an undo.
 	Undone bool `json:"undone,omitempty"`
 }
 
-// beginning names the stage: the directory for arriving and leaving files.
+// beginning names the stage, which is the directory for new and replaced files.
 type beginning struct {
 	Stage string    `json:"stage"`
-	MTime time.Time `json:"mtime"` // of the directory itself, before
+	MTime time.Time `json:"mtime"` // original time of the directory itself
 }
 
 // moment is the modification time of a directory whose entries are changed.
@@ -94,8 +94,7 @@ func openJournal(journals, hostPath string, host *os.File) (*journal, error) {
 // left reports whether an earlier Apply was interrupted.
 func (j *journal) left() bool { return len(j.lines) > 1 }
 
-// restart deletes the lines of an earlier Apply. The directory may have another name by
-// now.
+// restart deletes the lines of an earlier Apply. The directory may have been renamed.
 func (j *journal) restart() error {
 	first := j.lines[0]
 	if j.path != "" {
@@ -108,8 +107,8 @@ func (j *journal) restart() error {
 	return j.write(first)
 }
 
-// lockJournal creates the file if necessary. Another process may remove it between two
-// steps here, so it tries again.
+// lockJournal creates the file if necessary. Another process may remove it between two steps, so it
+// tries again.
 func lockJournal(journals, base string) (*journal, error) {
 	dir, err := os.Open(journals)
 	if err != nil {
@@ -143,7 +142,7 @@ func lockJournal(journals, base string) (*journal, error) {
 	}
 }
 
-// read reads the complete lines. The operations of a cut line were never started.
+// read reads the complete lines. The operations of an incomplete line were never started.
 func (j *journal) read() error {
 	data, err := io.ReadAll(j.file)
 	if err != nil {

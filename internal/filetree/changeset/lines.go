@@ -14,7 +14,7 @@ func binary(text []byte) bool {
 	return bytes.IndexByte(text, 0) >= 0 || !utf8.Valid(text)
 }
 
-// splitLines cuts text behind each line end.
+// splitLines splits text after each line end.
 func splitLines(text []byte) []string {
 	var lines []string
 	for len(text) > 0 {
@@ -28,11 +28,11 @@ func splitLines(text []byte) []string {
 	return lines
 }
 
-// edit says that the lines From to To became the lines NewFrom to NewTo.
+// edit states that the lines from to to became the lines newFrom to newTo.
 type edit struct{ from, to, newFrom, newTo int }
 
 // diffLines compares lines. The search between two anchors is limited, so that a sandbox cannot
-// keep us busy: parts that differ too much are shown as replaced.
+// cause a long computation. Parts that differ too much are shown as replaced.
 func diffLines(x, y []string) []edit {
 	var all []edit
 	at, atNew := 0, 0
@@ -54,8 +54,8 @@ func appendEdit(all []edit, e edit) []edit {
 	return append(all, e)
 }
 
-// anchors returns pairs of equal lines that appear once on either side, in the same order: the
-// longest such sequence.
+// anchors returns pairs of equal lines that appear once on either side: the longest sequence of
+// pairs in the same order.
 func anchors(x, y []string) [][2]int {
 	type places struct{ x, y, inX, inY int }
 	seen := make(map[string]*places, len(x))

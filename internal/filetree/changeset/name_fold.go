@@ -7,9 +7,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold returns one part of a path in the form in which file systems compare names that
-// ignore differences: case, composition of letters, invisible letters, dots and spaces at
-// the end, and everything after a colon. So .GIT, .git. and .g‌it are .git.
+// fold returns one part of a path as a file system sees it that ignores case, composition of
+// letters, invisible letters, dots and spaces at the end, and everything after a colon. Thus .GIT,
+// .git. and .g‌it are .git.
 func fold(part string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(part) {

@@ -17,22 +17,22 @@ import (
 type verb string
 
 const (
-	put  verb = "put"  // move a staged file into place, and the file that was there to the stage
+	put  verb = "put"  // move a staged file to its path, and the previous file to the stage
 	take verb = "take" // move a file to the stage
 	mode verb = "mode" // change the mode of a file
 )
 
-// op is one step of an Apply. An undo needs only the op and the current places of the files.
+// op is one step of an Apply. An undo needs only the op and the present locations of the files.
 type op struct {
 	Verb verb   `json:"verb"`
-	Path []byte `json:"path"` // bytes: a name need not be text
+	Path []byte `json:"path"` // bytes, because a name need not be text
 	Slot string `json:"slot"` // its name in the stage
-	// Old and New are the files that change places; one may be nil.
+	// Old is the replaced file and New the new one. One of them may be nil.
 	Old  *mark  `json:"old,omitempty"`
 	New  *mark  `json:"new,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
 
-	parent *os.File // the directory in which it was done
+	parent *os.File // the directory in which the op was done
 }
 
 // mark identifies a file and its content.
@@ -52,13 +52,13 @@ func markOf(e *Entry) *mark {
 }
 
 // is reports whether a file is the marked one, unchanged. It ignores the change time and the
-// contents of a directory.
+// content of a directory.
 func (m *mark) is(e *Entry) bool {
 	return m != nil && e != nil && m.Ino == e.Ino && m.Type == e.Type &&
 		(m.Type == Dir || m.Size == e.Size && m.MTime.Equal(e.MTime))
 }
 
-// plan prepares all files that are to be moved into place, and records the planned operations in
+// plan prepares all files that will be moved to their paths, and records the planned operations in
 // the journal.
 func (a *application) plan(changes []Change) error {
 	var top unix.Stat_t
@@ -89,7 +89,7 @@ func (a *application) plan(changes []Change) error {
 			return fmt.Errorf("apply %s: %w", c.Path, err)
 		}
 		if o.Verb, o.New = put, markOf(e); c.Outside != nil && c.Outside.Type == Dir {
-			last = append(last, o) // once it is empty
+			last = append(last, o) // after its content was removed
 		} else {
 			puts = append(puts, o)
 		}
@@ -97,10 +97,9 @@ func (a *application) plan(changes []Change) error {
 			shut = append(shut, op{Verb: mode, Path: o.Path, Slot: o.Slot, Old: o.New, Mode: bits})
 		}
 	}
-	// Removals come last, the deepest first.
+	// Removals come last, deepest first.
 	slices.Reverse(takes)
-	// A directory that its owner may not write to gets its mode after all its contents are in
-	// place.
+	// If its owner may not write to a directory, its mode is set after its content is complete.
 	a.ops = slices.Concat(puts, takes, last, shut)
 	if err := a.flush(a.arriving, len(changes)); err != nil {
 		return err
@@ -109,12 +108,12 @@ func (a *application) plan(changes []Change) error {
 	return a.journal.write(record{Ops: a.ops, Dirs: a.moments()})
 }
 
-// inPlace reports whether a file stays and only changes its mode.
+// inPlace reports whether only the mode of a file changes.
 func inPlace(c *Change) bool {
 	return c.Outside != nil && c.Outside.Type == c.New.Type && (c.New.Type == Dir || c.New.Type == Regular && c.SameContent && c.Conflict == "")
 }
 
-// prepare creates a staged file in its final form.
+// prepare creates a staged file with its final content and attributes.
 func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry, error) {
 	fd := int(a.arriving.Fd())
 	switch c.New.Type {
@@ -126,7 +125,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 		if err := unix.Symlinkat(c.New.Target, fd, slot); err != nil {
 			return nil, err
 		}
-	case Regular, Other: // the content exists already; other types never get here
+	case Regular, Other: // regular files exist already; other types are refused before
 	}
 	if os.Geteuid() == 0 {
 		uid, gid := int(top.Uid), int(top.Gid)
@@ -142,7 +141,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 		if c.New.Type == Dir {
 			bits |= 0o700
 		}
-		// Only we write to the stage, so the file is the one that we created.
+		// Only this process writes to the stage, so this is the file that it created.
 		if err := unix.Fchmodat(fd, slot, bits, 0); err != nil {
 			return nil, err
 		}
@@ -152,7 +151,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 
 type owner struct{ uid, gid int }
 
-// owner returns the owner of the replaced file, who keeps the new one.
+// owner returns the owner of the replaced file, which the new file keeps.
 func (a *application) owner(c *Change) (owner, error) {
 	f, err := beneath(a.dir, c.Path, unix.O_PATH)
 	if err != nil {
@@ -164,8 +163,7 @@ func (a *application) owner(c *Change) (owner, error) {
 	return owner{int(stat.Uid), int(stat.Gid)}, err
 }
 
-// moments returns the times of the directories that are about to change, so that an undo can
-// restore them.
+// moments returns the times of the directories that will change, so that an undo can restore them.
 func (a *application) moments() []moment {
 	var all []moment
 	seen := map[string]bool{}
@@ -188,7 +186,7 @@ func (a *application) moments() []moment {
 	return all
 }
 
-// flush syncs the files of a directory to the disk: one by one while they are few, since a sync of
+// flush syncs the files of a directory to the disk: one by one if they are few, because a sync of
 // the whole file system may write much more.
 func (a *application) flush(d *os.File, files int) error {
 	if files > 64 {

@@ -10,9 +10,9 @@ import (
 )
 
 // readPack reads a guest's answer to a PackRequest about paths, in their order. It passes each file
-// to take, with the index of its path. A file that was not requested, appears twice or is not a
-// regular file is an error; a missing file is not. Only name and size of the archive's headers are
-// used.
+// to take, with the index of its path. A file that was not requested, that appears twice or that is
+// not a regular file is an error. A missing file is not. Only the name and size in the archive's
+// headers are used.
 func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64, r io.Reader) error) error {
 	b = b.OrDefault()
 	in := tar.NewReader(r)
@@ -28,7 +28,7 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 			}
 			break
 		}
-		// Links, hard links, devices and holes are not allowed here: links come from the list.
+		// Links, hard links, devices and sparse files are not allowed here. Links are in the list.
 		if h.Typeflag != tar.TypeReg {
 			return packMalformed("it contains something that is not a regular file")
 		}
@@ -57,9 +57,9 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 
 func packFault(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fault.Wrap(err, fault.Unavailable, "pack_cut", "the sandbox stopped in the middle of its files")
+		return fault.Wrap(err, fault.Unavailable, "pack_cut", "the sandbox's archive of its files is truncated")
 	}
-	return fault.Wrap(err, fault.Unavailable, "pack_malformed", "the sandbox sent something else than an archive of its files")
+	return fault.Wrap(err, fault.Unavailable, "pack_malformed", "the sandbox did not send an archive of its files")
 }
 
 func packMalformed(why string) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// export returns a sandbox with every kind of change that a patch can carry, and its patch.
+// export returns a sandbox with every kind of change that a patch can contain, and its patch.
 func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
 	t.Helper()
 	b = newBench(t, map[string]string{

@@ -22,8 +22,8 @@ func owned(t *testing.T, name string) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// A server that runs as root leaves no files of root in a user's directory, and gives no user
-// another user's files.
+// A server that runs as root leaves no files of root in a user's directory, and gives no user the
+// files of another.
 func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := newBench(t, map[string]string{"theirs": "1", "another's": "1"})
@@ -48,7 +48,7 @@ func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
 	}
 }
 
-// A file that cannot be moved into place in one step is not applied at all.
+// A file that cannot be replaced atomically is not applied at all.
 func TestAnotherFileSystemInTheDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := newBench(t, map[string]string{"a": "1", "mounted/": ""})

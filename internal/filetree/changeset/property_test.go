@@ -68,7 +68,7 @@ func (g gardener) must(err error) {
 	}
 }
 
-// dirMode returns a mode, for root also one that keeps the owner out.
+// dirMode returns a mode. For root it may be one that denies the owner access.
 func (g gardener) dirMode() os.FileMode {
 	modes := []os.FileMode{0o755, 0o700, 0o750, 0o555, 0o511}
 	if os.Geteuid() != 0 {
@@ -120,7 +120,7 @@ func (g gardener) grow(dir string, n int, binary bool) {
 	}
 }
 
-// bench is a host directory, and a sandbox that got a copy of it and changed it.
+// bench is a host directory, and a sandbox that changed its copy of it.
 func (g gardener) bench(n int, binary bool) *bench {
 	b := newBench(g.t, nil)
 	g.grow(b.host, n, binary)
@@ -160,7 +160,7 @@ func applyEqual(t *testing.T, seed uint64) {
 	}
 }
 
-// git apply and patch both apply all changes that a patch can carry.
+// git apply and patch both apply all changes that a patch can contain.
 func TestPatchMakesTheTreesEqual(t *testing.T) {
 	hosttest.Need(t, hosttest.Git)
 	for seed := range uint64(20) {
@@ -178,7 +178,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 					t.Errorf("left out %s %q", c.Op, c.Path)
 				}
 			}
-			// git ignores a directory without files, and such a directory is in the way of a file.
+			// git ignores a directory without files. Such a directory may be at the path of a file.
 			for _, c := range slices.Backward(left) {
 				if c.Op == changeset.Removed {
 					_ = os.Remove(filepath.Join(b.host, c.Path)) // if it is empty

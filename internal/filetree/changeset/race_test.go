@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// racer swaps a directory and a link to another directory as fast as it can until it is stopped. It
-// counts the swaps.
+// racer replaces a directory by a link to another directory and back, as fast as it can, until it
+// is stopped. It counts the swaps.
 func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	t.Helper()
 	var n atomic.Int64
@@ -39,7 +39,7 @@ func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	return &n, func() { close(end); <-done }
 }
 
-// rounds is the least number of swaps; it is higher in make test-full.
+// rounds is the minimum number of swaps. It is higher in make test-full.
 func rounds() int64 {
 	if hosttest.Full() {
 		return 100_000
@@ -112,8 +112,8 @@ func TestTheRacerWins(t *testing.T) {
 	}
 }
 
-// P36: whatever a program inside swaps while its files are listed and packed, no file is shown or
-// brought out under a name that is not its own.
+// P36: whatever a program replaces while its files are listed and packed, no file is shown or
+// exported under a wrong name.
 func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 	b := newBench(t, map[string]string{"d/file": "1"})
 	elsewhere := filepath.Join(filepath.Dir(b.host), "elsewhere")

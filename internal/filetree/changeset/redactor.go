@@ -11,7 +11,7 @@ type Redactor interface {
 	Reader(r io.Reader) io.Reader
 }
 
-// RedactorOf returns the redactor of the moment. A nil function, or one that returns nil, redacts
+// RedactorOf returns the present redactor. A nil function, or one that returns nil, redacts
 // nothing.
 type RedactorOf func() Redactor
 
@@ -30,8 +30,8 @@ func (h RedactorOf) bytes(text []byte) []byte {
 	return text
 }
 
-// name returns a name with secrets redacted. A name is complete, so one that ends with the
-// beginning of a secret is not a truncated secret.
+// name returns a name with secrets redacted. A name is complete, so the beginning of a secret at
+// its end is not a truncated secret.
 func (h RedactorOf) name(name string) string {
 	m := h.now()
 	if m == nil || name == "" {
@@ -40,9 +40,9 @@ func (h RedactorOf) name(name string) string {
 	return string(m.Bytes([]byte(name + "\x00"))[:len(name)])
 }
 
-// Shown returns a change as it may be shown. A file that is redacted when it comes out has no
-// checksum here: the inner one could be used to check a guess of the secret, and the outer one is
-// not known yet.
+// Shown returns a change as it may be shown. A file that will be redacted has no checksum here: the
+// checksum of the original could be used to verify a guess of the secret, and that of the redacted
+// file is not known yet.
 func (c Change) Shown(h RedactorOf) Change {
 	c.Path, c.Because = h.name(c.Path), h.name(c.Because)
 	for _, e := range []**Entry{&c.Old, &c.New, &c.Outside} {
@@ -59,7 +59,7 @@ func (c Change) Shown(h RedactorOf) Change {
 	return c
 }
 
-// CountMasked counts the files in which something was, or would be, redacted.
+// CountMasked counts the files that contain a secret.
 func CountMasked(list []Change) int {
 	n := 0
 	for i := range list {
@@ -70,7 +70,7 @@ func CountMasked(list []Change) int {
 	return n
 }
 
-// withSum returns a change as it was fetched, with the checksum of the content that comes out.
+// withSum returns a fetched change with the checksum of the exported content.
 func (c Change) withSum(sum string) Change {
 	if sum == c.New.Sum {
 		return c

@@ -24,7 +24,7 @@ const (
 	rotated = "tk-sealed-Lx4vB9cd7y"
 )
 
-// hides redacts what a service redacts in a sandbox's files.
+// hides redacts as a service redacts a sandbox's files.
 func hides(t testing.TB) changeset.RedactorOf {
 	t.Helper()
 	values := []redact.Value{{Name: "KEY", Data: []byte(sealed)}, {Name: "KEY", Data: []byte(rotated)}}
@@ -35,7 +35,7 @@ func hides(t testing.TB) changeset.RedactorOf {
 	return func() changeset.Redactor { return r }
 }
 
-// holders are files that contain the secret, each in one form; the larger ones have it at the
+// holders are files that contain the secret, each in one form. The larger ones have it at the
 // borders of the chunks that are read, redacted and written.
 func holders() map[string]string {
 	files := map[string]string{
@@ -79,7 +79,7 @@ func untar(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// P44: a secret comes out in no form, by no command; lengths are kept, and checksums are those of
+// P44: no command exports a secret in any form. Lengths are preserved, and checksums are those of
 // the written content. The control is the same without redaction.
 func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 	for name, hide := range map[string]changeset.RedactorOf{"masked": hides(t), "control": nil} {
@@ -144,8 +144,8 @@ func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 	}
 }
 
-// A change since the listing is detected by the inner content, not by the redacted one: two secrets
-// would look alike.
+// A change after the listing is detected by the original content, because two secrets look the same
+// after redaction.
 func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 	b := newBench(t, nil)
 	b.source.hide = hides(t)
@@ -195,8 +195,8 @@ func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 	}
 }
 
-// The host's own copy of a secret is not replaced without a request, and no patch is written that
-// would need it.
+// The host's own copy of a secret is not replaced unless that is requested, and no patch is written
+// that would contain it.
 func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	b := newBench(t, map[string]string{"config": "key " + sealed + "\n1\n", "other": "1\n"})
 	b.source.hide = hides(t)
@@ -242,7 +242,7 @@ func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	}
 }
 
-// A file of which only the mode was changed keeps its content outside.
+// If only the mode of a file was changed, its content outside stays.
 func TestAModeBringsNoMask(t *testing.T) {
 	b := newBench(t, map[string]string{"script": "echo " + sealed + "\n"})
 	b.source.hide = hides(t)

@@ -22,8 +22,8 @@ func (b answering) Pack(context.Context, changeset.PackRequest) (io.ReadCloser, 
 	return io.NopCloser(bytes.NewReader(b.data)), nil
 }
 
-// Replaced contents come in the order of the request, and the rest of the pack is checked like a
-// pack without replacements.
+// Replaced contents are returned in the order of the request. The rest of the archive is checked as
+// without replacements.
 func TestReplacedPack(t *testing.T) {
 	a, c := regular("a", "AA"), regular("c", "CC")
 	for what, tt := range map[string]struct {

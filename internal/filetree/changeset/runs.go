@@ -12,8 +12,8 @@ import (
 )
 
 // guarded is an index of the catalogue of files that tools execute, so that a part of a path is
-// looked up and not compared with each entry. The keys of files and dirs are the last part of a
-// name; the values are the parts above it.
+// looked up rather than compared with each entry. The keys of files and dirs are the last part of a
+// name. The values are the parts above it.
 type guarded struct {
 	files, dirs        map[string][]aboveIt
 	names              []string // the keys of both
@@ -45,8 +45,8 @@ var guards = sync.OnceValue(func() guarded {
 	return g
 })
 
-// called returns the names in the catalogue that a part of a path may stand for: its own, and on
-// file systems with short names those that it may abbreviate.
+// called returns the names in the catalogue that a part of a path may stand for: its own name and,
+// on file systems with short names, names that it may abbreviate.
 func (g *guarded) called(part string) []string {
 	all := []string{part}
 	if strings.Contains(part, "~") {
@@ -59,13 +59,13 @@ func (g *guarded) called(part string) []string {
 	return all
 }
 
-// below reports whether the directories above a name in the catalogue match those above it here.
+// below reports whether the directories above a name match those in the catalogue.
 func (above aboveIt) below(parts []string) bool {
 	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
 }
 
-// runsByItself reports whether tools of the host would execute a file, or the file that it names,
-// unasked. e is the file's entry now or earlier.
+// runsByItself reports whether tools of the host would execute a file, or a file to which it
+// refers, without being asked. e is the file's present or earlier entry.
 func runsByItself(name string, e *Entry) bool {
 	g, parts := guards(), foldPath(name)
 	for i, part := range parts {
@@ -82,7 +82,7 @@ func runsByItself(name string, e *Entry) bool {
 	return false
 }
 
-// runs reports it for one part of a path, by the parts above and below.
+// runs is runsByItself for one part of a path, with the parts above and below it.
 func (g *guarded) runs(above []string, part string, rest []string, e *Entry) bool {
 	last := len(rest) == 0
 	here := func(a aboveIt) bool { return a.below(above) }
@@ -102,8 +102,8 @@ func (g *guarded) runs(above []string, part string, rest []string, e *Entry) boo
 		e.Type == Link && g.leads(append(slices.Clone(above), part))
 }
 
-// leads reports whether a link replaces a directory whose files tools of the host
-// execute, such as .github or .cargo. Such a link brings in the files behind it.
+// leads reports whether a link replaces a directory whose files tools of the host execute, such as
+// .github or .cargo. Such a link adds the files behind it.
 func (g *guarded) leads(parts []string) bool {
 	for _, all := range []map[string][]aboveIt{g.files, g.dirs} {
 		for _, names := range all {
@@ -119,10 +119,11 @@ func (g *guarded) leads(parts []string) bool {
 	return false
 }
 
-// gitRuns reports whether Git would execute a file below a .git, or read from it what to execute.
+// gitRuns reports whether Git would execute a file below a .git, or would read from it what to
+// execute.
 func gitRuns(rest []string, e *Entry) bool {
 	if len(rest) == 0 {
-		return e.Type != Dir // it leads to another repository
+		return e.Type != Dir // it refers to another repository
 	}
 	for i, part := range rest {
 		switch {
@@ -136,8 +137,8 @@ func gitRuns(rest []string, e *Entry) bool {
 	return e.Type == Link
 }
 
-// repository reports whether Git would run a file, or take settings from it, because
-// its directory is a repository that is not called .git.
+// repository reports whether Git would execute a file, or use its settings, because its directory
+// is a repository that is not called .git.
 func repository(name string, has func(path string) bool) bool {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
@@ -163,8 +164,8 @@ var lifecycle = []string{
 	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "prepublishonly", "prepack", "postpack", "dependencies",
 }
 
-// sameScripts reports whether the scripts that a package manager runs by itself are
-// unchanged. Unreadable content does not count as the same.
+// sameScripts reports whether the scripts that a package manager runs automatically are unchanged.
+// Unreadable content counts as changed.
 func sameScripts(x, y []byte) bool {
 	before, ok1 := scripts(x)
 	after, ok2 := scripts(y)

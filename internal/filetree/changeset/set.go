@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Set is the change set of a sandbox at one time.
+// Set is the change set of a sandbox at a point in time.
 type Set struct {
-	Changes []Change // by path
+	Changes []Change // sorted by path
 	// Digest identifies exactly these changes.
 	Digest         string
-	Added, Removed int // lines in all
+	Added, Removed int // total number of lines
 	TakenAt        time.Time
 }
 
-// Refuses reports whether a change with this flag is never applied or exported, whatever
-// the policy.
+// Refuses reports whether a change with this flag is never applied or exported, regardless of the
+// policy.
 func (f Flag) Refuses() bool {
 	return f == LinkOut || f == Setuid || f == Special || f == TooLarge || f == SecretName || f == HiddenChanged || f == GitUnchecked
 }
@@ -54,8 +54,8 @@ func digestEntry(h hash.Hash, e *Entry) {
 	fmt.Fprintf(h, "%s %o %d %s %d:%s ", e.Type, e.Mode&comesOut, e.Size, e.Sum, len(e.Target), e.Target)
 }
 
-// Select chooses changes and adds the new directories that chosen files need. It omits the
-// removal of directories that would not be empty. Refused changes are never chosen.
+// Select returns the wanted changes, with the new directories that they need. It omits the removal
+// of directories that would not be empty. Refused changes are never selected.
 func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 	index := make(map[string]int, len(all))
 	take := make([]bool, len(all))
@@ -69,8 +69,8 @@ func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 		}
 		take[i] = takeAbove(all, index, take, c.Path)
 	}
-	// From the deepest up: a directory that is removed, or replaced by a file, stays
-	// if anything in it stays.
+	// The deepest come first. A directory that is removed or replaced by a file stays if anything
+	// in it stays.
 	stays := stayed{}
 	for i, c := range all {
 		if !take[i] {
@@ -103,7 +103,7 @@ func takeAbove(all []Change, index map[string]int, take []bool, name string) boo
 		}
 		c := all[above]
 		if old := c.Old; old != nil && old.Type == Dir {
-			continue // it exists
+			continue // it exists outside
 		}
 		if c.Refused() || c.New == nil || c.New.Type != Dir {
 			return false
@@ -113,7 +113,7 @@ func takeAbove(all []Change, index map[string]int, take []bool, name string) boo
 	return true
 }
 
-// stayed is the set of directories above entries that stay. Each is added once, because a
+// stayed is the set of directories above entries that stay. Each is added only once, because a
 // sandbox may remove a tree of any size.
 type stayed map[string]bool
 

@@ -63,9 +63,8 @@ func openStaged(staged *os.Root, n int) (*os.File, error) {
 }
 
 // WritePatch writes changes as a patch for git apply and patch -p1, from the stage that Stage
-// filled. It returns, and names in the patch's header, the changes that a patch cannot carry:
-// directories, binary files, texts above the limit, and changes that would need lines with a
-// secret.
+// filled. It returns the changes that a patch cannot contain, and lists them in the patch's header:
+// directories, binary files, texts above the limit, and changes whose lines would contain a secret.
 func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, hide RedactorOf, b Bounds) (left []Change, err error) {
 	c := &comparison{ctx: ctx, hide: hide, base: base, o: Options{Bounds: b.OrDefault(), Text: true}}
 	if base.Outside != nil {
@@ -107,7 +106,7 @@ func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, ch
 	return left, nil
 }
 
-// patch writes the diff of one change again.
+// patch computes the diff of one change again.
 func (c *comparison) patch(f *found, staged *os.Root, n int, left *int64) error {
 	ch := &f.change
 	ch.Text, ch.Omitted, ch.Binary = "", false, false

@@ -10,11 +10,11 @@ import (
 	"path"
 )
 
-// looseFactor is how many times the limit for shown texts a text may be for its lines to be
-// counted.
+// looseFactor is how much larger than the limit for shown texts a text may be and still have its
+// lines counted.
 const looseFactor = 16
 
-// texts counts lines, and writes the diff where it was requested.
+// texts counts lines, and adds the diff if it was requested.
 func (c *comparison) texts(all []*found) error {
 	if !c.o.Lines && !c.o.Text {
 		return nil
@@ -45,15 +45,14 @@ func (c *comparison) texts(all []*found) error {
 	}
 	defer r.Close()
 	for _, f := range requested {
-		f.change.Omitted = true // unless its content comes
+		f.change.Omitted = true // unless its content arrives
 	}
 	return readPack(r, ask, c.o.Bounds, func(i int, size int64, r io.Reader) error {
 		text, err := readAll(r, size, looseFactor*c.o.Bounds.TextBytes)
 		if err != nil {
 			return packFault(err)
 		}
-		// The text that is shown must be the one of the checksum: a program may have changed it
-		// since.
+		// The text must match the checksum, because a program may have changed the file in between.
 		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != requested[i].change.New.Sum {
 			return nil
 		}
@@ -62,12 +61,12 @@ func (c *comparison) texts(all []*found) error {
 	})
 }
 
-// readAll reads a file of at most so many bytes.
+// readAll reads a file of at most the given number of bytes.
 func readAll(r io.Reader, size, most int64) ([]byte, error) {
 	if size > most {
 		return nil, fmt.Errorf("a file of %d bytes is larger than requested", size)
 	}
-	var b bytes.Buffer // it grows with the bytes that really arrive
+	var b bytes.Buffer // it grows with the bytes that actually arrive
 	n, err := io.Copy(&b, io.LimitReader(r, size))
 	if err == nil && n < size {
 		err = io.ErrUnexpectedEOF
@@ -117,7 +116,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	return nil
 }
 
-// mask redacts the secrets of one side.
+// mask redacts the secrets of one side, and reports whether there were any.
 func (c *comparison) mask(s *side) bool {
 	shown := c.hide.bytes(s.text)
 	hidden := !bytes.Equal(shown, s.text)
@@ -143,7 +142,7 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 	}
 	r, err := c.was(t)
 	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= most && c.dir != nil {
-		// The file that the change would replace is the next best.
+		// Otherwise, the file that the change would replace is used.
 		r, err = hostFiles{c.dir}.open(t.host)
 	}
 	if errors.Is(err, errUnknown) || errors.Is(err, errMoved) {

@@ -25,8 +25,8 @@ type local struct {
 	packing func()
 	// asked counts files whose checksums were requested.
 	asked int
-	// shown maps files as they were in the directory at the start to the host's files that they
-	// stand for: like an overlay, the sandbox shows the latter until it changes them.
+	// shown maps files of the directory at the start to the files of the host that they stand for.
+	// As with an overlay, the sandbox shows the latter until it changes them.
 	shown map[string][2]changeset.Entry
 	// hide redacts secrets.
 	hide changeset.RedactorOf
@@ -39,7 +39,7 @@ func (l *local) Redactor() changeset.Redactor {
 	return l.hide()
 }
 
-// overlay makes the sandbox show the host's own files where it changed nothing.
+// overlay makes the sandbox show the host's files where it has changed nothing.
 func (l *local) overlay(t testing.TB, host []changeset.Entry) {
 	t.Helper()
 	root, err := os.OpenRoot(l.dir)
@@ -95,7 +95,7 @@ func piped(write func(io.Writer) error) io.ReadCloser {
 	return r
 }
 
-// lay creates files: a name that ends in a slash makes a directory, a text that begins with "-> " a
+// lay creates files. A name that ends in a slash is a directory, text that begins with "-> " a
 // link, and "!x" an executable file.
 func lay(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
@@ -130,7 +130,7 @@ func lay(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// picture returns all of a tree: types, modes, contents and targets, and the times of changes if
+// picture returns a description of a tree: types, modes, contents and targets, and change times if
 // requested.
 func picture(t testing.TB, dir string, times bool) map[string]string {
 	t.Helper()

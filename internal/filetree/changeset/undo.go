@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// end unlocks the directory. If Apply did not finish, it undoes everything first.
+// end unlocks the directory. If Apply did not finish, end first undoes everything.
 func (a *application) end(failed error) error {
 	defer a.close()
 	var kept string
@@ -31,15 +31,15 @@ func (a *application) end(failed error) error {
 		err = a.clean(kept != "", failed != nil)
 	}
 	if err != nil {
-		// The journal stays, and the next Apply or start tries again.
+		// The journal stays, and the next Apply or the next start tries again.
 		return errors.Join(err, a.journal.close())
 	}
 	return errors.Join(leftoverFault(kept), a.journal.remove())
 }
 
-// undo restores everything, in reverse order. kept names the stage if a replaced file cannot be
-// restored because another process changed the new one: the new one stays, and the old one stays in
-// the stage.
+// undo restores everything, in reverse order. If a replaced file cannot be restored because another
+// process changed the new one, the new file stays, the replaced file stays in the stage, and kept
+// names the stage.
 func (a *application) undo() (kept string, err error) {
 	for i, o := range slices.Backward(a.ops) {
 		a.step(fmt.Sprintf("undo %d", i))
@@ -70,7 +70,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 	if parent == nil {
 		parent, _, err = parentOf(a.dir, string(o.Path))
 		if notThere(err) || errors.Is(err, unix.ELOOP) {
-			// The file there is not ours. Ours stays in the stage if it is there.
+			// The file at the path is not ours. If ours is in the stage, it stays there.
 			return !o.Old.is(old) && !o.Old.is(swapped), nil
 		}
 		if err != nil {
@@ -93,7 +93,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 		return true, exchange(a.arriving, o.Slot, parent, base)
 	case o.New.is(have):
 		if have.Type == Dir && empty(parent, base) != nil {
-			return false, nil // another process put a file in it
+			return false, nil // another process has put a file in it
 		}
 		if err := move(parent, base, a.arriving, o.Slot); err != nil {
 			return false, err
@@ -116,7 +116,7 @@ func (a *application) dirs() []moment {
 	return nil
 }
 
-// resetTime restores a directory's time. If it fails, the contents are restored all the same.
+// resetTime restores a directory's time. If that fails, the content is restored nevertheless.
 func (a *application) resetTime(m moment) {
 	d, err := beneath(a.dir, string(m.Path), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *application) resetTime(m moment) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", d.Fd()), []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, 0)
 }
 
-// clean removes the stage with all its files, unless it is kept.
+// clean removes the stage with all its files, unless it has to be preserved.
 func (a *application) clean(keep, undone bool) error {
 	if keep {
 		return nil
@@ -161,8 +161,8 @@ func validStage(name string) bool {
 	return ok && len(rest) == 32 && !strings.ContainsAny(rest, "/.")
 }
 
-// recover completes what a killed Apply left: it undoes it, or keeps it if all operations were
-// done.
+// recover finishes an interrupted Apply: it undoes it, or preserves the result if all operations
+// were done.
 func (a *application) recover() (kept string, err error) {
 	var stage string
 	done, undone := false, false
@@ -178,8 +178,8 @@ func (a *application) recover() (kept string, err error) {
 	}
 	if len(a.ops) > 0 && !done && !undone {
 		if _, err := a.host.Lstat(stage); errors.Is(err, fs.ErrNotExist) {
-			// The files to restore went with the stage: a user removed it, or this is another
-			// directory, which got the inode number of a removed one.
+			// The files to restore disappeared with the stage. Either a user removed it, or this is
+			// another directory, with the inode number of a removed one.
 			a.ops = nil
 			return "", a.journal.restart()
 		}
@@ -218,9 +218,9 @@ func (a *application) closeStage() {
 	a.arriving, a.leaving, a.incoming, a.stage, a.ops = nil, nil, nil, nil, nil
 }
 
-// Recover undoes what killed Applies left in their directories, according to the journals in a
-// private directory. It returns directories that keep files which could not be restored, since
-// others have taken their places.
+// Recover undoes interrupted Applies in their directories, using the journals in a private
+// directory. It returns directories with files that could not be restored because other files are
+// at their paths.
 func Recover(ctx context.Context, journals string) (kept []string, err error) {
 	names, err := os.ReadDir(journals)
 	if errors.Is(err, os.ErrNotExist) {
@@ -254,7 +254,7 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", err
 	}
 	a := &application{journal: j, step: func(string) {}}
-	away := false // it contains what is to be restored
+	away := false // whether it contains files to restore
 	defer func() {
 		a.close()
 		if err != nil || away {
@@ -264,10 +264,10 @@ func recoverOne(journals, base string) (kept string, err error) {
 		}
 	}()
 	if len(j.lines) == 0 || j.lines[0].Path == "" {
-		return "", nil // it had not begun
+		return "", nil // it had not started
 	}
 	if a.host, err = os.OpenRoot(j.lines[0].Path); errors.Is(err, os.ErrNotExist) {
-		// The directory was removed with all its contents, or is on a disk that is attached later.
+		// The directory was removed with all its content, or is on a disk that is not attached now.
 		away = j.left()
 		return "", nil
 	}
@@ -283,7 +283,7 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", err
 	}
 	if stat.Ino != j.lines[0].Ino {
-		// Another directory by now, or the mount point of the disk.
+		// This is another directory by now, or the mount point of the disk.
 		away = j.left()
 		return "", nil
 	}

@@ -15,15 +15,15 @@ const contextLines = 3
 
 // side is one side of a text difference.
 type side struct {
-	kind string // mode as git writes it; "" is no file
+	kind string // mode as git writes it; "" means that there is no file
 	text []byte
 }
 
-// unified writes the diff of one path in git's format. Nothing in a name or in a line can be taken
-// for a header: names are quoted, and lines begin with their sign.
+// unified returns the diff of one path in git's format. No name and no line can be mistaken for a
+// header: names are quoted, and lines begin with their sign.
 func unified(name string, x, y side) (text string, added, removed int) {
 	if x.kind != "" && y.kind != "" && x.kind[:2] != y.kind[:2] {
-		// A file replaces a link or a link a file: git shows one removal and one creation.
+		// If a link replaces a file or the reverse, git shows one removal and one creation.
 		gone, _, removed := unified(name, x, side{})
 		made, added, _ := unified(name, side{}, y)
 		return gone + made, added, removed
@@ -51,7 +51,7 @@ func unified(name string, x, y side) (text string, added, removed int) {
 	added, removed = countEdits(edits)
 	if len(edits) == 0 {
 		if x.kind == y.kind {
-			return "", 0, 0 // git knows no other modes
+			return "", 0, 0 // git has no other modes
 		}
 		return b.String(), 0, 0
 	}
@@ -120,7 +120,7 @@ func writeLines(b *strings.Builder, sign byte, lines []string) {
 	}
 }
 
-// quote quotes a name like git does, with invisible bytes in octal, if anything in it needs quotes.
+// quote quotes a name as git does if necessary, with invisible bytes in octal.
 func quote(name string) string {
 	var b strings.Builder
 	plain := true
@@ -138,7 +138,7 @@ func quote(name string) string {
 			b.WriteString(`\t`)
 			plain = false
 		case r == ' ':
-			// git accepts it unquoted, but patch does not find where it ends.
+			// git accepts such a name without quotes, but patch cannot find its end.
 			b.WriteByte(' ')
 			plain = false
 		case r != utf8.RuneError && unicode.IsPrint(r):

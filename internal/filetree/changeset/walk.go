@@ -18,10 +18,10 @@ import (
 // comesOut are the mode bits that are applied outside.
 const comesOut = 0o777
 
-// Walk lists a directory of the host by path, without contents. It follows no link, even if a
-// directory is replaced by one during the walk. skip leaves out paths with everything below them;
-// nil leaves out none. A directory that may not be read, or that is replaced during the walk, is
-// Opaque.
+// Walk lists a directory of the host, sorted by path, without content. It follows no link, even if
+// a directory is replaced by one during the walk. skip reports paths to leave out with everything
+// below them. Nil leaves out none. A directory that may not be read, or that is replaced during the
+// walk, is Opaque.
 func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bool) ([]Entry, error) {
 	top, err := dir.Open(".")
 	if err != nil {
@@ -59,14 +59,14 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 		}
 		e, err := lstatAt(int(d.Fd()), base)
 		if errors.Is(err, unix.ENOENT) {
-			continue // removed since the listing
+			continue // removed after the listing
 		}
 		if err != nil {
-			return fmt.Errorf("look at %s: %w", name, err)
+			return fmt.Errorf("stat %s: %w", name, err)
 		}
 		if len(w.all) == w.most || depth == maxDepth || len(name) > maxPath {
 			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or directories nested more than %d deep", d.Name(), w.most, maxDepth).
-				WithHint("show a smaller directory with --workspace")
+				WithHint("use a smaller directory as --workspace")
 		}
 		e.Path = name
 		w.all = append(w.all, e)
@@ -79,7 +79,7 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 			w.all = w.all[:len(w.all)-1]
 			continue
 		case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-			// It may not be read, or another file replaced it.
+			// The file may not be read, or another file has replaced it.
 			w.all[len(w.all)-1].Opaque = true
 			continue
 		case err != nil:
@@ -102,7 +102,7 @@ func lstatAt(dir int, base string) (Entry, error) {
 	if e.Type == Link {
 		target, err := readlinkAt(dir, base)
 		if errors.Is(err, unix.EINVAL) {
-			return Entry{}, unix.ENOENT // replaced by another file
+			return Entry{}, unix.ENOENT // another file has replaced it
 		}
 		if err != nil {
 			return Entry{}, err

@@ -47,8 +47,8 @@ func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 	}
 }
 
-// S12: a copy never takes another one in progress to the same place for leftovers, in any state of
-// either, nor something that is not a directory of this user.
+// S12: a copy never takes another copy to the same place, or something that is not a directory of
+// this user, for leftovers.
 func TestS12WhatIsUnderWayStays(t *testing.T) {
 	dest := t.TempDir()
 	begin := func() *copytree.Stage {

@@ -168,7 +168,8 @@ func TestF9HolesStayHoles(t *testing.T) {
 	}
 }
 
-// Zeros on a disk that does not report holes become holes too, and everything else keeps its place.
+// On a disk that does not report holes, zeros also become holes, and all other data stays at its
+// offset.
 func TestZerosInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	var content []byte
@@ -184,7 +185,7 @@ func TestZerosInTheMiddle(t *testing.T) {
 	}
 }
 
-// S12: a copy that breaks off, or is interrupted, leaves the old file and nothing of the new one.
+// S12: a copy that fails or is interrupted leaves the old file and nothing of the new one.
 func TestS12BrokenCopyLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	src, dest := filepath.Join(dir, "tree"), filepath.Join(dir, "dest")

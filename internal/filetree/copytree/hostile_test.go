@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stream writes what a hostile sandbox sends.
+// stream returns the data that a hostile sandbox sends.
 func stream(t testing.TB, steps ...any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -72,7 +72,7 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 		only(t, dest, "away")
 	}
 	only(t, outside, "victim")
-	// Nor does a link that existed before: a file replaces it, and a directory fails on it.
+	// A link that existed before does not either: a file replaces it, and a directory fails.
 	dest := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dest, "t"), 0o755))
 	check(t, os.Symlink(filepath.Join(outside, "victim"), filepath.Join(dest, "t", "f")))

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDir opens the directory base in in, and does not follow a link. Linux ensures that with openat2.
-// gVisor has no openat2 and follows a link despite O_NOFOLLOW if O_DIRECTORY is set too, so there openDir
-// compares the opened file with the file that has the name.
+// openDir opens the directory base in the directory in, and does not follow a link. Linux ensures
+// that with openat2. gVisor has no openat2 and follows a link despite O_NOFOLLOW if O_DIRECTORY is
+// set too. There, openDir compares the opened file with the file that has the name.
 func openDir(in int, base string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat2(in, base, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
@@ -61,7 +61,7 @@ func openFile(in int, base string) (*os.File, *unix.Stat_t, error) {
 	return f, stat, nil
 }
 
-// look returns the status of the file with a name, without following a link.
+// look returns the status of a file by name, without following a link.
 func look(in int, base string) (*unix.Stat_t, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -80,7 +80,7 @@ func names(fd int) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// removeTree removes the file with a name, or a directory with everything below it.
+// removeTree removes a file by name, or a directory with everything below it.
 func removeTree(in int, base string) error {
 	err := unix.Unlinkat(in, base, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {

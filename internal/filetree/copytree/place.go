@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is the destination of a copy: an open directory that exists, and the missing rest of the
-// path below it.
+// Place is the destination of a copy: an open directory, and the missing rest of the path below it.
 type Place struct {
 	dir  int
 	path string // path of dir, for messages
 	// below are the names from dir down to the copy itself. If it is empty, the content of the
-	// source goes into dir.
+	// source is copied into dir.
 	below []string
 }
 
-// Locate finds the place of a copy of source at path, as cp does: a directory that exists gets the
-// source below its own name, anything else is the copy's own name. Directories above it that are
-// missing are part of the copy if parents is set.
+// Locate finds the destination of a copy of source at path, as cp does: in an existing directory,
+// the copy has the source's name; otherwise path is the name of the copy. If parents is set,
+// missing directories above it are part of the copy.
 func Locate(path string, source Entry, parents bool) (*Place, error) {
 	clean := filepath.Clean(path)
 	info, err := os.Stat(clean)
@@ -53,8 +52,8 @@ func Locate(path string, source Entry, parents bool) (*Place, error) {
 	return p, nil
 }
 
-// inDirectory returns the place in an existing directory. If that has a directory of the source's
-// name, the two are merged.
+// inDirectory returns the destination in an existing directory. If that contains a directory with
+// the source's name, the two are merged.
 func inDirectory(dir string, source Entry) (*Place, error) {
 	fd, err := openPath(dir)
 	if err != nil {
@@ -63,7 +62,7 @@ func inDirectory(dir string, source Entry) (*Place, error) {
 	return Within(os.NewFile(uintptr(fd), dir), source)
 }
 
-// Within returns the place of a copy in an open directory, below the source's own name. It takes
+// Within returns a destination in an open directory, under the source's own name. It takes
 // ownership of dir.
 func Within(dir *os.File, source Entry) (*Place, error) {
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -88,11 +87,11 @@ func Within(dir *os.File, source Entry) (*Place, error) {
 		p.Close()
 		return &Place{dir: sub, path: filepath.Join(path, source.Name)}, nil
 	}
-	return p, nil // an existing file is an error later
+	return p, nil // an existing file causes an error later
 }
 
-// LocateStrict is Locate with parents for a path in which no link is followed. It is for root, who
-// writes where an unprivileged program may have left links.
+// LocateStrict is Locate with parents, and follows no link. It is for root, because unprivileged
+// programs may have left links.
 func LocateStrict(path string, source Entry) (*Place, error) {
 	fd, err := openPath("/")
 	if err != nil {
@@ -120,7 +119,7 @@ func LocateStrict(path string, source Entry) (*Place, error) {
 	return Within(os.NewFile(uintptr(fd), at), source)
 }
 
-// At returns the place of a copy at a path below an open directory. It takes ownership of dir.
+// At returns a destination at a path below an open directory. It takes ownership of dir.
 func At(dir *os.File, below ...string) (*Place, error) {
 	p, err := Within(dir, Entry{Kind: Dir})
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 
 // Options configure how a copy is written.
 type Options struct {
-	// Owner is the owner of all files; nil is the user of this process.
+	// Owner is the owner of all files. Nil is the user of this process.
 	Owner *Owner
 	// KeepOwners gives each file the numeric owner that it had at the source.
 	KeepOwners bool
-	// Confine leaves out symbolic links that lead out of the copy, and keeps free space on the
+	// Confine leaves out symbolic links that lead out of the copy, and preserves free space on the
 	// disk. It is for copies out of a sandbox, which chooses the links' targets and the files'
 	// sizes.
 	Confine bool
@@ -42,7 +42,7 @@ type Summary struct {
 	Outward int `json:"outward,omitempty"`
 }
 
-// CodeDiskFull is the code of the error of a copy that would fill the destination's disk.
+// CodeDiskFull is the code of the error if a copy would fill the destination's disk.
 const CodeDiskFull = "copy_disk_full"
 
 // Receive writes a stream. It moves the copy into place when it is complete, so that an interrupted
@@ -58,17 +58,17 @@ func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, err
 	if err := r.all(); err != nil {
 		return r.sum, full(err)
 	}
-	// From here on a large copy takes no longer than a small one.
+	// From here on, a large copy takes no longer than a small one.
 	if err := context.Cause(ctx); err != nil {
 		return r.sum, err
 	}
 	return r.sum, full(s.commit())
 }
 
-// full adds the error code of a full disk to an error.
+// full adds the code CodeDiskFull to an error of a full disk.
 func full(err error) error {
 	if diskroom.Full(err) {
-		return fault.New(fault.Exhausted, CodeDiskFull, "the disk is full").WithHint("nothing of the copy was kept; free disk space, or copy less")
+		return fault.New(fault.Exhausted, CodeDiskFull, "the disk is full").WithHint("the incomplete copy was removed; free disk space, or copy less")
 	}
 	return err
 }
@@ -78,7 +78,7 @@ type receiver struct {
 	in      Frames
 	options Options
 	stage   *Stage
-	room    *room // nil has no limits
+	room    *room // nil means no limits
 	dirs    []opened
 	file    *os.File
 	entry   *Entry // of file
@@ -172,8 +172,8 @@ func (r *receiver) begin(in int, e *Entry) error {
 	return nil
 }
 
-// inward reports whether a link stays within the copy when it is followed: it goes up at most to
-// the copy's top, and only at its beginning, since a name before a later ".." may be a link.
+// inward reports whether a link stays within the copy when it is followed. It may go up at most to
+// the copy's top, and only at its beginning, because a name before a later ".." may be a link.
 func inward(target string, depth int) bool {
 	if strings.HasPrefix(target, "/") {
 		return false
@@ -217,7 +217,7 @@ func (r *receiver) end() error {
 	r.dirs = r.dirs[:len(r.dirs)-1]
 	mode := d.entry.Mode & 0o1777
 	if mode&0o700 != 0o700 {
-		// Without these rights the directory could not be moved into place.
+		// Without these permissions, the directory could not be moved to its destination.
 		r.stage.later(r.path(d.entry), mode)
 		mode |= 0o700
 	}
@@ -239,8 +239,8 @@ func (r *receiver) path(e *Entry) []string {
 	return path
 }
 
-// describe sets owner, mode and time. It drops set-user-ID bits: with those of a hostile source a
-// program would run with the rights of the copy's owner.
+// describe sets owner, mode and time. It drops set-user-ID bits, because a program from a hostile
+// source would otherwise run with the rights of the copy's owner.
 func (r *receiver) describe(fd int, e *Entry, mode uint32) error {
 	if o := r.owner(e); o != nil {
 		if err := unix.Fchown(fd, int(o.UID), int(o.GID)); err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// room keeps a part of a disk free, so that the files that a sandbox sends cannot fill the host's
-// disk. A nil room keeps nothing free.
+// room preserves free space on a disk, so that the files of a sandbox cannot fill the host's disk.
+// A nil room preserves nothing.
 type room struct {
 	fd     int
-	keep   int64 // bytes
+	keep   int64 // bytes to preserve
 	inodes uint64
 	every  int64 // the number of bytes after which the disk is checked again
 	since  int64 // bytes written since the last check
@@ -28,7 +28,7 @@ func newRoom(fd int) (*room, error) {
 	free, total := int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize
 	// On a disk with little free space, a small copy may still take half of it.
 	r := &room{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}
-	// Between two checks a copy takes at most half of what is to stay free.
+	// Between two checks, a copy uses at most half of the space to preserve.
 	r.every = min(lookEvery, r.keep/2)
 	if s.Files > 0 {
 		r.every = min(r.every, int64(min(r.inodes, lookEvery)/2)*block)
@@ -54,10 +54,10 @@ func (r *room) check() error {
 		return err
 	}
 	free := int64(s.Bavail) * s.Bsize
-	hint := "nothing of the copy was kept; free disk space, or copy less"
+	hint := "the incomplete copy was removed; free disk space, or copy less"
 	switch {
 	case free < r.keep:
-		return fault.Newf(fault.Exhausted, CodeDiskFull, "the copy would fill the disk: it has %d MiB left, of which %d MiB must stay free", free>>20, r.keep>>20).WithHint(hint)
+		return fault.Newf(fault.Exhausted, CodeDiskFull, "the copy would fill the disk, which has %d MiB left, of which %d MiB must stay free", free>>20, r.keep>>20).WithHint(hint)
 	case s.Files > 0 && s.Ffree < r.inodes:
 		return fault.New(fault.Exhausted, CodeDiskFull, "the copy would use up the file system's inodes").WithHint(hint)
 	}

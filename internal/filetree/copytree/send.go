@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is an open file or directory that is to be copied.
+// Source is an open file or directory to copy.
 type Source struct {
 	in    int
 	base  string
@@ -34,7 +34,7 @@ func Open(path string, follow bool) (*Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The requested name may differ from the name of the target.
+		// The target's name may differ from the requested one.
 		s, err := open(real)
 		if err == nil {
 			s.entry.Name = called(clean)
@@ -62,7 +62,7 @@ func open(path string) (*Source, error) {
 	}
 	fd, err := unix.Open(filepath.Join(dir, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) {
-		// O_PATH suffices for lookups, so a directory that may not be listed is not an error.
+		// O_PATH is enough for lookups, so a directory that may not be listed is not an error.
 		fd, err = unix.Open(filepath.Join(dir, "."), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func open(path string) (*Source, error) {
 		s.entry, err = entryOf(fd, base, stat)
 	}
 	if err == nil && s.entry.Kind == LeftOut {
-		err = errors.New("it is a socket, a device or a named pipe")
+		err = errors.New("the file is a socket, a device or a named pipe")
 	}
 	if err != nil {
 		s.Close()
@@ -90,8 +90,8 @@ func (s *Source) Close() { _ = unix.Close(s.in) } // it was only read
 // Entry describes the source itself.
 func (s *Source) Entry() Entry { return s.entry }
 
-// Send writes the source as a stream. It also writes errors that the stream's reader should see
-// into the stream.
+// Send writes the source as a stream. Errors that the stream's reader should see are also written
+// to the stream.
 func (s *Source) Send(ctx context.Context, w io.Writer) error {
 	out := &sender{ctx: ctx, w: NewWriter(w)}
 	err := out.put(s.in, s.base, s.entry)
@@ -133,12 +133,12 @@ func entryOf(in int, base string, stat *unix.Stat_t) (Entry, error) {
 type sender struct {
 	ctx    context.Context
 	w      *Writer
-	broken error // the writer's error
+	broken error // error of the writer
 	depth  int
 	buffer []byte
 }
 
-// wrote records an error of the writer, apart from those of the file system.
+// wrote records an error of the writer, to distinguish it from those of the file system.
 func (s *sender) wrote(err error) error {
 	if err != nil {
 		s.broken = err
@@ -190,7 +190,7 @@ func (s *sender) dir(in int, base string, e Entry) error {
 			sub, err = entryOf(fd, name, stat)
 		}
 		if errors.Is(err, unix.ENOENT) {
-			continue // a program removed it since the directory was listed
+			continue // a program removed it after the directory was listed
 		}
 		if err == nil {
 			err = s.put(fd, name, sub)
@@ -208,10 +208,10 @@ func (s *sender) dir(in int, base string, e Entry) error {
 	return s.wrote(s.w.End())
 }
 
-// block is the least size of a run of zeros that becomes a hole.
+// block is the minimum length of a run of zeros that becomes a hole.
 const block = 4 << 10
 
-// maxUnsized limits how much is read of a file without a size, such as those of /proc.
+// maxUnsized bounds how much is read of a file without a size, such as those of /proc.
 const maxUnsized = 4 << 20
 
 func (s *sender) file(in int, base string, e Entry) error {
@@ -249,8 +249,8 @@ func (s *sender) file(in int, base string, e Entry) error {
 	return s.wrote(s.w.End())
 }
 
-// content sends the parts of a file that hold data. gVisor does not report holes: there the whole
-// file is read and zeros are left out.
+// content sends the parts of a file that contain data. gVisor does not report holes, so there the
+// whole file is read and zeros are left out.
 func (s *sender) content(f *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		begin, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagePrefix begins the name of a directory in which a copy is made before it is moved into place.
+// stagePrefix is the name prefix of a directory in which a copy is prepared before it is moved to
+// its destination.
 const stagePrefix = ".crannog-cp-"
 
 // content is the name, in a stage, of the files that go into an existing directory.
 const content = "content"
 
 // Stage is a directory beside the destination of a copy. Only its owner may enter it, so that
-// another program that may write beside it cannot add files of its own.
+// another program that can write beside it cannot add files.
 type Stage struct {
 	place *Place
 	name  string
@@ -26,7 +27,7 @@ type Stage struct {
 	modes []late
 }
 
-// late is a mode that is set after everything is in place.
+// late is a mode that is set at the end.
 type late struct {
 	path []string // from the copy's top
 	mode uint32
@@ -43,7 +44,7 @@ func Begin(p *Place) (*Stage, error) {
 	if s.fd, err = openDir(p.dir, s.name); err != nil {
 		return nil, errors.Join(err, unix.Unlinkat(p.dir, s.name, unix.AT_REMOVEDIR))
 	}
-	// The lock shows that this process is alive, and ends with it.
+	// The lock shows that this process is alive. It is released when the process ends.
 	if err := unix.Flock(s.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		s.Close()
 		return nil, err
@@ -54,22 +55,22 @@ func Begin(p *Place) (*Stage, error) {
 // Place returns the destination of the copy.
 func (s *Stage) Place() *Place { return s.place }
 
-// Close removes what was not moved away.
+// Close removes the files that were not moved to the destination.
 func (s *Stage) Close() {
-	// The next copy to the same place removes what cannot be removed now.
+	// Files that cannot be removed now are removed by the next copy to the same destination.
 	_ = removeTree(s.place.dir, s.name)
 	_ = unix.Close(s.fd)
 }
 
-// staleAfter is how old a directory must be to count as left by a killed process: a new one is not
-// locked yet.
+// staleAfter is the minimum age of a directory that counts as left by a killed process, because a
+// new one is not locked yet.
 var staleAfter = time.Minute
 
-// removeStale removes what killed copies to the same place have left.
+// removeStale removes stages that killed copies to the same destination have left.
 func removeStale(dir int) {
 	all, err := names(dir)
 	if err != nil {
-		return // a directory that may be written but not listed
+		return // the directory may be written but not listed
 	}
 	for _, name := range all {
 		if !strings.HasPrefix(name, stagePrefix) {
@@ -91,7 +92,7 @@ func removeStale(dir int) {
 	}
 }
 
-// parents creates the missing directories above the copy, and returns the copy's directory and the
+// parents creates the missing directories above the copy. It returns the copy's directory and the
 // name in it.
 func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 	in, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -125,7 +126,7 @@ func (s *Stage) later(path []string, mode uint32) {
 	s.modes = append(s.modes, late{path, mode})
 }
 
-// commit moves the copy into place. It finds conflicts before it moves anything.
+// commit moves the copy to its destination. It checks for conflicts before it moves anything.
 func (s *Stage) commit() error {
 	from, to := s.fd, s.place.dir
 	name, target := content, "."
@@ -157,7 +158,7 @@ func (s *Stage) commit() error {
 	return s.setModes(to, s.place.below)
 }
 
-// merge moves the contents of a directory into another one.
+// merge moves the content of a directory into another one.
 func (s *Stage) merge(from, to int, path string, check bool) error {
 	all, err := names(from)
 	if err != nil {
@@ -226,8 +227,8 @@ func (s *Stage) inTheWay(path string, err error) error {
 	return fmt.Errorf("write %s: %w", path, err)
 }
 
-// setModes sets the modes of directories that could not have been moved with these modes, the
-// deepest first.
+// setModes sets the modes of directories that could not have been moved with these modes, deepest
+// first.
 func (s *Stage) setModes(top int, below []string) error {
 	for _, m := range s.modes {
 		path := slices.Concat(below, m.path)

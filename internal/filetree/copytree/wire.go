@@ -1,8 +1,8 @@
 // Package copytree owns copying files and directories into, out of and between sandboxes: the
 // stream format, reading files into a stream, and writing a stream to a file system.
 //
-// A stream names each file relative to the directory that is open at that moment, never by a path.
-// So a reader has no path to resolve, and nothing in a stream can lead out of the destination.
+// A stream names each file relative to the directory that is currently open, never by a path. A
+// reader therefore resolves no paths, and nothing in a stream can lead out of the destination.
 package copytree
 
 import (
@@ -18,7 +18,7 @@ import (
 // ContentType is the media type of a stream.
 const ContentType = "application/x-crannog-copy"
 
-// magic begins a stream, with its version.
+// magic is the beginning of a stream, with its version.
 const magic = "crannog-copy 1\n"
 
 // Kind is the type of an entry.
@@ -42,7 +42,7 @@ const (
 
 // Limits of a stream.
 const (
-	// MaxData is the greatest size of one piece of content.
+	// MaxData is the maximum size of one piece of content.
 	MaxData    = 256 << 10
 	maxName    = 255
 	maxTarget  = 4095
@@ -61,10 +61,10 @@ type Entry struct {
 	ModTime  time.Time
 	UID, GID uint32
 	Size     int64
-	Target   string // of a link
+	Target   string // target of a link
 }
 
-// Frame is one step of a stream: an entry that begins, a piece of content, or an end.
+// Frame is one step of a stream: the beginning of an entry, a piece of content, or an end.
 type Frame struct {
 	Entry  *Entry // of the beginning of an entry
 	Data   []byte // of a piece of content; valid until the next call
@@ -102,7 +102,7 @@ func First(r *Reader) (Entry, Frames, error) {
 	return e, &again{first: &f, rest: r}, nil
 }
 
-// again yields first what was already read of a stream, and then the rest.
+// again returns a frame that was already read of a stream, and then the rest.
 type again struct {
 	first *Frame
 	rest  Frames
@@ -126,7 +126,7 @@ type Writer struct {
 // NewWriter returns a Writer that has written the beginning of the stream.
 func NewWriter(w io.Writer) *Writer {
 	b := bufio.NewWriterSize(w, MaxData+64)
-	_, _ = b.WriteString(magic) // an error stays, and the next call returns it
+	_, _ = b.WriteString(magic) // an error is sticky, and the next call returns it
 	return &Writer{w: b}
 }
 
@@ -177,7 +177,7 @@ func (w *Writer) Fail(text string) error {
 	return w.w.Flush()
 }
 
-// Close ends the stream. A stream without this end is truncated.
+// Close ends the stream. A stream without this end counts as truncated.
 func (w *Writer) Close() error {
 	if err := w.put(append(w.scratch[:0], opClose)); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (w *Writer) Close() error {
 	return w.w.Flush()
 }
 
-// Flush passes on what was written.
+// Flush writes buffered data.
 func (w *Writer) Flush() error { return w.w.Flush() }
 
 // Frame writes a step that a Reader has read.
@@ -217,7 +217,7 @@ type Reader struct {
 	closed  bool
 	depth   int    // open directories
 	file    *Entry // the open file
-	at      int64  // the least offset of the next piece
+	at      int64  // minimum offset of the next piece
 	entries int
 	buffer  []byte
 }

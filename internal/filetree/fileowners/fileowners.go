@@ -1,6 +1,6 @@
-// Package fileowners owns the table of owners and set-id bits of the files of a directory,
-// as a sandbox sees them. The files on the host cannot have them: without root they all
-// have one owner, and a set-id bit would give rights to the users of the host.
+// Package fileowners owns the table of owners and set-id bits of the files in a directory, as a
+// sandbox sees them. The files on the host cannot have these: without root they all have one owner,
+// and a set-id bit would give rights to users of the host.
 package fileowners
 
 import (
@@ -16,20 +16,19 @@ import (
 // MaxEntries bounds a table, which is in the memory of each sandbox's kernel.
 const MaxEntries = 1 << 16
 
-// Owner is whose a file is, and its set-user-ID and set-group-ID bits.
+// Owner is the owner of a file, and its set-user-ID and set-group-ID bits.
 type Owner struct {
 	UID   uint32 `json:"u,omitempty"`
 	GID   uint32 `json:"g,omitempty"`
 	SetID uint16 `json:"s,omitempty"` // unix.S_ISUID and unix.S_ISGID
 }
 
-// Table maps absolute paths inside to owners. A file that it does not name has the owner
-// of the nearest directory above that it names, without its bits, and that of the host's
-// file if there is none. The zero Table changes nothing.
+// Table maps absolute paths in the sandbox to owners. A file without an entry has the owner of the
+// nearest directory above with an entry, without its bits. If there is none, it has the owner of
+// the host's file. The zero Table changes nothing.
 type Table map[string]Owner
 
-// Of returns the owner of the file at a clean absolute path. It returns false if the table
-// says nothing of it.
+// Of returns the owner of the file at a clean absolute path. It returns false if no entry applies.
 func (t Table) Of(file string) (Owner, bool) {
 	if len(t) == 0 {
 		return Owner{}, false
@@ -46,7 +45,7 @@ func (t Table) Of(file string) (Owner, bool) {
 	return Owner{}, false
 }
 
-// Read reads the table from a file that Text was written to.
+// Read reads a table from a file with the output of Text.
 func Read(name string) (Table, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -55,7 +54,7 @@ func Read(name string) (Table, error) {
 	return Parse(data)
 }
 
-// Parse reads a table from its text.
+// Parse parses the output of Text.
 func Parse(data []byte) (Table, error) {
 	var t Table
 	if err := json.Unmarshal(data, &t); err != nil {
@@ -69,5 +68,5 @@ func Parse(data []byte) (Table, error) {
 	return t, nil
 }
 
-// Text is the text that Parse reads. Equal tables have equal texts.
+// Text returns the text of a table. Equal tables have equal texts.
 func (t Table) Text() ([]byte, error) { return json.Marshal(t) }

@@ -1,4 +1,4 @@
-// Package hosttools owns what is known of version managers: where pyenv, nvm, cargo and others
+// Package hosttools owns the knowledge about version managers: where pyenv, nvm, cargo and others
 // install programs in a home directory, and which of those directories a sandbox may see. It
 // changes nothing on the host and starts no program.
 package hosttools
@@ -15,41 +15,41 @@ import (
 // All is the name that stands for all installed managers.
 const All = "all"
 
-// MaxTrees is how many directories one sandbox can see.
+// MaxTrees bounds the number of directories that one sandbox can see.
 const MaxTrees = 24
 
-// Host is where version managers are looked for.
+// Host is a home directory and environment in which version managers are searched.
 type Host struct {
 	Home string
-	// Variable returns an environment variable, which may move a manager's directory. Nil returns
-	// none.
+	// Variable returns the value of an environment variable, which may change a manager's
+	// directory. Nil means that there are none.
 	Variable func(name string) string
-	// Private are directories that are never shown, and neither are directories that contain them:
-	// the state of the server, which holds the tokens of all sandboxes.
+	// Private lists directories that are never shown, and neither are directories that contain
+	// them: the server's state, which contains the tokens of all sandboxes.
 	Private []string
 }
 
 // Tree is one directory of a version manager as a sandbox sees it.
 type Tree struct {
 	Manager string `json:"manager"`
-	// Dir is the path by which programs know it, on the host and inside; Source is the real path,
-	// with links resolved.
+	// Dir is the path under which programs know it, on the host and in the sandbox. Source is the
+	// real path, with links resolved.
 	Dir    string `json:"dir"`
 	Source string `json:"source"`
-	// Bin are the directories with programs, below Dir.
+	// Bin lists the directories with programs, below Dir.
 	Bin []string `json:"bin,omitempty"`
-	// Env is set inside.
+	// Env is set in the sandbox.
 	Env map[string]string `json:"env,omitempty"`
-	// Copy are small files of the home directory that belong to it, by their name there.
+	// Copy has small files of the home directory that the manager needs, by name.
 	Copy map[string][]byte `json:"-"`
 }
 
-// unfit are places below which nothing of a home directory is shown: a sandbox sees them already,
-// or has its own.
+// unfit are paths below which nothing of a home directory is shown, because a sandbox already sees
+// them or has its own.
 var unfit = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/boot", "/workspace", "/.crannog"}
 
 // Find returns the trees of the named managers. A named manager that is not installed is a NotFound
-// error; All selects the installed ones.
+// error. All selects the installed ones.
 func (h Host) Find(names []string) ([]Tree, error) {
 	var trees []Tree
 	for _, name := range names {
@@ -57,8 +57,8 @@ func (h Host) Find(names []string) ([]Tree, error) {
 			continue
 		}
 		if !slices.ContainsFunc(managers, func(m manager) bool { return m.name == name }) {
-			return nil, fault.Newf(fault.Invalid, "tools_unknown", "there is no version manager %q", name).
-				WithHint("known are " + strings.Join(Names(), ", ") + ", and all")
+			return nil, fault.Newf(fault.Invalid, "tools_unknown", "unknown version manager %q", name).
+				WithHint("use one of " + strings.Join(Names(), ", ") + ", and all")
 		}
 	}
 	for _, m := range managers {
@@ -74,12 +74,12 @@ func (h Host) Find(names []string) ([]Tree, error) {
 	}
 	if len(trees) > MaxTrees {
 		return nil, fault.Newf(fault.Exhausted, "tools_too_many", "the version managers have %d directories, above the limit of %d", len(trees), MaxTrees).
-			WithHint("name the ones that are needed")
+			WithHint("select only the needed ones")
 	}
 	return trees, nil
 }
 
-// trees returns the directories of one manager that exist and may be shown.
+// trees returns the existing directories of one manager that may be shown.
 func (h Host) trees(m manager) []Tree {
 	for _, root := range h.roots(m) {
 		var trees []Tree
@@ -100,7 +100,7 @@ func (h Host) trees(m manager) []Tree {
 	return nil
 }
 
-// describe adds what programs inside need to know about a manager's directories.
+// describe adds the settings that programs in the sandbox need for a manager's directories.
 func (h Host) describe(m manager, root string, trees []Tree) {
 	for _, pattern := range m.bin {
 		// The pattern is constant and well-formed.
@@ -123,7 +123,7 @@ func (h Host) describe(m manager, root string, trees []Tree) {
 	}
 }
 
-// roots returns the directories where a manager may be installed, the likeliest first.
+// roots returns the directories where a manager may be installed, most likely first.
 func (h Host) roots(m manager) []string {
 	var roots []string
 	if m.variable != "" && h.Variable != nil {
@@ -138,8 +138,8 @@ func (h Host) roots(m manager) []string {
 }
 
 // fit reports whether a directory exists and may be shown, and returns its real path. The home
-// directory, its parents and what every sandbox sees may not be shown: a variable such as
-// CARGO_HOME=$HOME would show all keys in it.
+// directory, its parents and directories that every sandbox sees may not be shown: a variable such
+// as CARGO_HOME=$HOME would expose all keys in it.
 func (h Host) fit(dir string) (source string, ok bool) {
 	if h.Home == "" || !filepath.IsAbs(h.Home) {
 		return "", false

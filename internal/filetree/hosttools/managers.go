@@ -12,17 +12,18 @@ import (
 // manager is one version manager.
 type manager struct {
 	name string
-	// variable names its directory; otherwise it is in one of places below the home directory.
+	// variable is the environment variable with its directory. Without it, the directory is one of
+	// places below the home directory.
 	variable string
 	places   []string
-	// show are the directories below it that hold programs. If it keeps credentials or caches
+	// show lists the directories below it that contain programs. If there are credentials or caches
 	// beside them, only the program directories are listed.
 	show []string
-	// bin are the directories of programs, in search order.
+	// bin lists the directories of programs, in search order.
 	bin []string
-	// inside is the variable by which its programs find its directory.
+	// inside is the variable that tells its programs its directory.
 	inside string
-	// files of the home directory select versions and hold nothing else.
+	// files of the home directory select versions and contain nothing else.
 	files []string
 }
 
@@ -62,7 +63,7 @@ func Names() []string {
 	return names
 }
 
-// newestFirst orders paths by the numbers in them, so that v20 comes before v9.
+// newestFirst sorts paths by the numbers in them, so that v20 comes before v9.
 func newestFirst(a, b string) int {
 	for a != "" && b != "" {
 		x, restA := number(a)
@@ -82,7 +83,7 @@ func newestFirst(a, b string) int {
 	return cmp.Compare(len(b), len(a))
 }
 
-// number parses a number at the beginning of a text; -1 is none.
+// number parses a number at the beginning of a text. -1 means that there is none.
 func number(s string) (n int, rest string) {
 	rest = strings.TrimLeft(s, "0123456789")
 	n, err := strconv.Atoi(s[:len(s)-len(rest)])
@@ -92,7 +93,7 @@ func number(s string) (n int, rest string) {
 	return n, rest
 }
 
-// maxCopied limits the size of a file that selects versions.
+// maxCopied bounds the size of a file that selects versions.
 const maxCopied = 16 << 10
 
 var errUnfit = errors.New("not a small regular file")

@@ -5,24 +5,24 @@ import (
 	"path/filepath"
 )
 
-// known are programs that people install with version managers. Where they are missing, another
-// program of the same name takes their place.
+// known are programs that people install with version managers. If they are missing in a sandbox,
+// another program of the same name may be used instead.
 var known = []string{"python3", "python", "pip", "node", "npm", "ruby", "go", "cargo", "rustc", "java", "deno", "bun", "uv", "poetry", "pnpm", "yarn"}
 
 // Program is a program that PATH finds on the host and that a sandbox does not have.
 type Program struct {
 	Name, Manager string
-	Instead       string // the file that has the name inside, or ""
+	Instead       string // the file that has the name in the sandbox, or ""
 }
 
-// Absent returns the known programs that the PATH path finds in directories of version managers.
+// Absent returns the known programs that the PATH in path finds in directories of version managers.
 // inside is the PATH of a sandbox that sees none of them.
 func (h Host) Absent(path, inside []string) []Program {
 	trees, err := h.Find([]string{All})
 	if err != nil || len(trees) == 0 {
 		return nil
 	}
-	// manager returns the manager that a directory of PATH belongs to.
+	// manager returns the manager to which a directory of PATH belongs.
 	manager := func(dir string) string {
 		for _, d := range []string{dir, resolved(dir)} {
 			for _, t := range trees {

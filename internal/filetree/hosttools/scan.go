@@ -13,26 +13,26 @@ import (
 )
 
 // Limits of the search for credentials. A toolchain has 200,000 files, and reading all their names
-// would take longer than the sandbox's start; credentials are where tools look for them, near the
+// would take longer than the sandbox's start. Credentials are where tools look for them, near the
 // top of an installation.
 const scanDepth = 5
 
 var scanMost = 50_000 // a variable for the test
 
-// contents are directories with nothing but the files of packages.
+// contents are directories that contain only files of packages.
 var contents = map[string]bool{"lib": true, "lib64": true, "libexec": true, "share": true, "include": true, "node_modules": true, "site-packages": true, "pkgs": true, "doc": true, "docs": true, "man": true}
 
-// settings are files of a version in which registries and their tokens are set.
+// settings are files of a version that configure registries and their tokens.
 var settings = []string{"npmrc", ".npmrc", "pip.conf", ".pypirc", ".condarc", "condarc", "credentials", "credentials.toml", ".env"}
 
-// Credentials returns the paths below a tree that are never shown: files in which tools keep
+// Credentials returns the paths below a tree that are never shown: files in which tools store
 // credentials, and the history of a manager's own checkout. denied reports which other paths are
 // not shown.
 func (t Tree) Credentials(denied func(path string, dir bool) bool) ([]string, error) {
 	credential := toolfiles.Matching(toolfiles.Credentials())
 	secret := func(name string, dir bool) bool {
 		base := strings.ToLower(path.Base(name))
-		// The config of a checkout may have a token in the URL of a remote.
+		// The config of a checkout may contain a token in the URL of a remote.
 		return dir && base == ".git" || !dir && slices.Contains(settings, base) || credential(name)
 	}
 	var hide []string
@@ -52,7 +52,7 @@ func (t Tree) Credentials(denied func(path string, dir bool) bool) ([]string, er
 		}
 		if seen++; seen > scanMost {
 			return fault.Newf(fault.Exhausted, "tools_too_large", "%s has more than %d files in its upper directories, which are searched for credentials", t.Dir, scanMost).
-				WithHint("name the version managers that are needed, without " + t.Manager)
+				WithHint("select only the needed version managers, without " + t.Manager)
 		}
 		rel, err := filepath.Rel(t.Source, name)
 		if err != nil {
@@ -61,7 +61,7 @@ func (t Tree) Credentials(denied func(path string, dir bool) bool) ([]string, er
 		hidden := secret(path.Join(path.Base(filepath.Dir(t.Dir)), path.Base(t.Dir), filepath.ToSlash(rel)), d.IsDir()) || denied(filepath.Join(t.Dir, rel), d.IsDir())
 		switch {
 		case hidden && d.Type()&fs.ModeSymlink != 0:
-			return nil // its target is hidden itself, or is not inside
+			return nil // its target is hidden itself, or is not in the sandbox
 		case hidden:
 			hide = append(hide, rel)
 			if d.IsDir() {

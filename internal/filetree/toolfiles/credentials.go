@@ -2,9 +2,9 @@ package toolfiles
 
 import "slices"
 
-// Credentials returns the files in which tools keep credentials, and keys by their usual names.
-// Each of them is a secret wherever it lies, so every level but minimal hides it. Names that often
-// mean something harmless, such as *.pem or .npmrc, are in Suspects.
+// Credentials returns the files in which tools store credentials, and the usual names of keys. Each
+// of them is a secret wherever it is, so every level except minimal hides it. Names that are often
+// harmless, such as *.pem or .npmrc, are in Suspects.
 func Credentials() []Entry {
 	return slices.Concat(
 		each("OpenSSH", "private keys and what belongs to them", ".ssh/", "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk"),

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Matching returns a function that reports whether entries match a path with slashes. A directory
-// matches if the files in it do.
+// Matching returns a function that reports whether entries match a slash-separated path. A
+// directory matches if the files in it match.
 func Matching(entries []Entry) func(name string) bool {
-	files, dirs := map[string][]string{}, map[string][]string{} // by their last part
+	files, dirs := map[string][]string{}, map[string][]string{} // by the last part of their names
 	var suffixes, prefixes []string
 	for _, e := range entries {
 		kind, text := e.Form()

@@ -2,9 +2,9 @@ package toolfiles
 
 import "slices"
 
-// Runs returns the files that tools execute or obey unasked: when a directory is entered or opened,
-// by git's own commands, when dependencies are installed, or by whatever builds the project. It
-// leaves out what git runs inside .git, which package changeset knows.
+// Runs returns the files that tools execute or obey without being asked: when a directory is
+// entered or opened, by git's own commands, when dependencies are installed, or by the tools that
+// build the project. Files that git runs inside .git are in package changeset.
 func Runs() []Entry {
 	return slices.Concat(versionControl(), shells(), editors(), agents(), builds(), scripting(), pipelines())
 }

@@ -1,6 +1,7 @@
-// Package toolfiles owns the catalogue of files that tools on a person's machine read unasked:
-// files that they execute or obey, and files in which they keep credentials. Both lists grow with
-// the tools. An entry names the tool and when it reads the file, so that a message can explain it.
+// Package toolfiles owns the catalogue of files that tools on a person's machine read without being
+// asked: files that they execute or obey, and files in which they store credentials. Both lists
+// grow with the tools. An entry names the tool and when it reads the file, so that a message can
+// explain it.
 package toolfiles
 
 import "strings"
@@ -43,7 +44,7 @@ func (e Entry) Form() (kind Kind, text string) {
 	return File, e.Name
 }
 
-// each makes entries of names that the same tool reads at the same time.
+// each returns entries for names that the same tool reads on the same occasion.
 func each(tool, when string, names ...string) []Entry {
 	all := make([]Entry, 0, len(names))
 	for _, name := range names {

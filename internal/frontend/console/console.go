@@ -1,6 +1,6 @@
-// Package console owns the entrance of the web console: its files, sign-in, what a session's scope
-// allows, and the guards against other sites. What the pages show comes from the API and from the
-// handlers that are mounted here.
+// Package console serves the web console: its files, sign-in, the permissions of sessions, and
+// protection against other sites. The data of its pages comes from the API and from the handlers
+// that are mounted here.
 package console
 
 import (
@@ -24,7 +24,7 @@ const Path = "/console"
 
 const apiPath = Path + "/api"
 
-// About is what a session learns of the server.
+// About is the description of the server that a session gets.
 type About struct {
 	Version  string
 	Domain   string // domain of sandboxes' host names, or ""
@@ -38,17 +38,17 @@ type Options struct {
 	Desk *session.Registry
 	// Act answers a request of the /v1 API for a caller.
 	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
-	// Authenticate returns the caller of a request without a session: the machine's user may create
+	// Authenticate returns the caller of a request without a session. The machine's user may create
 	// links.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	// Refused writes an audit entry about a refused request.
 	Refused func(actor, what, code string)
-	// Live and Inside serve what pages watch, and what they do inside sandboxes. Without them those
-	// routes do not exist.
+	// Live serves the event streams of pages, and Inside their actions inside sandboxes. Without
+	// them those routes do not exist.
 	Live, Inside session.Handler
 	// Machine describes the server's machine; nil omits it.
 	Machine Machine
-	// Policies has the policies of sandboxes; nil omits them.
+	// Policies returns the policies of sandboxes; nil omits them.
 	Policies Policies
 	Rules    sandbox.Settings
 	// History is the audit log; nil omits it.
@@ -69,7 +69,7 @@ type Machine interface {
 	Doctor(ctx context.Context) any
 	// Settings returns the effective settings, without secrets.
 	Settings() []config.Value
-	// Templates returns what sandboxes can start from.
+	// Templates returns the templates from which sandboxes can start.
 	Templates() []Template
 }
 
@@ -119,7 +119,7 @@ func (c *Console) expireSessions(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := c.o.Desk.Sweep(ctx); err != nil && ctx.Err() == nil {
-			c.o.Log.Warn("sessions of the console not swept", "err", err)
+			c.o.Log.Warn("expired console sessions not removed", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -129,7 +129,7 @@ func (c *Console) expireSessions(ctx context.Context) {
 	}
 }
 
-// ServeHTTP answers everything below Path.
+// ServeHTTP answers all requests below Path.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guardHeaders(w.Header())
 	if err := c.rightHost(r); err != nil {
@@ -148,7 +148,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveAPI answers requests of pages.
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
-	// The answer may contain text of a sandbox. Opened by itself it must not act as a page.
+	// The answer may contain text of a sandbox. A browser that opens it directly must not treat it
+	// as a page.
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	w.Header().Set("Cache-Control", "no-store")
 	if err := ownPage(r); err != nil {
@@ -173,7 +174,7 @@ func (c *Console) refuse(w http.ResponseWriter, r *http.Request, actor string, e
 	v1.WriteProblem(w, err)
 }
 
-// fail answers with an error, whose cause only the log shows.
+// fail answers with an error. Only the log contains its cause.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		c.o.Log.ErrorContext(r.Context(), "request failed", "request", r.URL.Path, "err", err)

@@ -40,7 +40,7 @@ func Built() bool {
 }
 
 // NotBuilt is the error text if the console is not embedded, with the fix.
-const NotBuilt = "the web console is not built into this program: make builds it, and needs Node.js and npm"
+const NotBuilt = "the web console is not embedded in this program: build it with make, which needs Node.js and npm"
 
 // encodings are the stored forms of a file, the best first.
 var encodings = []struct{ name, suffix string }{{"br", ".br"}, {"gzip", ".gz"}, {"", ""}}
@@ -105,7 +105,7 @@ func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "there is no such file\n")
 		return
 	}
-	// The name changes with the content.
+	// The file's name contains a hash of its content, so the file never changes.
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	c.send(w, r, name)
 }
@@ -136,7 +136,7 @@ func (c *Console) send(w http.ResponseWriter, r *http.Request, name string) {
 		http.ServeContent(w, r, "", time.Time{}, body)
 		return
 	}
-	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not kept in a form that the browser takes"))
+	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not available in an encoding that the browser accepts"))
 }
 
 // accepts reports whether a browser accepts an encoding.
@@ -156,7 +156,8 @@ func accepts(header, name string) bool {
 	return false
 }
 
-// typeOf returns the media type of a file. It does not use the host's tables, which differ.
+// typeOf returns the media type of a file. It does not use the host's tables, which differ between
+// hosts.
 func typeOf(name string) string {
 	switch path.Ext(name) {
 	case ".html":
@@ -179,8 +180,8 @@ func typeOf(name string) string {
 	return "application/octet-stream"
 }
 
-// policy returns the content security policy: the console's own files, and sandboxes' ports in
-// frames, which have other origins.
+// policy returns the content security policy. It allows the console's own files, and in frames the
+// ports of sandboxes, which have other origins.
 func (c *Console) policy(r *http.Request) string {
 	frames, domain := []string{"http://*.localhost:*"}, c.o.About.Domain
 	below := func(domain string) []string { return []string{"http://*." + domain, "https://*." + domain} }
@@ -190,8 +191,7 @@ func (c *Console) policy(r *http.Request) string {
 	}
 	frames = append(frames, "blob:")
 	if _, port, named := net.SplitHostPort(r.Host); domain != "" && err != nil && named == nil {
-		// A domain without a port has the page's port, and a policy without one means the default
-		// ports only.
+		// A source without a port means the default port only, so the page's port is added.
 		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
 			frames = append(frames, below(domain+":"+strconv.FormatUint(n, 10))...)
 		}

@@ -68,8 +68,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A preview has the port of the page that shows it, where the domain names
-// none. A browser would show nothing of one that the policy does not name.
+// Where the domain names no port, a preview has the port of the page that shows it. A browser would
+// show nothing of a preview that the policy does not name.
 func TestPreviewsMayBeShown(t *testing.T) {
 	s := newSite(t)
 	for host, want := range map[string]string{
@@ -92,7 +92,7 @@ func TestNotBuilt(t *testing.T) {
 	if g.status != 404 || !strings.HasPrefix(g.header.Get("Content-Type"), "text/plain") || !strings.Contains(g.body, console.NotBuilt) || !strings.Contains(g.body, "make") {
 		t.Errorf("%d %v %s", g.status, g.header, g.body)
 	}
-	// The path still answers the requests that it is for.
+	// The path still answers its own requests.
 	if g := s.send(sent{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {
 		t.Errorf("%d", g.status)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever a Host header contains, the console accepts only its own names, and addresses, which
-// no name server can have given (DNS rebinding).
+// Whatever a Host header contains, the console accepts only its own names, and addresses, which a
+// name server cannot redirect (DNS rebinding).
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"localhost", "localhost:7070", "127.0.0.1", "[::1]:1", "evil.example", "localhost.evil.example", "127.0.0.1.", "own.example:443", "", ":", "[", "[::1", "::1",

@@ -33,7 +33,7 @@ func (c *Console) rightHost(r *http.Request) error {
 		WithHint("use the address that crannog serve prints, or add the name to the setting mcp_hosts")
 }
 
-// hostOf returns a host without its port, in the form to compare.
+// hostOf returns a normalized host without its port.
 func hostOf(hostport string) string {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -53,8 +53,8 @@ func ownName(host string, r *http.Request, names []string) bool {
 	if err != nil {
 		return false
 	}
-	// DNS cannot redirect an address: a browser that uses it has connected to it. It still has to
-	// be the address of this connection.
+	// DNS cannot redirect a numeric address: a browser that uses the address has really connected
+	// to it. It still has to be the address of this connection.
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || local.Network() == "unix" {
 		return addr.IsLoopback()
@@ -63,8 +63,8 @@ func ownName(host string, r *http.Request, names []string) bool {
 	return addr.IsLoopback() || err == nil && at.Addr().Unmap() == addr.Unmap()
 }
 
-// ownPage refuses requests of pages with another origin, such as a sandbox's preview: the browser
-// adds the cookie for pages of the same site.
+// ownPage refuses requests of pages with another origin, such as a sandbox's preview, because the
+// browser sends the cookie for all pages of the same site.
 func ownPage(r *http.Request) error {
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
@@ -78,7 +78,7 @@ func ownPage(r *http.Request) error {
 			return foreign()
 		}
 	}
-	// A browser sends the origin with a WebSocket handshake, and nothing else keeps another site
+	// A browser sends the origin with a WebSocket handshake. This check alone prevents another site
 	// from opening one.
 	if upgrades(r) && len(origins) != 1 {
 		return foreign()
@@ -86,10 +86,10 @@ func ownPage(r *http.Request) error {
 	return nil
 }
 
-// oneForm reports whether a path is written as pages write it. Handlers behind this check may split
-// a path differently: with an escaped slash, another route could answer than the one whose scope
-// was checked, and a viewer could read contents of files. The mux would also redirect a browser for
-// a path that is not clean.
+// oneForm reports whether a path is in the form that pages use. Handlers behind this check may
+// split a path differently: with an escaped slash, another route could answer than the one whose
+// scope was checked, and a viewer could read contents of files. The mux would also redirect a
+// browser for a path that is not clean.
 func oneForm(r *http.Request) bool {
 	written := r.URL.EscapedPath()
 	return strings.HasPrefix(written, apiPath+"/") && !strings.Contains(strings.ToLower(written), "%2f") && path.Clean(r.URL.Path) == r.URL.Path
@@ -118,7 +118,7 @@ func plainBody(r *http.Request) error {
 	return fault.New(fault.Invalid, "unsupported_media_type", "the body must be JSON, with the content type application/json")
 }
 
-// isUpload reports whether this is the only route whose body is a file.
+// isUpload reports whether a request is for the only route whose body is a file.
 func isUpload(path string) bool {
 	rest, ok := strings.CutPrefix(path, apiPath+"/sandboxes/")
 	_, name, found := strings.Cut(rest, "/")

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// P42: no request acts in the console without a session: not without a cookie, with
-// a wrong one, with one that was signed out, nor by a link that was used.
+// P42: no request without a valid session has an effect in the console: without a cookie, with a
+// wrong one, with one that was signed out, or with a used link.
 func TestNoSession(t *testing.T) {
 	s := newSite(t)
 	token := s.token(session.Admin)
@@ -48,9 +48,9 @@ func TestNoSession(t *testing.T) {
 			}
 		}
 	}
-	// The same with the right one, and with others of the name beside it.
-	// A preview below the console's own name can set as many as a browser keeps,
-	// and must sign no user out with them.
+	// The control: the right cookie works, also beside others of the same name. A preview on a
+	// subdomain of the console can set as many cookies as a browser stores, and must not sign a
+	// user out with them.
 	tossed := strings.Repeat(wrong+"; crannog_console=", 180)
 	for _, cookie := range []string{c.Value, wrong + "; crannog_console=" + c.Value, tossed + c.Value} {
 		if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}); g.status != 200 {
@@ -69,7 +69,7 @@ func TestNoSession(t *testing.T) {
 	s.has(list, "action anonymous POST /console/api/session token_invalid")
 }
 
-// P42: the cookie opens nothing outside of the console.
+// P42: the cookie gives access to nothing outside of the console.
 func TestCookieOpensNothingElse(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
@@ -139,7 +139,7 @@ func TestOtherSites(t *testing.T) {
 			t.Errorf("%s: %d %s", name, g.status, g.body)
 		}
 	}
-	// A link of another site leads to the page, and signs no user in.
+	// A link on another site leads to the page, but signs no user in or out.
 	if g := s.send(sent{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
 		t.Errorf("a link: %d", g.status)
 	}
@@ -154,8 +154,8 @@ func TestOtherSites(t *testing.T) {
 	s.has(s.recorded(audit.Action), "action anonymous GET /console/api/v1/sandboxes cross_origin")
 }
 
-// P42: a name that another's name server points here is refused, so that its
-// pages are never of the console's origin.
+// P42: a foreign name that resolves to this address is refused, so that its pages never have the
+// console's origin.
 func TestRebinding(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)

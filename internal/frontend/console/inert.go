@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// inertWriter passes only content that a browser shows as data. Other content is sent as a
+// inertWriter passes on only content that a browser displays as data. Other content is sent as a
 // download: a page, a picture with scripts or a style sheet that a sandbox wrote would otherwise
 // have the console's origin.
 type inertWriter struct {

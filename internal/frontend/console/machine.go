@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// checkup caches doctor's result for a moment: the checks start processes, and reloading a page
+// checkup caches the results of doctor briefly: the checks start processes, and reloading a page
 // must not start them each time.
 type checkup struct {
 	mu    sync.Mutex
@@ -28,8 +28,8 @@ func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Sessi
 	c.checkup.mu.Lock()
 	defer c.checkup.mu.Unlock()
 	if c.checkup.found == nil || time.Since(c.checkup.at) > checkupAge {
-		// Other requests get the same result, so it must not depend on the first client's
-		// connection: if that client left, an interrupted check would report that the engine fails.
+		// Other requests share the result, so it must not depend on the first client's connection.
+		// If that client left, a canceled check would report a failing engine.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTime)
 		defer cancel()
 		c.checkup.found, c.checkup.at = c.o.Machine.Doctor(ctx), time.Now()
@@ -46,7 +46,7 @@ func (c *Console) settings(w http.ResponseWriter, _ *http.Request, _ session.Ses
 	}{c.o.Machine.Settings()})
 }
 
-// Template is what a sandbox can start from.
+// Template is a template as pages show it.
 type Template struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`

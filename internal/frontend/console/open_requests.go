@@ -12,8 +12,8 @@ import (
 // errEnded is the cause with which requests of an ended session are cancelled.
 var errEnded = errors.New("the session has ended")
 
-// open has the requests in progress, by session. They are cancelled with their session: a stream
-// would otherwise show everything to a user who has signed out.
+// open contains the requests in progress, by session. They are canceled with their session.
+// Otherwise an open stream would show data to a user who has signed out.
 type open struct {
 	mu    sync.Mutex
 	calls map[string]map[*call]struct{}
@@ -66,8 +66,8 @@ func (o *open) endAll() {
 // idleBody bounds how long an upload may pause.
 const idleBody = 30 * time.Second
 
-// steady lets an upload take any time while data keeps coming; the server bounds the total time of
-// other bodies.
+// steady lets an upload take any time while data arrives. For other bodies, the server bounds the
+// total time.
 func steady(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
@@ -84,7 +84,7 @@ type steadyBody struct {
 
 // Read implements io.Reader.
 func (b *steadyBody) Read(p []byte) (int, error) {
-	// Without a deadline there is no connection that could be held.
+	// Without a deadline there is no connection that the client could hold.
 	_ = b.rc.SetReadDeadline(time.Now().Add(idleBody))
 	return b.ReadCloser.Read(p)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Policies has the policies of sandboxes; sandbox.Service implements it.
+// Policies returns the policies of sandboxes; sandbox.Service implements it.
 type Policies interface {
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
@@ -50,7 +50,7 @@ type preset struct {
 	Document string `json:"document"`
 }
 
-// policyPresets returns the built-in levels, and the meanings of --net.
+// policyPresets returns the built-in levels, and descriptions of the values of --net.
 func (c *Console) policyPresets(w http.ResponseWriter, r *http.Request, _ session.Session) {
 	list := []preset{}
 	for _, name := range policy.Levels() {
@@ -91,7 +91,7 @@ type problem struct {
 	Severity string `json:"severity"` // error or warning
 }
 
-// policyLint returns what is wrong with a document. The document is not stored.
+// policyLint returns the problems of a document. The document is not stored.
 func (c *Console) policyLint(w http.ResponseWriter, r *http.Request, _ session.Session) {
 	var in struct {
 		Document string `json:"document"`
@@ -130,7 +130,7 @@ type explanation struct {
 	Steps  []policy.Step `json:"steps"`
 }
 
-// policyExplain returns what a policy decides about a request. Nothing is sent.
+// policyExplain returns the decision of a policy about a request. Nothing is sent.
 func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who session.Session) {
 	var in struct {
 		Document *string `json:"document"`
@@ -156,10 +156,10 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who sess
 	answer(w, http.StatusOK, explanation{string(d.Effect), d.Rule, d.Layer, d.Reason, d.Fix, append([]policy.Step{}, steps...)})
 }
 
-// policyOf returns the policy of a sandbox, or the result of a document.
+// policyOf returns the policy of a sandbox, or the policy that results from a document.
 func (c *Console) policyOf(ctx context.Context, who session.Session, document *string, ref string) (*policy.Policy, error) {
 	if (document == nil) == (ref == "") {
-		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, and not both")
+		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, but not both")
 	}
 	if document == nil {
 		return c.o.Policies.Policy(ctx, who.Principal(), ref)
@@ -180,7 +180,7 @@ type version struct {
 	Document string    `json:"document,omitempty"` // absent if the audit log does not have it any more, or it was too large
 }
 
-// policyVersions returns the policies that a sandbox has had, newest first.
+// policyVersions returns the present and earlier policies of a sandbox, newest first.
 func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who session.Session) {
 	sb, err := c.o.Policies.Get(r.Context(), who.Principal(), r.PathValue("id"))
 	if err != nil {
@@ -222,10 +222,10 @@ func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who ses
 	answer(w, http.StatusOK, list)
 }
 
-// replaced is a policy that a change ended.
+// replaced is a policy that is no longer in force.
 type replaced struct{ digest, document string }
 
-// policyIn returns the policy that an entry begins, and the one that it ends.
+// policyIn returns the policy that an entry puts in force, and the one that it replaces.
 func policyIn(e audit.Entry) (string, replaced, error) {
 	switch d := entrydata.Of(e.Kind, e.Data).(type) {
 	case payload.Started:

@@ -50,7 +50,7 @@ func TestPolicyEditor(t *testing.T) {
 	g := s.send(sent{method: "POST", path: "/console/api/v1/sandboxes", body: `{"network":{"policy":` + quote(doc) + `}}`, cookie: admin})
 	var sb struct{ ID string }
 	if err := json.Unmarshal([]byte(g.body), &sb); err != nil || g.status != 201 {
-		// Without a way out there are no policies to enforce on this engine.
+		// Without a gateway there are no policies to enforce on this engine.
 		sb.ID = s.sandbox()
 	}
 	if got := post("explain", map[string]string{"sandbox": sb.ID, "method": "GET", "url": "https://api.example.com/x"}); !strings.HasPrefix(got, `{"effect":`) {
@@ -68,7 +68,7 @@ func TestPolicyEditor(t *testing.T) {
 	if g := s.send(sent{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 1 || versions[0].Digest == "" || versions[0].Document == "" {
 		t.Errorf("%d %s", g.status, g.body)
 	}
-	// Each policy that was replaced stays readable, so that any two compare.
+	// Each replaced policy stays readable, so that any two can be compared.
 	for _, level := range []string{"light", "strict"} {
 		if g := s.send(sent{method: "PUT", path: "/console/api/v1/sandboxes/" + sb.ID + "/access", cookie: admin, body: `{"level":"` + level + `"}`}); g.status != 200 {
 			t.Fatalf("%d %s", g.status, g.body)
@@ -134,7 +134,7 @@ func TestHostileSignIn(t *testing.T) {
 	}
 }
 
-// The result of a check that was cut short because its client left is not shown to others.
+// The result of a check that was canceled because its client left is not shown to others.
 func TestDoctorOutlivesWhoAsks(t *testing.T) {
 	s := newSite(t)
 	first, second := s.sign(session.Viewer), s.sign(session.Viewer)
@@ -146,7 +146,7 @@ func TestDoctorOutlivesWhoAsks(t *testing.T) {
 		s.send(sent{path: "/console/api/doctor", cookie: first})
 	}()
 	<-s.machine.begun
-	// The streams of the session are cut before this is answered.
+	// The streams of the session are closed before this request is answered.
 	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}

@@ -60,7 +60,7 @@ func (*machine) Templates() []console.Template {
 	return []console.Template{{ID: "base0000000000000000", Name: "base"}}
 }
 
-// hostile answers with data of a sandbox, as a careless handler would.
+// hostile answers with data of a sandbox, like a careless handler.
 type hostile struct{ called chan session.Session }
 
 const evil = `<script>fetch("/console/api/v1/keys")</script>`
@@ -235,7 +235,7 @@ func (s *site) send(q sent) got {
 	return got{res.StatusCode, res.Header, body.String()}
 }
 
-// token makes a link over the local socket, as the command line does.
+// token creates a link over the local socket, as the command line does.
 func (s *site) token(scope session.Scope) string {
 	s.t.Helper()
 	g := s.send(sent{method: "POST", path: "/console/api/tokens", body: `{"scope":"` + scope.String() + `","name":"Ann"}`, socket: true})
@@ -263,7 +263,7 @@ func (s *site) sign(scope session.Scope) string {
 	return c.Value
 }
 
-// sandbox makes one, as the machine's user.
+// sandbox creates a sandbox as the machine's user.
 func (s *site) sandbox() string {
 	s.t.Helper()
 	sb, err := s.d.Service.Create(s.t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", PrivatePorts: true, Timeout: time.Hour})
@@ -273,7 +273,7 @@ func (s *site) sandbox() string {
 	return sb.ID
 }
 
-// recorded are the entries as "kind actor do outcome".
+// recorded returns the audit entries as "kind actor do outcome".
 func (s *site) recorded(kinds ...audit.Kind) (list []string) {
 	s.t.Helper()
 	err := s.d.Record.Read(s.t.Context(), audit.Filter{Kinds: kinds}, false, func(e audit.Entry) error {

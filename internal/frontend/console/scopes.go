@@ -84,10 +84,11 @@ var apiRules = []rule{
 	{"GET /v1/provenance/key", session.Viewer},
 }
 
-// changesRoute lists changes, and with text also their content.
+// changesRoute lists changes. With text it also returns their content.
 const changesRoute = "/v1/sandboxes/{id}/changes"
 
-// changes shows a viewer the list of changed files, but not their content, as elsewhere.
+// changes returns the list of changed files, without their content for viewers, who may not read
+// files elsewhere either.
 func (c *Console) changes(w http.ResponseWriter, r *http.Request, who session.Session) {
 	if !who.Scope.Has(session.Operator) {
 		q := r.URL.Query()
@@ -122,7 +123,7 @@ var liveRules = []rule{
 	{"PUT /events/{stream}", session.Viewer},
 }
 
-// routes lists everything below apiPath.
+// routes lists all routes below apiPath.
 func (c *Console) routes() {
 	c.mux.HandleFunc("POST "+apiPath+"/session", c.signIn)
 	c.mux.HandleFunc("GET "+apiPath+"/session", c.signedIn)

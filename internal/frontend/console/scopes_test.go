@@ -90,7 +90,7 @@ func TestScopes(t *testing.T) {
 	s.has(s.recorded(audit.Action), strings.Split(viewer, " POST")[0]+" POST "+at+"/timeout scope_too_small")
 }
 
-// P42: a viewer sees which files have changed, and not their content.
+// P42: a viewer sees which files have changed, but not their content.
 func TestViewersGetNoText(t *testing.T) {
 	s := newSite(t)
 	at := "/v1/sandboxes/" + s.sandbox() + "/changes"
@@ -102,8 +102,7 @@ func TestViewersGetNoText(t *testing.T) {
 	}
 }
 
-// P42: the route whose scope was checked is the one that answers, however a
-// path is written.
+// P42: the route that answers is the one whose scope was checked, however a path is written.
 func TestOnePathOneRoute(t *testing.T) {
 	s := newSite(t)
 	box, viewer := s.sandbox(), s.sign(session.Viewer)
@@ -127,8 +126,8 @@ func TestOnePathOneRoute(t *testing.T) {
 	}
 }
 
-// Every operation of the API has its scope, and those that change something
-// none below an operator's.
+// Every operation of the API has its scope, and operations that change something need at least an
+// operator.
 func TestEveryOperationHasAScope(t *testing.T) {
 	data, err := v1.OpenAPI()
 	if err != nil {
@@ -176,7 +175,7 @@ func TestEveryOperationHasAScope(t *testing.T) {
 	}
 }
 
-// P42: no page gets a token that would open a sandbox without the server.
+// P42: no page gets a token that gives access to a sandbox without the server.
 func TestNoTokensInPages(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)

@@ -14,8 +14,8 @@ import (
 // any server.
 func LinkOf(base, token string) string { return base + Path + "/#token=" + token }
 
-// makeLink creates a one-time link for the machine's user. A session cannot create one: its user
-// could otherwise stay signed in for ever.
+// makeLink creates a one-time link for the machine's user. Sessions cannot create links, because
+// their users could otherwise stay signed in for ever.
 func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	who, err := c.machineUser(r)
 	if err != nil {

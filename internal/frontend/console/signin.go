@@ -20,9 +20,9 @@ import (
 // CookieName is the name of the session cookie.
 const CookieName = "crannog_console"
 
-// mostCookies bounds the cookies of that name that are checked. A sandbox's preview below the
-// console's name can add its own, which a browser sends first. The bound is above the number that
-// browsers keep for a name, so that this cannot lock a user out.
+// mostCookies bounds the number of checked cookies of that name. A sandbox's preview on a subdomain
+// can add its own, which a browser sends first. The bound is above the number of cookies that
+// browsers store for a name, so that this cannot lock a user out.
 const mostCookies = 200
 
 // sessionView is a session as pages see it.
@@ -78,14 +78,14 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 }
 
 func tooSmall(need session.Scope, who session.Session) error {
-	return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s, and the session has %s", need, who.Scope).
+	return fault.Newf(fault.Denied, "scope_too_small", "this requires the scope %s, but the session has %s", need, who.Scope).
 		WithHint("crannog console --scope " + need.String() + " makes a link with it")
 }
 
 // sessionOf returns the session of a request.
 func (c *Console) sessionOf(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
-	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by"))
+	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link"))
 	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
 		var s session.Session
 		if s, err = c.o.Desk.Verify(r.Context(), cookie.Value); err == nil {
@@ -116,10 +116,9 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if old, err := c.sessionOf(r); err == nil {
-		// The browser forgets its earlier cookie now, so that session could not be signed out
-		// later.
+		// The browser drops its earlier cookie now, so that session could not be signed out later.
 		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
-			c.o.Log.Warn("earlier session of the console not ended", "session", old.ID, "err", err)
+			c.o.Log.Warn("earlier console session not ended", "session", old.ID, "err", err)
 		}
 	}
 	http.SetCookie(w, c.cookie(r, cookie, int(time.Until(s.ExpiresAt)/time.Second)))
@@ -130,7 +129,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 func (c *Console) cookie(r *http.Request, value string, seconds int) *http.Cookie {
 	return &http.Cookie{
 		Name: CookieName, Value: value, Path: Path + "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		// A false header could only make the cookie stricter.
+		// A false header could only make the cookie's attributes stricter.
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
 	}
 }
@@ -160,7 +159,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 // maxSmallBody bounds the body of a sign-in.
 const maxSmallBody = 4 << 10
 
-// readToken reads the body of a sign-in, which unauthenticated clients may send.
+// readToken reads the body of a sign-in. Unauthenticated clients may send it, so it is bounded.
 func readToken(w http.ResponseWriter, r *http.Request) (string, error) {
 	var in struct {
 		Token string `json:"token"`
@@ -207,7 +206,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// ownAPI answers as the API below /v1/, for the session.
+// ownAPI passes a request of the session to the API below /v1/.
 func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Session) {
 	p := who.Principal()
 	p.Tokenless = true
@@ -215,14 +214,15 @@ func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Ses
 	in.URL.Path = strings.TrimPrefix(r.URL.Path, apiPath)
 	in.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, apiPath)
 	in.RequestURI = in.URL.RequestURI()
-	// The session is authenticated; its credentials must not be passed on.
+	// The session is authenticated, and its credentials must not be passed on.
 	for _, name := range []string{"Cookie", "Authorization", "X-Api-Key"} {
 		in.Header.Del(name)
 	}
 	c.o.Act(w, in, p)
 }
 
-// machineUser returns the local user of a request without a browser session.
+// machineUser returns the local user if a request comes from the machine and not from a browser
+// session.
 func (c *Console) machineUser(r *http.Request) (sandbox.Principal, error) {
 	p, err := c.o.Authenticate(r)
 	if err == nil && !p.OnHost() {

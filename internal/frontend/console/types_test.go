@@ -2,7 +2,7 @@ package console
 
 import "testing"
 
-// A file that has the wrong type runs nothing: browsers obey nosniff.
+// A file with a wrong type is not executed, because browsers obey nosniff.
 func TestTypesOfFiles(t *testing.T) {
 	for name, want := range map[string]string{
 		"index.html": "text/html; charset=utf-8", "a/app.js": "text/javascript; charset=utf-8", "app.css": "text/css; charset=utf-8", "app.js.map": "application/json",

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// No field of a record is lost on its way to a client, nor swapped with another.
+// No field of a flow is lost on its way to a client, or swapped with another.
 func TestFlowKeepsEachField(t *testing.T) {
 	from := egress.Record{
 		Time: time.Unix(1, 0), Sandbox: "sandbox", Seq: 2, Kind: "kind", Method: "method", Host: "host", Port: 3, Path: "path",

@@ -1,5 +1,5 @@
-// Package denial owns the description of denials for people and agents: what was denied, by which
-// rule, and what would allow it.
+// Package denial owns the descriptions of denials for people and agents: the denied action, the
+// rule, and how to allow the action.
 package denial
 
 import (
@@ -23,19 +23,19 @@ func Flow(r egress.Record) api.FlowRecord {
 	}
 }
 
-// Most bounds the denials of one command: a program in a loop must not bury its own output.
+// Most bounds the denials of one command, so that a program in a loop does not hide its own output.
 const Most = 20
 
-// List is the denials of one command, each once.
+// List contains the denials of one command, each once.
 type List struct {
 	all  []api.Denial
 	said map[string]bool
 	more bool
 }
 
-// Add notes a flow. It returns the denial and the number of denials so far: zero for one that was
-// noted before, and Most+1 once if there are too many. Readiness probes of Crannog itself do not
-// count.
+// Add records a flow. It returns the denial and the number of denials so far. The number is zero
+// for a repeated denial, and Most+1 once if there are too many. Readiness probes of Crannog itself
+// do not count.
 func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	if r.Probe || l.more {
 		return api.Denial{}, 0
@@ -57,7 +57,7 @@ func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	return told, len(l.all)
 }
 
-// All returns the noted denials, at most Most.
+// All returns the recorded denials, at most Most.
 func (l *List) All() []api.Denial { return l.all }
 
 // of returns the denial of a flow. A denied look-up appears once with its name, whatever address
@@ -74,8 +74,8 @@ func of(r api.FlowRecord) api.Denial {
 	return api.Denial{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
 }
 
-// approve is the advice of policies for actions that need an approval; it takes the ID of the
-// request.
+// approve is the advice of policies for actions that need an approval. It contains a placeholder
+// for the ID of the request.
 const approve = "crannog approve"
 
 // Name returns the denial of a name that a program tried to resolve without a network.
@@ -86,8 +86,8 @@ func Name(sandbox, name string) api.FlowRecord {
 	}
 }
 
-// Subject returns what a flow was about. Text that a sandbox chose is made inert: it could
-// otherwise act on the reader's terminal.
+// Subject returns the destination of a flow as text. Control characters are removed, because a
+// sandbox chose the text and could otherwise control the reader's terminal.
 func Subject(r api.FlowRecord) string {
 	host := r.Host
 	switch {

@@ -9,8 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// accessWords are fields of the /v1 API's access. E2B's API ignores unknown fields, and by default
-// the internet is open: `{"level": "strict"}` must not be accepted and then have no effect.
+// accessWords are fields of the /v1 API's access. E2B's API ignores unknown fields, and the
+// internet is open by default. So `{"level": "strict"}` must be an error, because it would be
+// accepted and have no effect.
 type accessWords struct {
 	Access json.RawMessage `json:"access"`
 	Level  json.RawMessage `json:"level"`
@@ -33,7 +34,7 @@ func (a accessWords) refuseBare() error {
 	return nil
 }
 
-// refuseAll refuses them in calls about a sandbox that has its access already.
+// refuseAll refuses these fields in calls about a sandbox whose access is already set.
 func (a accessWords) refuseAll(hint string) error {
 	if given(a.Access) {
 		return fault.New(fault.Invalid, "field_misplaced", `this call has no field "access"`).WithHint(hint)
@@ -41,8 +42,9 @@ func (a accessWords) refuseAll(hint string) error {
 	return a.refuseBare()
 }
 
-// parse parses the field access of create, with the meaning of /v1. It is an extension of ours, so
-// an unknown field in it is an error: it could be a restriction that its author relies on.
+// parse parses the field access of create, with the meaning of /v1. The field is an extension of
+// E2B's API. An unknown field in it is an error, because its author may rely on it as a
+// restriction.
 func (a accessWords) parse() (sandbox.Access, error) {
 	var in wire.Access
 	d := json.NewDecoder(bytes.NewReader(a.Access))
@@ -53,7 +55,7 @@ func (a accessWords) parse() (sandbox.Access, error) {
 	return sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: in.Allow}.With(in.Policy, in.Artifacts)
 }
 
-// access returns what the sandbox may reach and change: the field access, or else E2B's own fields.
+// access returns the access of the sandbox: the field access, or else E2B's own fields.
 func (b newSandbox) access() (sandbox.Access, error) {
 	var out egress
 	if b.Network != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A caller that uses our own fields gets the requested access, and not the open internet that a
-// request without them gets.
+// A caller that uses the fields of /v1 gets the requested access, and not the open internet of a
+// request without them.
 func TestAccessOfCreate(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
 		for _, c := range []struct {
@@ -66,8 +66,8 @@ func TestAccessOfCreate(t *testing.T) {
 	}
 }
 
-// For a sandbox that has its access already, such a field is refused too: a successful call must
-// have done what was requested.
+// For a sandbox whose access is already set, such a field is refused too, because a successful call
+// must have done what was requested.
 func TestAccessIsOfCreateAlone(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)

@@ -14,8 +14,8 @@ func (a *api) domain() *string {
 	return &a.Domain
 }
 
-// sandboxBody always has the access token: a signed file URL names no sandbox, and without a token
-// it could not be routed.
+// sandboxBody returns the answer of create and connect. It always contains the access token: a
+// signed file URL names no sandbox, and is routed by the token that signed it.
 func (a *api) sandboxBody(s sandbox.Sandbox) sandboxBody {
 	body := sandboxBody{
 		SandboxID:       s.ID,
@@ -65,11 +65,11 @@ func (a *api) detailBody(ctx context.Context, who sandbox.Principal, s sandbox.S
 }
 
 // wireTime returns the time in UTC with microseconds, the finest resolution of the clients'
-// languages. The same moment always gives the same bytes.
+// languages. The same time always has the same text.
 func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// noEnd stands for a sandbox without an end, which the API cannot express: the last second of the
-// year 9999, which every client can parse.
+// noEnd represents a sandbox without an end, which the API cannot express. It is the last second of
+// the year 9999, which every client can parse.
 var noEnd = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // endOf returns when a sandbox ends or, if it is paused, when it was paused.

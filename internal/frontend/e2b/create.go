@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// generation is the difference between the two create calls.
+// generation holds the differences between the two create calls.
 type generation struct {
 	defaultTimeout int64 // seconds
 }
@@ -18,7 +18,8 @@ var (
 )
 
 // newSandbox is the body of create. Pointers distinguish "absent" from zero. The field secure is
-// parsed so that a wrong type is refused, and has no effect: every sandbox is secured.
+// parsed so that a wrong type is refused. It has no effect, because every sandbox requires its
+// token.
 type newSandbox struct {
 	accessWords
 	TemplateID          string            `json:"templateID"`
@@ -41,7 +42,7 @@ type newAutoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// newVolume mounts a directory that the server's settings share under this name.
+// newVolume is the mount of a directory that the server's settings share under this name.
 type newVolume struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -131,7 +132,7 @@ func (b newSandbox) onEnd() sandbox.OnEnd {
 }
 
 // checkOffered refuses unsupported fields. If they were ignored, the caller would have less
-// isolation, or less state, than it believes.
+// isolation, or less state, than expected.
 func (b newSandbox) checkOffered() error {
 	if err := b.refuseBare(); err != nil {
 		return err
@@ -141,8 +142,8 @@ func (b newSandbox) checkOffered() error {
 	case e.FilesOnly && !e.Pause:
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoPauseMemory can only be false together with autoPause")
 	case e.FilesOnly && e.Wake:
-		// Traffic must not boot a sandbox without its memory: programs would be lost, which only
-		// its owner may decide.
+		// Traffic must not boot a sandbox without its memory: running programs would be lost, which
+		// only its owner may decide.
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
 	case b.MCP != nil:
 		return notSupported("the MCP gateway")
@@ -155,7 +156,7 @@ func (b newSandbox) checkOffered() error {
 	return nil
 }
 
-// checkMask checks a Host header that a caller sets: with control characters it could add further
+// checkMask checks a Host header that a caller sets. With control characters, it could add further
 // headers to requests for the program inside.
 func checkMask(host string) error {
 	for _, c := range []byte(host) {

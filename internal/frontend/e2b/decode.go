@@ -24,7 +24,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any, emptyOK bool) erro
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return fault.Newf(fault.Invalid, httpstatus.BodyTooLarge, "the request body is larger than %d bytes", tooLarge.Limit)
 		}
-		return fault.Wrap(err, fault.Invalid, "body_unreadable", "the request body broke off")
+		return fault.Wrap(err, fault.Invalid, "body_unreadable", "the request body is incomplete")
 	}
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {

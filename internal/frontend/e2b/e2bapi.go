@@ -1,6 +1,6 @@
-// Package e2b owns the control plane of the E2B API: the REST calls with which unmodified E2B SDKs
-// create, find and end sandboxes, in both of their generations. It converts them to calls of the
-// sandbox service. Package ingress serves requests into sandboxes.
+// Package e2b serves the control plane of the E2B API: the REST calls with which unmodified E2B
+// SDKs create, find and end sandboxes, in both of their generations. It converts them to calls of
+// the sandbox service. Package ingress serves requests into sandboxes.
 package e2b
 
 import (
@@ -64,7 +64,7 @@ type Deps struct {
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates
-	// Made are the templates that callers have made, and Builds makes them. Both may be nil.
+	// Made contains the templates that callers have built, and Builds builds them. Both may be nil.
 	Made   MadeTemplates
 	Builds TemplateBuilds
 	Keys   Keys
@@ -91,7 +91,7 @@ func New(d Deps) http.Handler {
 	return a
 }
 
-// ServeHTTP authenticates first. Without a key every route looks the same, and the router's
+// ServeHTTP authenticates first. Without a key all routes give the same answer, and the router's
 // redirects and errors reveal nothing.
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -127,7 +127,7 @@ func withPrincipal(ctx context.Context, who sandbox.Principal) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
 }
 
-// handle registers a call. A request without a caller cannot get here; if it did, it would be
+// handle registers a call. A request without a caller cannot reach it; if one did, it would be
 // refused.
 func (a *api) handle(pattern string, c call) {
 	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

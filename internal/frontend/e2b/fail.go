@@ -15,7 +15,7 @@ const codeNotSupported = "not_supported"
 var errNoCaller = errors.New("a request without a caller reached a handler")
 
 // failure is the body of every error. Clients recognise "not found" by the number in it, not by the
-// status line.
+// HTTP status.
 type failure struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`

@@ -24,7 +24,7 @@ type forkResult struct {
 
 // request converts the body for the sandbox service.
 func (b forkBody) request() (sandbox.ForkRequest, error) {
-	if err := b.refuseAll("a copy has the access of its source"); err != nil {
+	if err := b.refuseAll("a copy has the access of its source and cannot get another"); err != nil {
 		return sandbox.ForkRequest{}, err
 	}
 	req := sandbox.ForkRequest{Count: 1}

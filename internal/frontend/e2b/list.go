@@ -21,7 +21,7 @@ const (
 	statePaused  = "paused"
 )
 
-// Our states that the API calls running, those that it calls paused, and both.
+// The states of /v1 that this API calls running, those that it calls paused, and both.
 var (
 	runningStates = []sandbox.State{sandbox.Running}
 	pausedStates  = []sandbox.State{sandbox.Paused, sandbox.Pausing, sandbox.Resuming}
@@ -66,8 +66,8 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	return nil
 }
 
-// listV1 returns all running sandboxes at once, from all pages of the service: its clients do not
-// know pages.
+// listV1 returns all running sandboxes at once, from all pages of the service, because its clients
+// do not support pages.
 func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
@@ -103,7 +103,8 @@ func rows(boxes []sandbox.Sandbox) []listedBody {
 	return listed
 }
 
-// queryOf strictly parses a query: an ignored filter would return rows that were not requested.
+// queryOf strictly parses a query. If a filter were ignored, the answer would contain rows that
+// were not requested.
 func queryOf(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -192,13 +193,13 @@ func parseLimit(s string, absent, most int) (int, error) {
 }
 
 // resolveTemplate returns the ID of the template in the filter. A template that does not exist
-// matches nothing.
+// matches no sandbox.
 func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
 	if q.ref == "" {
 		return nil
 	}
 	if strings.Contains(q.ref, ":") {
-		return fault.New(fault.Invalid, "template_filter_invalid", "the template filter takes no tag")
+		return fault.New(fault.Invalid, "template_filter_invalid", "the template filter must not contain a tag")
 	}
 	ref, err := sandbox.ParseReference(q.ref)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sandboxID parses an ID: our own, or followed by a hyphen and a client ID, which old clients
-// append.
+// sandboxID parses an ID: one of Crannog's, or one followed by a hyphen and a client ID, which old
+// clients append.
 func sandboxID(raw string) (string, error) {
 	id, client, both := strings.Cut(raw, "-")
 	if !isID(id) || (both && !isID(client)) {
@@ -27,8 +27,8 @@ func unknownSandbox(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you don't have access to it", id)
 }
 
-// notFoundAs gives "not found" errors the text that clients expect, also if the sandbox was removed
-// during the request.
+// notFoundAs replaces the text of "not found" errors by the one that clients expect, also if the
+// sandbox was removed during the request.
 func notFoundAs(err error, id string) error {
 	if fault.KindOf(err) == fault.NotFound || fault.CodeOf(err) == sandbox.CodeRemoved {
 		return unknownSandbox(id)
@@ -36,7 +36,7 @@ func notFoundAs(err error, id string) error {
 	return err
 }
 
-// running returns a running sandbox. For calls that need one, a paused sandbox does not exist.
+// running returns a running sandbox. Calls that need one treat a paused sandbox as missing.
 func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.existing(r, who)
 	if err != nil {
@@ -48,8 +48,7 @@ func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, 
 	return found, nil
 }
 
-// existing returns the sandbox in the path. In this API, one that is neither running nor paused
-// does not exist.
+// existing returns the sandbox in the path. In this API, only running and paused sandboxes exist.
 func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.known(r, who)
 	if err == nil && !slices.Contains(wireStates, found.State) {
@@ -58,7 +57,7 @@ func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox,
 	return found, err
 }
 
-// known returns the sandbox in the path, also one that has ended. Names, which the service accepts
+// known returns the sandbox in the path, even if it has ended. Names, which the service accepts
 // too, do not exist in this API.
 func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	id, err := sandboxID(r.PathValue("id"))
@@ -76,7 +75,7 @@ func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, er
 }
 
 // getRunnable is like existing, but returns a conflict for a sandbox that is stopping, so that
-// clients know that another try will not find it.
+// clients do not retry.
 func (a *api) getRunnable(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.existing(r, who)
 	if err != nil && found.State == sandbox.Stopping {

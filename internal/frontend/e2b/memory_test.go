@@ -21,7 +21,7 @@ const (
 	templateID = "aaaaaaaaaaaaaaaaaaaa"
 )
 
-// keys knows two callers.
+// keys has two callers.
 type keys struct{}
 
 func (keys) Verify(_ context.Context, secret string) (key.Key, error) {
@@ -34,7 +34,7 @@ func (keys) Verify(_ context.Context, secret string) (key.Key, error) {
 	return key.Key{}, fault.New(fault.Unauthenticated, "key_invalid", "the API key is missing or wrong")
 }
 
-// templates knows one.
+// templates has one template.
 type templates struct{}
 
 func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -47,7 +47,7 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 	return sandbox.Template{ID: templateID, Name: "base"}, nil
 }
 
-// memory serves all that the handler needs without any engine.
+// memory provides everything that the handler needs, without an engine.
 type memory struct {
 	mu      sync.Mutex
 	boxes   []sandbox.Sandbox
@@ -56,7 +56,7 @@ type memory struct {
 	samples []sandbox.Metric
 	entries []sandbox.LogEntry
 	fail    error // what every call returns, if set
-	// above are the layers that the operator put over those of callers.
+	// above are the operator's policy layers above those of callers.
 	above []policy.Layer
 
 	snapshots []sandbox.Snapshot

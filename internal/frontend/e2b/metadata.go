@@ -7,10 +7,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// parseMetadata parses the metadata filter, which the router has decoded once. Clients escape keys
-// and values, join them to a query and escape that again. So two more decodings follow: one of the
-// whole, then one of each key and value. Decoding all at once would make a "&" inside a value a
-// separator.
+// parseMetadata parses the metadata filter, which the router has already decoded once. Clients
+// escape keys and values, join them to a query and escape that again. So two more decodings follow:
+// one of the whole, then one of each key and value. Decoding both at once would turn a "&" inside a
+// value into a separator.
 func parseMetadata(value string) (map[string]string, error) {
 	if value == "" {
 		return nil, nil

@@ -18,7 +18,7 @@ type Access interface {
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
 }
 
-// egress are the fields of create and of the network call about what may be reached.
+// egress contains the network fields of create and of the network call.
 type egress struct {
 	AllowOut    []string              `json:"allowOut"`
 	DenyOut     []string              `json:"denyOut"`
@@ -40,9 +40,9 @@ const stillSealed = "[sealed]"
 // placeholderStart is the prefix of placeholders for stored values.
 const placeholderStart = "${e2b."
 
-// access converts the API's network to ours. Without fields the internet is open; the built-in
+// access converts the API's network to an access. Without fields the internet is open. The built-in
 // rules and the server's own policies apply in any case. The sandbox always has a network
-// attachment, because a later call may allow something.
+// attachment, because a later call may open its network.
 func (e egress) access(internet *bool) (sandbox.Access, error) {
 	if e.EgressProxy != nil {
 		return sandbox.Access{}, notSupported("an egress proxy")
@@ -68,7 +68,8 @@ func (e egress) access(internet *bool) (sandbox.Access, error) {
 	return a, nil
 }
 
-// transforms returns the headers of the rules, and the same for display.
+// transforms returns the headers of the rules, and the same headers without secret values for
+// display.
 func (e egress) transforms() (given, shown policy.Transforms, err error) {
 	if len(e.Rules) == 0 {
 		return nil, nil, nil
@@ -83,8 +84,9 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 			out := make(map[string]string, len(rule.Transform.Headers))
 			for name, value := range rule.Transform.Headers {
 				if value == stillSealed {
-					// It is a displayed value of ours and would be sent as it is.
-					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a value that is not shown").
+					// The client sent back a displayed placeholder, which would be used as the
+					// header's value.
+					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a hidden value").
 						WithHint("send the header's value again, or store it as a secret and write ${e2b.secrets.NAME}")
 				}
 				out[name] = value
@@ -99,7 +101,7 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 	return given, shown, nil
 }
 
-// setNetwork replaces what a running sandbox may reach. Absent fields are cleared.
+// setNetwork replaces the network access of a running sandbox. Absent fields are cleared.
 func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		egress
@@ -134,8 +136,8 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	return nil
 }
 
-// networkOf returns what is in force: whether every public host can be reached, and the lists as
-// they were sent.
+// networkOf returns the present network access: whether every public host can be reached, and the
+// lists as the client sent them.
 func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (internet bool, body networkBody, err error) {
 	body = networkBody{AllowPublicTraffic: s.TrafficToken == "", MaskRequestHost: s.MaskRequestHost}
 	if l := s.Access.Lists; l != nil {

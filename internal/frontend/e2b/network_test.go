@@ -94,7 +94,7 @@ func TestNetworkErrors(t *testing.T) {
 		{`"rules":{"a.test":[{"transform":{}},{"transform":{}}]}`, "invalid_network", "at most one transform"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"X":"` + long + `"}}}]}`, "invalid_network", "at most 2048"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}`, "invalid_network", "cannot have the header"},
-		{`"rules":{"a.test":[{"transform":{"headers":{"X":"[sealed]"}}}]}`, "invalid_network", "not shown"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"X":"[sealed]"}}}]}`, "invalid_network", "hidden value"},
 		{`"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.identity.tokens.A}"}}}]}`, "placeholder_unsupported", "the only placeholder is ${e2b.secrets.NAME}"},
 		{`"rules":[]`, "field_invalid", ""},
 		{`"allowOut":"a.test"`, "field_invalid", ""},
@@ -151,7 +151,7 @@ func TestSetNetworkReplacesAll(t *testing.T) {
 	if boxes.boxes[0].Access.Level != "strict" {
 		t.Error("the call took the sandbox's level away")
 	}
-	// Of others, and of none, nothing is learned.
+	// Access to a sandbox of another key, or to none, reveals nothing.
 	for _, c := range [][2]string{{unknownID, goodKey}, {id, otherKey}} {
 		wantFailure(t, do(h, "PUT", "/sandboxes/"+c[0]+"/network", `{}`, "X-API-KEY", c[1]), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
@@ -159,7 +159,7 @@ func TestSetNetworkReplacesAll(t *testing.T) {
 	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
 }
 
-// A fixed value is passed to the service as one to seal, and nowhere else.
+// A fixed value is passed to the service to be encrypted, and appears nowhere else.
 func TestFixedValuesAreNotShown(t *testing.T) {
 	boxes, h := newAPI(t)
 	const value = "Bearer canary-of-a-fixed-header"
@@ -192,7 +192,7 @@ func TestFixedValuesAreNotShown(t *testing.T) {
 	check()
 }
 
-// The info about the internet is what is in force, not what was requested.
+// The description of the internet access is the one in force, not the requested one.
 func TestInfoTellsWhatIsInForce(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)

@@ -8,8 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// pageToken is where the next page begins: after this row, in this order. It is opaque to clients.
-// It grants nothing, because every page is filtered by the caller's key, so it needs no signature.
+// pageToken is the position of the next page: after this row, in this order. It is opaque to
+// clients. It grants no permission, because every page is filtered by the caller's key, so it needs
+// no signature.
 type pageToken struct {
 	after     time.Time
 	id        string
@@ -31,7 +32,7 @@ func (t pageToken) String() string {
 }
 
 // parsePageToken parses a token for a list in the given order. A token of the other order is
-// refused: its page would skip or repeat rows.
+// refused, because its page would skip or repeat rows.
 func parsePageToken(s string, ascending bool) (pageToken, error) {
 	if len(s) > maxToken {
 		return pageToken{}, badToken()

@@ -40,7 +40,8 @@ type newSecret struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// infoOfSecret contains no value, and neither does any other answer.
+// infoOfSecret returns the description of a secret. Neither it nor any other answer contains a
+// value.
 type infoOfSecret struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`
@@ -73,7 +74,7 @@ func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, erro
 	}
 	// The decoder replaces invalid UTF-8 by U+FFFD, which would change the secret.
 	if strings.ContainsRune(*in.Value, '\uFFFD') {
-		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8")
+		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be UTF-8 text")
 	}
 	return in, []byte(*in.Value), nil
 }
@@ -155,7 +156,7 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	return nil
 }
 
-// placeLayout is a time format that sorts as text.
+// placeLayout is a time format whose texts sort by time.
 const placeLayout = "2006-01-02T15:04:05.000000000Z"
 
 // secretPlace returns a secret's position in the list. The next page is correct even if the secret

@@ -39,7 +39,7 @@ func (a *api) snapshotRoutes() {
 	a.handle("DELETE /templates/{ref...}", a.removeSnapshot)
 }
 
-// snapshot takes a snapshot of a running sandbox, which continues.
+// snapshot takes a snapshot of a running sandbox, which then continues.
 func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Name string `json:"name"`
@@ -64,7 +64,7 @@ func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Princ
 }
 
 // snapshotName parses the name or ID of a snapshot, which clients write like a template's. An
-// unknown tag or namespace is refused: without it, the name would mean another snapshot.
+// unknown tag or namespace is refused, because the name without it would mean another snapshot.
 func snapshotName(s string) (string, error) {
 	if s == "" {
 		return "", nil

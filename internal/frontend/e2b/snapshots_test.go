@@ -139,7 +139,7 @@ func TestRemoveSnapshot(t *testing.T) {
 	}
 	take(t, h, id, `{"name":"before"}`)
 	for ref, status := range map[string]int{
-		"base": http.StatusNotImplemented, "team%2Fbefore": http.StatusNotFound, "before:v1": http.StatusNotFound, "a%2Fb%2Fc": http.StatusBadRequest,
+		"base": http.StatusForbidden, "team%2Fbefore": http.StatusNotFound, "before:v1": http.StatusNotFound, "a%2Fb%2Fc": http.StatusBadRequest,
 		"..%2F..%2Fetc": http.StatusBadRequest,
 	} {
 		if w := do(h, "DELETE", "/templates/"+ref, ""); w.Code != status {

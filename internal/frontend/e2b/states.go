@@ -20,7 +20,8 @@ type States interface {
 // resumeDefault is the default timeout of resume, in seconds.
 const resumeDefault = 15
 
-// stateOf returns the API's state: a sandbox that does not answer now but can again is paused.
+// stateOf returns the API's state. A sandbox that does not answer now but can do so again is
+// paused.
 func stateOf(s sandbox.Sandbox) string {
 	if s.State == sandbox.Running {
 		return stateRunning
@@ -51,8 +52,8 @@ func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principa
 	return nil
 }
 
-// notPaused makes sure that 409 means "paused already", as clients take it. For another conflict,
-// users would believe that a state was saved although it was not.
+// notPaused replaces all other conflicts by another error, because clients take 409 as "already
+// paused". Users would believe that a state was saved although it was not.
 func notPaused(err error) error {
 	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) == codePaused {
 		return err
@@ -60,14 +61,14 @@ func notPaused(err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeOf(err), fault.PublicText(err)).WithHint(fault.HintOf(err))
 }
 
-// codePaused says that a sandbox is paused.
+// codePaused is the code of the error that a sandbox is paused.
 const codePaused = "sandbox_paused"
 
 func alreadyPaused(id string) error {
 	return fault.Newf(fault.Conflict, codePaused, "Sandbox %q is paused", id)
 }
 
-// resume resumes a paused sandbox. For a running one it is a conflict, unlike connect.
+// resume resumes a paused sandbox. Unlike connect, it returns a conflict for a running one.
 func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		Timeout   *int64 `json:"timeout"`
@@ -93,7 +94,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 		return alreadyRunning(found.ID)
 	}
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
-		return notSupported("changing at its resumption what happens at a sandbox's end")
+		return notSupported("changing the action at a sandbox's end when resuming it")
 	}
 	resumed, was, err := a.resumer(body.Memory)(r.Context(), who, found.ID, d)
 	if err != nil {
@@ -117,8 +118,8 @@ func resumeTime(seconds int64) (time.Duration, error) {
 	return max(d, time.Second), err
 }
 
-// resumer returns how a paused sandbox resumes: without memory it boots again, even if memory was
-// saved.
+// resumer returns the function that resumes a paused sandbox. Without memory the sandbox boots
+// again, even if its memory was saved.
 func (a *api) resumer(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
 	if memory != nil && !*memory {
 		return a.States.ResumeFiles
@@ -126,11 +127,11 @@ func (a *api) resumer(memory *bool) func(context.Context, sandbox.Principal, str
 	return a.States.Resume
 }
 
-// connects bounds how often connect retries with a sandbox that is paused in between.
+// connects bounds how often connect retries with a sandbox that is paused during the call.
 const connects = 3
 
-// connect resumes a paused sandbox. It makes a running one live for d from now, but never shorter
-// than before.
+// connect resumes a paused sandbox. It extends the life of a running one to d from now, but never
+// shortens it.
 func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, body connectBody) error {
 	d, err := resumeTime(*body.Timeout)
 	if err != nil {
@@ -151,7 +152,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 			if fault.KindOf(gone) != fault.NotFound {
 				return gone
 			}
-			// Its lifetime ended in between: it is paused, or gone.
+			// The sandbox's lifetime ended during the call: it is paused, or has been removed.
 		}
 		var was bool
 		id := found.ID

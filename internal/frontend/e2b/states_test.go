@@ -144,7 +144,7 @@ func TestConnectResumes(t *testing.T) {
 		if w := do(h, "POST", withID(c.path, id), c.body); w.Code != want {
 			t.Errorf("again: %s %s: %d %s", c.path, c.body, w.Code, w.Body)
 		}
-		// One that runs is not booted anew.
+		// A running sandbox is not booted again.
 		if boxes.reboots != c.reboots {
 			t.Errorf("%s %s: booted anew %d times", c.path, c.body, boxes.reboots)
 		}
@@ -175,7 +175,7 @@ func TestResumeRefuses(t *testing.T) {
 		t.Error("a refused call resumed")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/resume", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
-	// Another caller resumes it between this one's look and call.
+	// Another caller resumes it between this call's two steps.
 	boxes.between = func() { boxes.boxes[0].State = sandbox.Running }
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", ``), http.StatusConflict, "sandbox_running", "already running")
 }
@@ -194,7 +194,7 @@ func TestConnectWhileItIsPaused(t *testing.T) {
 	}
 }
 
-// pausedAfter pauses a sandbox right after the first look at it.
+// pausedAfter pauses a sandbox right after it was first looked up.
 type pausedAfter struct {
 	*memory
 	done bool

@@ -1,4 +1,4 @@
-// Package entrydata owns decoding the data of audit entries: which type each kind of entry has.
+// Package entrydata decodes the data of audit entries into the type of each kind of entry.
 package entrydata
 
 import (
@@ -12,8 +12,9 @@ import (
 )
 
 // Of returns the data of an entry as the type of its kind: payload.Started for sandbox.started,
-// egress.Record for flow, and so on. It returns nil for a kind without a type here, and for data in
-// another format: a sandbox chooses part of it, and a later version may have changed it.
+// egress.Record for flow, and so on. It returns nil for a kind without a type here. It also returns
+// nil for data in another format, because a sandbox chooses part of the data, and a later version
+// may have changed the format.
 func Of(kind audit.Kind, data json.RawMessage) any {
 	read, known := readers[kind]
 	if !known {
@@ -32,7 +33,7 @@ var readers = map[audit.Kind]func(json.RawMessage) any{
 	audit.Exec:           as[ingest.Exec],
 	audit.Exit:           as[ingest.Exit],
 	audit.File:           as[ingest.File],
-	// Both the server and the engine write these; the engine's have more fields.
+	// Both the server and the engine write entries of these kinds; the engine's have more fields.
 	audit.LimitHit: as[ingest.Limit],
 }
 

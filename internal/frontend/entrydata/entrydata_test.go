@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// A value that an entry's writer puts in is read back as the same value.
+// A written value is read back as the same value.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	exit := 3
 	for kind, written := range map[audit.Kind]any{

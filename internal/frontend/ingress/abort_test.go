@@ -85,7 +85,7 @@ func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
 	}
 }
 
-// raw speaks to the front by hand.
+// raw sends raw bytes to the proxy.
 func (w *world) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, reader := w.dial(t)
@@ -96,7 +96,7 @@ func (w *world) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 	return conn, reader
 }
 
-// dial opens a connection to the front.
+// dial opens a connection to the proxy.
 func (w *world) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.front.Listener.Addr().String())

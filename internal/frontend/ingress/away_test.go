@@ -26,8 +26,8 @@ func (l *leaving) Redactor(context.Context, string) (*sandbox.Redactor, error) {
 	return nil, l.redactor
 }
 
-// A sandbox that is paused or put back while a request looks for it is answered
-// for like any other that does not run: clients know no other status for that.
+// If a sandbox is paused or rolled back during the look-up, the answer is that of any other sandbox
+// that is not running, because clients know no other status for it.
 func TestASandboxThatIsChangedDoesNotRun(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
 	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {redactor: changed}} {

@@ -13,7 +13,7 @@ import (
 )
 
 // errGone is the cause with which requests to an ended sandbox are cancelled.
-var errGone = errors.New("the sandbox is gone")
+var errGone = errors.New("the sandbox has ended")
 
 // codePortClosed is the engine's code for a port without a listener.
 const codePortClosed = "port_closed"
@@ -25,9 +25,9 @@ const (
 	lastBackoff  = 400 * time.Millisecond
 )
 
-// Idle connections to our own guest are kept long. Those to programs are kept for a short time: a
+// Idle connections to the guest are reused for a long time. Those to programs are closed early: a
 // server that serves one connection at a time is blocked by an idle one, and servers commonly close
-// theirs after five seconds, which a request must not run into.
+// idle connections after five seconds, which a request must not run into.
 const (
 	guestIdle   = 90 * time.Second
 	programIdle = 2 * time.Second
@@ -55,7 +55,7 @@ func (p *Proxy) backend(id string) (*backend, bool) {
 	if p.closed {
 		return nil, false
 	}
-	// A sandbox can be resumed under the same ID; it then has another channel.
+	// A sandbox can be resumed under the same ID, and then has another channel.
 	if b := p.backends[id]; b != nil && b.gone == gone {
 		return b, true
 	}
@@ -115,7 +115,7 @@ func newTransport(idle time.Duration, dial func(context.Context, string, string)
 		MaxIdleConns:          64,
 		IdleConnTimeout:       idle,
 		ExpectContinueTimeout: time.Second,
-		// The programs inside are not trusted: their headers are bounded.
+		// The programs inside are not trusted, so the size of their headers is bounded.
 		MaxResponseHeaderBytes: 1 << 20,
 		WriteBufferSize:        32 << 10,
 		ReadBufferSize:         32 << 10,
@@ -142,7 +142,7 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 }
 
 // left reports whether the sandbox has ended. It returns true as soon as the service has signalled
-// the end, before other code here learns of it.
+// the end, before other code of this package notices it.
 func (b *backend) left() bool {
 	select {
 	case <-b.gone:
@@ -159,7 +159,7 @@ func (b *backend) close() {
 	b.program.CloseIdleConnections()
 }
 
-// roundTripper sends each request by the transport of its own sandbox.
+// roundTripper sends each request through the transport of its sandbox.
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {

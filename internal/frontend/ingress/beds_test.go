@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// pause pauses a sandbox as the service does: its streams are cut, and it is not live until Wake
+// pause pauses a sandbox as the service does: its streams are closed, and it is not live until Wake
 // resumes it.
 func (in *inside) pause(id string) {
 	in.mu.Lock()
@@ -64,7 +64,7 @@ func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
 	return b.Sandbox, nil
 }
 
-// wakes are the resumptions so far.
+// wakes is the number of resumes so far.
 func (in *inside) wakes() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()

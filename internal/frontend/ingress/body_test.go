@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress"
 )
 
-// On a connection that is used again, the server must not stumble over the rest of an
-// unread body of the request before.
+// On a reused connection, the rest of an unread body must not be taken for the next request.
 func TestARefusedBodyLeavesTheConnectionUsable(t *testing.T) {
 	w := newWorld(t)
 	w.add("i0000000000000000009", nil)

@@ -1,5 +1,6 @@
-// Package ingress owns HTTP requests into sandboxes: it finds the sandbox and port of a request, by
-// headers, host name or a file URL's signature, forwards the request, and has the answer redacted.
+// Package ingress forwards HTTP requests into sandboxes: it finds the sandbox and port of a
+// request, by headers, host name or a file URL's signature, forwards the request, and has the
+// answer redacted.
 package ingress
 
 import (
@@ -35,7 +36,7 @@ type Traffic interface {
 	// Dial opens a stream to a port inside. A sandbox that has ended is NotFound; one that
 	// is being paused or resumed, or has been replaced, is a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Redactor returns what to redact in all output of the sandbox. After an error no output may be
+	// Redactor returns the redactor for all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
 	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, so that open
@@ -46,12 +47,12 @@ type Traffic interface {
 // Waker resumes paused sandboxes on traffic.
 type Waker interface {
 	// Asleep returns a paused sandbox that resumes on traffic. The proxy checks its tokens first,
-	// so that strangers cannot wake it.
+	// so that strangers cannot resume it.
 	Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool)
-	// AsleepAll calls yield for each of them until it returns false.
+	// AsleepAll calls yield for each such sandbox until yield returns false.
 	AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool)
-	// Wake resumes a paused sandbox that resumes on traffic, and waits for it. For any other
-	// sandbox that does not run it returns NotFound.
+	// Wake resumes a paused sandbox that resumes on traffic, and waits until it runs. For any other
+	// sandbox that is not running it returns NotFound.
 	Wake(ctx context.Context, id string) (sandbox.Sandbox, error)
 }
 
@@ -64,8 +65,8 @@ type Deps struct {
 	Domain string
 	// Tap writes audit entries about requests. If it is nil, none are written.
 	Tap *observe.Tap
-	// Actor returns the sender of a request for the audit log if it is known from elsewhere than
-	// the sandbox's token, or "".
+	// Actor returns the actor of a request for the audit log. It returns "" if only the sandbox's
+	// token identifies the sender.
 	Actor func(*http.Request) string
 }
 
@@ -120,8 +121,8 @@ type trip struct {
 	back     *backend
 	redactor *sandbox.Redactor
 	visit    *observe.Visit
-	// sent means that a connection was used. unsent means that none was, because the sandbox has
-	// just ended: the request may be retried when it is back.
+	// sent means that a connection was used. unsent means that none was used because the sandbox
+	// had just ended, so that the request may be retried when the sandbox is back.
 	sent, unsent bool
 }
 
@@ -132,7 +133,7 @@ func tripOf(r *http.Request) *trip {
 	return t
 }
 
-// ServeHTTP forwards a request, or answers why it cannot.
+// ServeHTTP forwards a request, or answers with the reason why it cannot be forwarded.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, refusal := p.route(r)
 	if refusal != nil {
@@ -159,14 +160,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if again, answered = p.asleep(w, r, to); answered {
 			return
 		}
-		// Another request may have resumed it in between.
+		// Another request may have resumed the sandbox in the meantime.
 		again = again || look == 0
 	}
 	notFound(to.id).write(w, r)
 }
 
-// isAway reports whether an error is about a sandbox that does not run now. All such errors have
-// the same status, since clients take other statuses for errors of a running sandbox.
+// isAway reports whether an error is about a sandbox that is not running. All such errors have the
+// same status, because clients take other statuses for errors of a running sandbox.
 func isAway(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.NotFound || kind == fault.Conflict
@@ -196,15 +197,15 @@ func (p *Proxy) turnedAway(r *http.Request, to target, refusal *refusal) {
 	}
 }
 
-// admit refuses requests that must not reach the sandbox: for the guest's own paths, with the
+// admit refuses requests that must not reach the sandbox: for the guest's private paths, with the
 // CONNECT method, and for private ports without their token.
 func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
 		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
 	}
 	if r.URL.Opaque != "" {
-		// "GET x:http://x/_crannog/ready" has no path here but one inside, so the guest would get
-		// something other than what is checked below.
+		// For "GET x:http://x/_crannog/ready" the path is empty here, but the guest would parse
+		// one, which the check below would not see.
 		return badRequest("the request's target is not a path")
 	}
 	if to.port == guestboot.Port {
@@ -217,7 +218,7 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if box.TrafficToken == "" {
 		return nil
 	}
-	// Constant time, so that the token cannot be guessed byte by byte.
+	// The comparison takes constant time, so that the token cannot be guessed byte by byte.
 	got := []byte(r.Header.Get(TrafficHeader))
 	if subtle.ConstantTimeCompare(got, []byte(box.TrafficToken)) != 1 {
 		return &refusal{status: http.StatusForbidden, id: to.id,
@@ -238,8 +239,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 		body.interrupt(rc)
 	})
 	defer over()
-	// A program inside may answer before it has read all. Without full duplex the server would
-	// first read the whole request. HTTP/2 always is full duplex.
+	// A program inside may answer before it has read the whole request. Without full duplex the
+	// server would first read the whole request. HTTP/2 always is full duplex.
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // lasting returns the request with a context that outlives the client, once a command that
-// continues without its client has begun to answer: the output is recorded for clients that request
+// continues without its client has begun to answer. The output is recorded for clients that request
 // it later. The end of the sandbox ends the context.
 func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
 	if !t.visit.Lasts() {

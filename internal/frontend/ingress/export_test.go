@@ -1,6 +1,6 @@
 package ingress
 
-// WakeRest is how long a resumption that failed is not tried again.
+// WakeRest is how long a failed resume is not retried.
 const WakeRest = wakeRest
 
 // Waiting is how many requests wait for a sandbox to be resumed.

@@ -40,7 +40,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	stripControl(out.Header)
 	stripControl(out.Trailer)
 	if t.port == guestboot.Port {
-		// The guest speaks plain requests only. An upgraded connection would carry requests past
+		// The guest supports plain requests only. An upgraded connection would carry requests past
 		// the check of paths and headers above.
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
@@ -49,7 +49,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	redaction.Request(out.Header, t.port, t.redactor)
 }
 
-// answered processes an answer from inside.
+// answered processes an answer from the sandbox.
 func answered(r *http.Response) error {
 	t := tripOf(r.Request)
 	if t == nil {
@@ -73,15 +73,15 @@ func hostFor(t *trip, host string) string {
 	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
 }
 
-// sameOrigin lists headers that an answer from inside must not set for an origin that it shares
+// sameOrigin lists headers that an answer from a sandbox must not set for an origin that it shares
 // with the control plane and the console.
 var sameOrigin = []string{
 	"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed",
 	"Strict-Transport-Security", "Alt-Svc", "Refresh",
 }
 
-// harden keeps content of a sandbox from acting in our own origin: an HTML file behind a signed URL
-// is shown without scripts and without access to the origin's storage.
+// harden prevents content of a sandbox from acting in the server's origin: an HTML file behind a
+// signed URL is shown without scripts and without access to the origin's storage.
 func harden(r *http.Response, t *trip) {
 	if !t.shared {
 		return
@@ -93,7 +93,7 @@ func harden(r *http.Response, t *trip) {
 	r.Header.Set("X-Content-Type-Options", "nosniff")
 }
 
-// failed answers a request that got no answer from inside.
+// failed answers a request that got no answer from the sandbox.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	t := tripOf(r)
 	if h, ok := w.(*hardCloser); ok {
@@ -121,7 +121,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case fault.CodeOf(err) == redaction.CodeUnreadable:
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
 	default:
-		p.Log.Debug("no answer from inside", "sandbox", t.id, "port", t.port, "err", err)
+		p.Log.Debug("no answer from the sandbox", "sandbox", t.id, "port", t.port, "err", err)
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port,
 			message: "The sandbox is running but gave no valid answer"}).write(w, r)
 	}

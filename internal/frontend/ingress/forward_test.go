@@ -64,7 +64,7 @@ func TestOtherPathsPass(t *testing.T) {
 			t.Errorf("%s arrives as %q: %d %s", path, a.Header.Get("X-Uri"), a.StatusCode, a.text)
 		}
 	}
-	// A program may have such paths; they are only the guest's to keep.
+	// A program may have such paths; only the guest's are private.
 	if a := w.send(t, w.request(t, 3000, "GET", "/init")); a.Header.Get("X-Reached") != "program" {
 		t.Errorf("a program's /init: %d %s", a.StatusCode, a.text)
 	}
@@ -185,9 +185,9 @@ func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
 			t.Errorf("a sandbox sets %s for our origin", name)
 		}
 	}
-	// A page of any origin may ask for the same address, of a port that it names
-	// in headers, if the sandbox that signed the address agrees. A browser keeps
-	// the answer for the address, and would show it there later.
+	// A page of any origin may request the same address, of a port that it names in headers, if the
+	// sandbox that signed the address agrees. A browser caches the answer under the address, and
+	// would show it there later.
 	w.serve("i2", 3000, evil)
 	r := w.request(t, 3000, "GET", "/files?path=a.html&signature="+url.QueryEscape(sig))
 	r.Header.Set("E2b-Sandbox-Id", "i2")
@@ -196,8 +196,8 @@ func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
 	if !strings.Contains(a.Header.Get("Content-Security-Policy"), "sandbox") || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Set-Cookie") != "" {
 		t.Errorf("what a port answered to a page runs in our origin: %v", a.Header)
 	}
-	// The control: in the sandbox's own origin it may do all of that, and to
-	// programs, which have no origin.
+	// The control: all of this is allowed in the sandbox's own origin, and for programs, which have
+	// no origin.
 	r.Header.Del("Origin")
 	if a = w.send(t, r); a.Header.Get("Set-Cookie") == "" || a.Header.Get("Content-Security-Policy") != "" {
 		t.Errorf("an answer to a program is changed: %v", a.Header)

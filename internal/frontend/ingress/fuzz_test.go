@@ -70,7 +70,7 @@ func FuzzControlHeader(f *testing.F) {
 	})
 }
 
-// Nothing that a stranger writes opens the way to a resumption.
+// Whatever a stranger sends, it does not cause a resume.
 func FuzzMayWake(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"/health", ""}, {"/files?path=a&signature=v1_x", "x"}, {"/files?signature=&signature_expiration=0", ""},

@@ -20,9 +20,9 @@ type hardCloser struct {
 	redactor *sandbox.Redactor
 }
 
-// Write passes on output from before the sandbox ended. For a paused sandbox, this is the output
-// that its saved state includes: with later output, clients would rely on actions that the restored
-// sandbox does not remember.
+// Write passes on output from before the sandbox ended. For a paused sandbox, only such output is
+// part of its saved state. With later output, clients would rely on actions that are missing after
+// a resume.
 func (h *hardCloser) Write(p []byte) (int, error) {
 	if h.back.left() {
 		panic(http.ErrAbortHandler)
@@ -50,7 +50,7 @@ func (h *hardCloser) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &hardConn{Conn: conn, back: h.back}, rw, nil
 }
 
-// hardConn resets instead of closing if the sandbox is gone.
+// hardConn resets the connection instead of closing it if the sandbox has ended.
 type hardConn struct {
 	net.Conn
 	back *backend

@@ -18,8 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// inside keeps the contract of Traffic with servers of this process
-// in place of sandboxes.
+// inside implements Traffic with servers of this process in place of sandboxes.
 type inside struct {
 	t     testing.TB
 	dials atomic.Int64
@@ -29,7 +28,7 @@ type inside struct {
 	beds  map[string]*box // those that are paused
 	woken []string
 	rouse func(id string) error // called by Wake before it resumes
-	// looked is called, unless nil, after a look at a sandbox that is not live.
+	// looked is called, unless nil, after a look-up of a sandbox that is not live.
 	looked func()
 }
 
@@ -104,7 +103,7 @@ func (in *inside) Gone(id string) <-chan struct{} {
 	return nil
 }
 
-// add makes a sandbox.
+// add creates a sandbox.
 func (in *inside) add(id string, change func(*sandbox.Sandbox)) {
 	s := sandbox.Sandbox{ID: id, State: sandbox.Running, AccessToken: "token-" + id}
 	if change != nil {
@@ -115,8 +114,7 @@ func (in *inside) add(id string, change func(*sandbox.Sandbox)) {
 	in.boxes[id] = &box{Sandbox: s, gone: make(chan struct{}), ports: map[int]string{}}
 }
 
-// kill ends a sandbox as the service does: it is not live any more before
-// its channel closes.
+// kill ends a sandbox as the service does: it is no longer live before its channel is closed.
 func (in *inside) kill(id string) {
 	in.mu.Lock()
 	b := in.boxes[id]

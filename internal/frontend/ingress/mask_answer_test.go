@@ -22,7 +22,7 @@ import (
 
 var stars = strings.Repeat("*", len(sealedValue))
 
-// both runs a test without a mask, which is its control, and with one.
+// both runs a test without a redactor, which is its control, and with one.
 func (w *world) both(t *testing.T, do func(t *testing.T, shown string)) {
 	t.Helper()
 	w.masked(nil)
@@ -89,7 +89,7 @@ func TestDownloadsAreMasked(t *testing.T) {
 					t.Errorf("port %d%s: gzip: %d bytes differ", port, query, len(a.text))
 				}
 			}
-			// A part that begins in a value could not be known.
+			// A part that begins in the middle of a value could not be recognised.
 			r = w.request(t, port, "GET", "/files")
 			r.Header.Set("Range", "bytes=100004-100012")
 			a = w.send(t, r)
@@ -125,11 +125,11 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 		}
 		w.masked(valueMask(t))
 		a := w.send(t, w.request(t, 3000, "GET", "/"))
-		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be masked") || strings.Contains(a.text, sealedValue) {
+		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be redacted") || strings.Contains(a.text, sealedValue) {
 			t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
 		}
 	}
-	// A response that only claims to be gzip breaks off.
+	// A response that only claims to be gzip ends with an error.
 	w.serve(boxID, 3000, answer("gzip", []byte("no gzip: "+sealedValue), 200))
 	res, err := w.front.Client().Do(w.request(t, 3000, "GET", "/"))
 	if err == nil {
@@ -199,8 +199,8 @@ func TestHeadersAreMasked(t *testing.T) {
 	})
 }
 
-// A connection that became another protocol is masked with its lengths, also
-// if the halves of a value are apart in time, and shows all else at once.
+// The data of an upgraded connection is redacted with its length unchanged, even if the halves of a
+// value arrive at different times. Other data is passed on at once.
 func TestUpgradedConnectionsAreMasked(t *testing.T) {
 	w := newWorld(t)
 	extensions := make(chan string, 2)

@@ -75,7 +75,7 @@ func TestNamesAreMasked(t *testing.T) {
 				names = append(names, stream.Msg().GetFilesystem().GetName())
 				f.next <- struct{}{} // the next event comes only now
 			}
-			// The beginning of a value is masked where a message ends with it.
+			// The beginning of a value is redacted where a message ends with it.
 			if len(names) == 3 && names[0] == stars[:10] && shown == stars {
 				names[0] = sealedValue[:10]
 			}

@@ -37,12 +37,12 @@ func maskOf(t testing.TB, o sandbox.RedactorOptions, values ...string) *sandbox.
 	return m
 }
 
-// valueMask is that of a sandbox whose policy binds one secret.
+// valueMask is the redactor of a sandbox whose policy binds one secret.
 func valueMask(t testing.TB) *sandbox.Redactor {
 	return maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue)
 }
 
-// masked gives the sandbox a mask, or none.
+// masked gives the sandbox a redactor, or none.
 func (w *world) masked(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,11 +91,11 @@ func keepalive() *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}}
 }
 
-// heard is what a client received from a process.
+// heard is the data that a client received from a process.
 type heard struct {
 	text map[string]string
 	end  *pb.ProcessEvent_EndEvent
-	// events counts those of each kind.
+	// events counts the events of each kind.
 	events map[string]int
 }
 
@@ -117,7 +117,7 @@ func (h *heard) take(e *pb.ProcessEvent) {
 	}
 }
 
-// protocols are the ways in which clients speak to the process service.
+// protocols are the protocols of clients of the process service.
 var protocols = map[string][]connect.ClientOption{
 	"json":         {connect.WithProtoJSON()},
 	"binary":       {},
@@ -177,8 +177,8 @@ func (w *world) guestPlays(p *player) {
 	w.serve(boxID, guestboot.Port, mux)
 }
 
-// Whatever a process prints, in whatever pieces and over whatever protocol, a
-// value is masked on each of its streams, and the rest arrives as it was.
+// Whatever a process prints, in whatever pieces and over whatever protocol, a value is redacted on
+// each of its streams, and all other output arrives unchanged.
 func TestProcessOutputIsMasked(t *testing.T) {
 	w := newWorld(t)
 	text := "a " + sealedValue + " b " + sealedValue[:12]
@@ -192,7 +192,7 @@ func TestProcessOutputIsMasked(t *testing.T) {
 	for piece, speak := range pieces {
 		p.script = func(send func(*pb.ProcessEvent) error) error {
 			err := speak(func(s string) error {
-				// The streams are cut alike and must not be mixed.
+				// The streams are split alike and must not be mixed.
 				return errors.Join(send(printed("stdout", s)), send(printed("stderr", s)), send(keepalive()), send(printed("pty", s)))
 			})
 			return errors.Join(err, send(ended()))
@@ -204,13 +204,13 @@ func TestProcessOutputIsMasked(t *testing.T) {
 				w.masked(valueMask(t))
 				got := w.play(t, p, attach, options...)
 				for _, from := range []string{"stdout", "stderr", "pty"} {
-					// The control: the same bytes without a mask.
+					// The control: the same bytes without a redactor.
 					if plain.text[from] != text {
 						t.Errorf("%s, %s, %v: %s without a mask: %q", piece, name, attach, from, plain.text[from])
 					}
 					want := "a [redacted:KEY] b [redacted:KEY]"
 					if piece == "single byte" {
-						// Fewer than six letters are not held, or terminals would stall.
+						// Fewer than six letters are not held back, because terminals would stall.
 						want = "a tk-Zr[redacted:KEY] b tk-Zr[redacted:KEY]"
 					}
 					if got.text[from] != want {
@@ -237,8 +237,8 @@ func eachByte(text string, say func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// A terminal shows each key at once, also one that begins a value; and a value
-// whose halves are apart in time is masked, whatever passes between.
+// A terminal shows each key at once, even one that begins a value. A value whose halves arrive at
+// different times is redacted, whatever arrives between them.
 func TestOutputNeverStalls(t *testing.T) {
 	w := newWorld(t)
 	w.masked(valueMask(t))
@@ -332,14 +332,14 @@ func TestPatternsInOutput(t *testing.T) {
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != knownToken+"\n" {
 		t.Errorf("without patterns: %q", got)
 	}
-	// Outputs that are not to be masked are not, but for patterns.
+	// Outputs that the policy excludes from redaction are not redacted, except for patterns.
 	w.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	if got := w.play(t, p, false); got.end.GetError() != "exit status 3: "+sealedValue || got.text["stdout"] != "[redacted:github-token]\n" {
 		t.Errorf("%v", got)
 	}
 }
 
-// Answers of one message are masked, in every codec.
+// Answers of one message are redacted, in every codec.
 func TestUnaryAnswersAreMasked(t *testing.T) {
 	w := newWorld(t)
 	w.guestPlays(&player{})

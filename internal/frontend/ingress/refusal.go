@@ -24,8 +24,8 @@ func unauthorized(message string) *refusal {
 	return &refusal{status: http.StatusUnauthorized, message: message}
 }
 
-// notFound is the same for a sandbox that never existed, has ended or belongs to another key.
-// Clients interpret exactly this status as "does not run".
+// notFound is the same answer for a sandbox that never existed, has ended or belongs to another
+// key. Clients interpret exactly this status as "not running".
 func notFound(id string) *refusal {
 	return &refusal{status: http.StatusBadGateway, id: id, message: "The sandbox was not found"}
 }
@@ -55,7 +55,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Pages of other origins, which may use programs inside, may read why they could not.
+	// Pages of other origins may use programs inside, and may read this error.
 	h.Set("Access-Control-Allow-Origin", "*")
 	if navigates(r) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
@@ -93,7 +93,7 @@ func (f *refusal) view() view {
 	return view{f.status, http.StatusText(f.status), f.message, f.id, f.port}
 }
 
-// page escapes what it shows: the path and the ID come from outside.
+// page returns an error page. It escapes the path and the ID, which come from outside.
 var page = template.Must(template.New("refusal").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{{.Status}} {{.Title}}</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;margin:15vh auto;max-width:32em;padding:0 1em}code{font-size:.95em}</style>

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// controlPaths are the first segments of the guest's private paths: those of
-// our own control service, and those that the E2B guest keeps for its host.
+// controlPaths are the first segments of the guest's private paths: those of the control service,
+// and those that the E2B guest reserves for its host.
 var controlPaths = map[string]bool{
 	"_crannog": true,
 	"init":     true, "freeze": true, "unfreeze": true, "collapse": true,
 	"fsfreeze": true, "fsthaw": true, "upgrade": true,
 }
 
-// maxDecodings bounds how often a path is decoded. A path that is still escaped then was made to
+// maxDecodings bounds how often a path is decoded. A path that is still escaped then was written to
 // deceive.
 const maxDecodings = 4
 
@@ -55,8 +55,8 @@ func firstSegment(p string) string {
 	return name
 }
 
-// stripControl removes the header that opens the guest's control service, in any spelling, so that
-// no caller can try tokens from outside.
+// stripControl removes the header with the token of the guest's control service, in any spelling,
+// so that no caller can try tokens from outside.
 func stripControl(h http.Header) {
 	for name := range h {
 		if strings.EqualFold(strings.ReplaceAll(name, "_", "-"), controlHeader) {

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// traced is the context of a request that notes whether a connection was used, if that matters.
+// traced is the context of a request. It records whether a connection was used, if that matters.
 func (t *trip) traced(r *http.Request) context.Context {
 	if !t.mayWait(r) {
 		return r.Context()
@@ -19,8 +19,8 @@ func (t *trip) traced(r *http.Request) context.Context {
 }
 
 // mayWait reports whether a request whose sandbox has ended can be retried. No part of it may have
-// been sent, and no part of its body that would be needed again may have been read. Calls to our
-// own servers in the sandbox are excluded, because they have one entry each.
+// been sent, and no part of its body that would be needed again may have been read. Calls to
+// Crannog's own servers in the sandbox are excluded, because each has exactly one audit entry.
 func (t *trip) mayWait(r *http.Request) bool {
 	return !t.sent && (r.Body == nil || r.Body == http.NoBody) && t.port != guestboot.Port && t.port != guestboot.InterpreterPort
 }

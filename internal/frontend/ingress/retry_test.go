@@ -17,8 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// dozing is the traffic of a sandbox that is paused just when somebody first
-// dials into it.
+// dozing is the traffic of a sandbox that is paused when a request first connects to it.
 type dozing struct {
 	*inside
 	once sync.Once

@@ -26,7 +26,7 @@ const filesPath = "/files"
 type target struct {
 	id   string
 	port int
-	// byURL means that the request names no sandbox and was routed by its signature: it shares its
+	// byURL means that the request names no sandbox and was routed by its signature. It shares its
 	// origin with the control plane.
 	byURL bool
 	// shared means that a browser assigns the answer to the origin of the control plane and the
@@ -63,9 +63,9 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 			return target{}, badRequest("missing header")
 		}
 		to, refusal := checked(ids[0], ports[0])
-		// Only pages send an Origin. An attacker's page could request an address of our origin with
-		// such headers, and the browser would later show the cached answer to a user who opens that
-		// address.
+		// Only pages send an Origin. An attacker's page could request an address of this origin
+		// with such headers, and the browser would later show the cached answer to a user who opens
+		// that address.
 		to.shared = len(r.Header["Origin"]) > 0
 		return to, refusal
 	}
@@ -109,8 +109,8 @@ func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
 	return parts[0], parts[1], true
 }
 
-// fileOps returns the operations of which a file URL's signature must allow one, by method. A
-// browser's preflight may have either, because the method that follows is not known.
+// fileOps returns the operations that a file URL's signature may allow, by HTTP method. For a
+// browser's preflight both are possible, because the method that follows is not known.
 func fileOps(method string) []signature.Op {
 	switch method {
 	case http.MethodGet, http.MethodHead:
@@ -145,7 +145,7 @@ func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
 }
 
 // signer finds the sandbox whose token made the signature, first among running ones. An expired
-// signature finds no paused sandbox, because it would resume it.
+// signature does not find a paused sandbox, because that would resume it.
 func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id string) {
 	match := func(s sandbox.Sandbox) bool {
 		if verify(r.Method, query, expires, s) {
@@ -156,7 +156,8 @@ func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id str
 	if p.Traffic.LiveAll(match); id != "" || signature.Expired(expires, time.Now().Unix()) {
 		return id
 	}
-	// One at a time: the list is read from the disk, and anyone can send such requests.
+	// Only one search runs at a time: the list is read from the disk, and anyone can send such
+	// requests.
 	p.search.Lock()
 	defer p.search.Unlock()
 	p.Waker.AsleepAll(r.Context(), match)

@@ -132,7 +132,7 @@ func TestFilesAreOnRecord(t *testing.T) {
 	noneLeft(t, before)
 }
 
-// A cell of the interpreter is a command, and files are looked at after it.
+// A cell of the interpreter is a command, and files are surveyed after it.
 func TestCellsAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	x.masked(valueMask(t))
@@ -197,8 +197,7 @@ func TestCellsAreOnRecord(t *testing.T) {
 	}
 }
 
-// P34: where the policy shows values in outputs, callers see them and the
-// record does not.
+// P34: where the policy shows values in outputs, callers see them and the audit log does not.
 func TestShownValuesAreNotOnRecord(t *testing.T) {
 	x := newTapped(t)
 	x.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// The limit that a command ran into is on record in every dialect, and is that
-// which the result of the same command names.
+// The entry names the limit that a command reached in every protocol, and it is the same limit as
+// in the command's result.
 func TestHitIsOnRecord(t *testing.T) {
 	x := newTapped(t)
 	const full = "cp: error writing 'b': No space left on device\n"
@@ -64,7 +64,7 @@ func TestHitIsOnRecord(t *testing.T) {
 			if c.source == "stderr" {
 				stderr = c.said
 			}
-			if got := all[len(all)-1].Hit; got != c.want || got != client.Hit(client.Exit{Code: int(c.code)}, stderr, false) {
+			if got := all[len(all)-1].Hit; got != c.want || got != client.LimitHit(client.Exit{Code: int(c.code)}, stderr, false) {
 				t.Errorf("%s, %s: %q, want %q", dialect, name, got, c.want)
 			}
 		}

@@ -38,10 +38,10 @@ import (
 // tapped is a world whose proxy writes audit entries and recordings.
 type tapped struct {
 	*world
-	record     *audittest.Record
+	record     *audittest.Log
 	recordings *recording.Store
 	tap        *observe.Tap
-	// surveyed gets the sandboxes whose files were looked at.
+	// surveyed receives the sandboxes whose files were surveyed.
 	surveyed chan string
 }
 
@@ -49,7 +49,7 @@ func newTapped(t testing.TB) *tapped {
 	t.Helper()
 	w := newWorld(t)
 	x := &tapped{
-		world: w, record: &audittest.Record{}, surveyed: make(chan string, 100),
+		world: w, record: &audittest.Log{}, surveyed: make(chan string, 100),
 		recordings: recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")}),
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -95,7 +95,7 @@ func (x *tapped) ended(t testing.TB) []observe.Ended {
 	return dataOf[observe.Ended](t, x.record, audit.CommandEnded)
 }
 
-func dataOf[T any](t testing.TB, r *audittest.Record, kind audit.Kind) (list []T) {
+func dataOf[T any](t testing.TB, r *audittest.Log, kind audit.Kind) (list []T) {
 	t.Helper()
 	for _, e := range r.Entries(kind) {
 		if e.Sandbox != boxID || e.Actor == "" {
@@ -229,7 +229,7 @@ func form(t testing.TB, files ...string) (kind, body string) {
 	return w.FormDataContentType(), b.String()
 }
 
-// goroutines that a test leaves fail it.
+// Goroutines that a test leaves behind make it fail.
 func noneLeft(t *testing.T, before int) {
 	t.Helper()
 	hosttest.Eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// dialects are all ways in which our clients or those of npm encode Start.
+// dialects are all encodings of Start that our clients or those of npm use.
 var dialects = map[string][]connect.ClientOption{
 	"binary":            {},
 	"json":              {connect.WithProtoJSON()},
@@ -30,9 +30,9 @@ var dialects = map[string][]connect.ClientOption{
 	"wants all in gzip": {connect.WithAcceptCompression("gzip", nil, nil), connect.WithCompressMinBytes(1 << 20)},
 }
 
-// P35: the output of a command is recorded as its caller saw it, in whatever dialect, with its
-// secrets redacted; without a redactor they are in it. The audit log has the command and its
-// result.
+// P35: the output of a command is recorded as its caller saw it, in every encoding, with its
+// secrets redacted. Without a redactor the recording contains them. The audit log has the command
+// and its result.
 func TestCommandsAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	guest := &starter{}
@@ -222,8 +222,8 @@ func TestEndsThatAreNone(t *testing.T) {
 	}
 }
 
-// F27: a command whose caller has left continues to run and to be watched: its later
-// output is kept, and its end is recorded.
+// F27: a command whose caller has left continues, and is still observed: its later output is
+// recorded, and its end has an entry.
 func TestF27OutputWithoutACaller(t *testing.T) {
 	x := newTapped(t)
 	left := make(chan struct{})
@@ -256,8 +256,8 @@ func TestF27OutputWithoutACaller(t *testing.T) {
 	}
 }
 
-// Where the record refuses, nothing runs, in any dialect; and nothing that the
-// guest would run passes unread.
+// If the audit log refuses an entry, nothing runs, in any encoding. A request that the guest would
+// run is never forwarded unparsed.
 func TestNothingRunsUnrecorded(t *testing.T) {
 	x := newTapped(t)
 	guest := &starter{}

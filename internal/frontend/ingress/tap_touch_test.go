@@ -71,8 +71,8 @@ func (x *tapped) drawer() *drawer {
 	return d
 }
 
-// P33: every change of files that a caller requests from the guest has one entry, in whatever
-// dialect, with its result and without secrets. A request that only reads has none.
+// P33: every change of files that a caller requests from the guest has one entry, in every
+// encoding, with its result and without secrets. A request that only reads has none.
 func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	x.masked(valueMask(t))

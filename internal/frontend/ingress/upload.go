@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// upload is the body of a request. The transport and the server both wait for a
-// pending read of it before they return. A client that sends no more would keep them
-// waiting when the sandbox goes, so reads fail then.
+// upload is the body of a request. The transport and the server both wait for a pending read of it
+// before they return. If the sandbox ends, a client that sends no more would block them, so reads
+// then fail.
 //
-// After a request has come whole, its body is no longer read, and the server already
-// waits for the next request on the connection. Failing that read would end the
-// connection during a request that may be for another sandbox.
+// After the whole request has arrived, its body is no longer read, and the server already waits for
+// the next request on the connection. Failing that read would end the connection during a request
+// that may be for another sandbox.
 type upload struct {
 	io.ReadCloser
 	whole       atomic.Bool
@@ -35,7 +35,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// interrupt makes reads fail from now on, if there are any.
+// interrupt makes pending and later reads fail.
 func (u *upload) interrupt(rc *http.ResponseController) {
 	if !u.whole.Load() {
 		u.interrupted.Store(true)

@@ -15,16 +15,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// tokenHeader carries the token that opens the guest's services.
+// tokenHeader contains the token of the guest's services.
 const tokenHeader = "X-Access-Token"
 
 const (
 	// wakeTimeout bounds how long requests wait for one resume.
 	wakeTimeout = time.Minute
-	// maxWaiting bounds the requests that wait for one sandbox: each holds a connection.
+	// maxWaiting bounds the requests that wait for one sandbox, because each holds a connection.
 	maxWaiting = 1024
 	// wakeRest is how long a failed resume is not retried, so that a client cannot keep the server
-	// busy with one that cannot succeed.
+	// busy with a resume that cannot succeed.
 	wakeRest = time.Second
 	// maxLooks bounds how often a request retries with a sandbox that is paused again and again.
 	maxLooks = 3
@@ -62,10 +62,9 @@ func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again
 	return true, false
 }
 
-// mayWake rejects a request that would be rejected if the sandbox ran. Programs
-// inside make their own checks, but a wrong token for the guest must not cause a
-// resume. Otherwise an attacker who knows an ID could keep the sandbox running at its
-// owner's expense.
+// mayWake rejects a request that would be rejected if the sandbox ran. Programs inside make their
+// own checks, but a wrong token for the guest must not cause a resume. Otherwise an attacker who
+// knows an ID could keep the sandbox running at its owner's expense.
 func mayWake(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if refusal := admit(r, to, box); refusal != nil {
 		return refusal
@@ -84,8 +83,8 @@ func hasToken(r *http.Request, box sandbox.Sandbox) bool {
 	return box.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(box.AccessToken)) == 1
 }
 
-// signedFor reports whether a request for a file has a signature of the sandbox that
-// has not expired.
+// signedFor reports whether a request for a file has a signature of the sandbox that has not
+// expired.
 func signedFor(r *http.Request, box sandbox.Sandbox) bool {
 	if r.URL.Path != filesPath {
 		return false
@@ -159,8 +158,8 @@ func (p *Proxy) resume(id string, k *waking) {
 	close(k.done)
 }
 
-// wakeCodes maps the reason of a failed resume to the code for clients of the guest. A caller may
-// be anyone, so every other kind is answered as internal.
+// wakeCodes maps the reason of a failed resume to the code for clients of the guest. The caller may
+// be anyone, so all other reasons are answered as internal.
 var wakeCodes = map[fault.Kind]string{
 	fault.Conflict:    "aborted",
 	fault.Exhausted:   "resource_exhausted",

@@ -216,7 +216,7 @@ func TestManyRequestsShareOneResumption(t *testing.T) {
 	}
 }
 
-// A caller that leaves does not take the resumption from the others.
+// A caller that leaves does not cancel the resume for the others.
 func TestTheFirstWaiterMayLeave(t *testing.T) {
 	w := asleep(t)
 	release := make(chan struct{})
@@ -249,7 +249,7 @@ func TestAResumptionThatFails(t *testing.T) {
 				t.Errorf("%s: a caller reads %s", kind, a.text)
 			}
 		}
-		// Its clients read the guest's own form.
+		// The guest's clients read the guest's own format.
 		a := w.send(t, w.to(t, guestboot.Port, "POST", "/process.Process/List", "X-Access-Token", "token-"+sleeper, "Content-Type", "application/json"))
 		if a.StatusCode != status || kind != fault.NotFound && !strings.Contains(a.text, `"code":"`) {
 			t.Errorf("%s: a call gets %d %s", kind, a.StatusCode, a.text)

@@ -21,28 +21,28 @@ import (
 
 // Access changes and shows what a sandbox may reach.
 type Access interface {
-	// SetAccess sets what a running sandbox may reach to the result of change, which gets
-	// what the sandbox may reach now.
+	// SetAccess sets the access of a running sandbox to the result of change, which gets the
+	// present access.
 	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
 	// Policy returns the policy that governs a sandbox.
 	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
-	// AskAccess asks people to let a running sandbox reach a host.
+	// AskAccess requests approval for a running sandbox to reach a host.
 	AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error)
 }
 
-// NetworkLog reads what sandboxes did over the network.
+// NetworkLog reads the network logs of sandboxes.
 type NetworkLog interface {
 	// Flows calls yield for each record of a sandbox's network log; see flows.Dir.Read.
 	Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
-	// FlowSize returns the present size of a sandbox's network log, for flows.Filter. It
-	// reads nothing, and takes only an ID.
+	// FlowSize returns the present size of a sandbox's network log, for flows.Filter. It reads
+	// nothing, and accepts only an ID.
 	FlowSize(id string) int64
-	// Asked returns the names that programs of a running sandbox without a network asked
-	// for since a time.
+	// Asked returns the names that programs of a running sandbox without a network have looked up
+	// since a time.
 	Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error)
 }
 
-// accessHandlers serves what sandboxes may reach and what they reached.
+// accessHandlers serves the access and the network logs of sandboxes.
 type accessHandlers struct {
 	finder     Finder
 	access     Access
@@ -72,8 +72,8 @@ func toNetwork(sb sandbox.Sandbox) api.Network {
 	}
 }
 
-// toChecks converts the readiness probe's results: a sandbox in which one check failed was never
-// ready.
+// toChecks converts the readiness probe's results. All of them are positive, because a sandbox with
+// a failed check never becomes ready.
 func toChecks(sb sandbox.Sandbox) []api.Check {
 	if sb.State == sandbox.Creating {
 		return nil
@@ -132,9 +132,9 @@ type flowsInput struct {
 	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"For a sandbox without a network: only names that programs tried to resolve in the last N seconds."`
 }
 
-// Limits of an answer that is not a stream: a client continues after the last flow. A sandbox fills
-// its file with the longest possible flows, and every caller could have all of them in the server's
-// memory.
+// Limits of an answer that is not a stream. A client continues after the last flow. Without them, a
+// sandbox could fill its file with the longest possible flows, and every caller could load all of
+// them into the server's memory.
 const (
 	maxFlows     = 10_000
 	maxFlowBytes = 8 << 20
@@ -193,7 +193,8 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 			if err != nil {
 				return err
 			}
-			// There is always at least one, or a client could not continue after it.
+			// An answer always contains at least one flow. Otherwise a client could not continue
+			// after it.
 			if size += len(piece); count == maxFlows || count > 0 && size > maxFlowBytes {
 				return errEnough
 			}

@@ -23,16 +23,16 @@ type approvalHandlers struct {
 	log       *slog.Logger
 }
 
-// register adds nothing if there are no approval requests. The operations have the same callers as
-// all others: keys and the machine's user. A program inside is neither, and this API does not
-// accept a sandbox's own tokens.
+// register adds no operation if there are no approval requests. The operations have the same
+// callers as all others: keys and the machine's user. A program inside is neither, and this API
+// does not accept a sandbox's own tokens.
 func (h *approvalHandlers) register(r *registry) {
 	if h.approvals == nil {
 		return
 	}
 	register(r, op("approvals-list", "GET", "/approvals", "List approval requests"), h.listApprovals)
 	events := op("approvals-events", "GET", "/approvals/events", "Stream approval requests and decisions")
-	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID the stream continues after that event instead."
+	events.Description = "Server-sent events: first the pending requests, then each change. With Last-Event-ID the stream continues after that event instead."
 	events.Responses = map[string]*huma.Response{"200": {
 		Description: "OK",
 		Content: map[string]*huma.MediaType{"text/event-stream": {

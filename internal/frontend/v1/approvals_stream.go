@@ -21,12 +21,12 @@ const (
 	// streamBeat is how often a silent stream sends a heartbeat. Proxies commonly close streams
 	// that are silent for a minute.
 	streamBeat = 15 * time.Second
-	// streamTimeout bounds how long a client may take to read one event, so that one that stopped
-	// reading does not hold a connection for ever.
+	// streamTimeout bounds how long a client may take to read one event, so that a client that
+	// stopped reading does not hold a connection for ever.
 	streamTimeout = 10 * time.Second
 )
 
-// errGone is returned for a client that does not read any more.
+// errGone is returned for a client that no longer reads.
 var errGone = errors.New("the client went away")
 
 // streamApprovals writes events until the client or the service ends.

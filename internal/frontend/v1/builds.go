@@ -34,11 +34,11 @@ func (h *buildHandlers) register(r *registry) {
 	if h.builds == nil {
 		return
 	}
-	register(r, created(op("builds-create", "POST", "/builds", "Begin to build an image from a Dockerfile")), h.create)
+	register(r, created(op("builds-create", "POST", "/builds", "Start a build of an image from a Dockerfile")), h.create)
 	register(r, empty(op("builds-context", "PUT", "/builds/{id}/context", "Send a piece of the context, a tar")), h.upload)
-	register(r, op("builds-run", "POST", "/builds/{id}/run", "Build, with the progress line by line; to leave is to cancel"), h.run)
+	register(r, op("builds-run", "POST", "/builds/{id}/run", "Run the build, with lines of progress; closing the connection cancels it"), h.run)
 	register(r, empty(op("builds-cancel", "DELETE", "/builds/{id}", "Cancel a build")), h.cancel)
-	register(r, op("builds-list", "GET", "/builds", "Builds, the newest first"), h.list)
+	register(r, op("builds-list", "GET", "/builds", "List builds, newest first"), h.list)
 	register(r, op("builds-get", "GET", "/builds/{id}", "Describe a build"), h.get)
 }
 
@@ -122,7 +122,8 @@ func toBuild(r build.Record) api.Build {
 }
 
 func (h *buildHandlers) run(_ context.Context, who sandbox.Principal, in *BuildRef) (*huma.StreamResponse, error) {
-	// What is wrong with the name is an answer; later it is only a line.
+	// An invalid name is answered with an error status. Later problems can only be lines of the
+	// stream.
 	if _, err := h.builds.Get(who, in.ID); err != nil {
 		return nil, err
 	}

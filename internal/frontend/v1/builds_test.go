@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// builder has one build, b1, and notes what it is asked for.
+// builder has one build, b1, and records the requests.
 type builder struct {
 	request build.Request
 	context string

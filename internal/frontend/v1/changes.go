@@ -15,19 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Changes shows and exports what sandboxes changed. A reference may also be the ID of an
-// ended sandbox whose changes were retained.
+// Changes shows and exports the changes of sandboxes. A reference may also be the ID of an ended
+// sandbox whose changes were retained.
 type Changes interface {
 	// Changes compares files. The text shown to the caller is written to the audit log.
 	Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (sandbox.ChangeSet, error)
-	// Apply writes changes into the host directory that the sandbox shows: all permitted changes,
-	// or none. Only local callers may. If the policy requires an approval, it is Denied with the
-	// code "export_pending" until people have approved exactly these changes.
+	// Apply writes changes into the sandbox's host directory: all permitted changes, or none. Only
+	// local callers may do so. If the policy requires an approval, it is Denied with the code
+	// "export_pending" until exactly these changes have been approved.
 	Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error)
 	// Export writes changes to a file for the caller, under the same rules.
 	Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error)
-	// KeepChanges retains the changes below the workspace after the sandbox's end. Files
-	// is zero if there are none. Only local callers may.
+	// KeepChanges retains the changes below the workspace after the sandbox's end. Files is zero if
+	// there are none. Only local callers may do so.
 	KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error)
 	// ListChanges returns the retained changes, newest first.
 	ListChanges(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error)
@@ -114,9 +114,9 @@ type exportInput struct {
 	Ref
 	Selection
 	Format    string `query:"format" enum:"tar,patch" required:"true"`
-	Protected bool   `query:"protected" doc:"Also files that are protected or run by themselves."`
+	Protected bool   `query:"protected" doc:"Include protected files and files that tools run by themselves."`
 	Digest    string `query:"digest" maxLength:"128" doc:"The digest that the changes must have."`
-	// Provenance changes the form of the answer.
+	// Provenance adds a signed statement, which changes the form of the answer.
 	Provenance bool `query:"provenance" doc:"Sign the file: the answer is multipart/mixed, first the DSSE envelope and then the file."`
 }
 
@@ -198,8 +198,8 @@ func toChanges(list []changeset.Change) []api.Change {
 	return out
 }
 
-// toChange converts one change. Names that are not UTF-8 have replacement characters, and cannot be
-// used in requests.
+// toChange converts one change. Invalid UTF-8 in names is replaced, and such names cannot be used
+// in requests.
 func toChange(c changeset.Change) api.Change {
 	out := api.Change{
 		Path: c.Path, Op: string(c.Op), Binary: c.Binary, Added: c.Added, Removed: c.Removed, Text: c.Text, Conflict: string(c.Conflict), Because: c.Because,

@@ -19,7 +19,7 @@ func NewCommands(guests Guests, tap *observe.Tap) *Commands {
 	return &Commands{&execHandlers{guests: guests, tap: tap}}
 }
 
-// Run runs a command and passes on what it prints. When ctx ends, the command is killed.
+// Run runs a command and passes on its output. When ctx ends, the command is killed.
 func (c *Commands) Run(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, spec client.Spec, out io.Writer) (client.Exit, error) {
 	redactor, err := c.handlers.guests.Redactor(ctx, sb.ID)
 	if err != nil {

@@ -73,10 +73,18 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Image: image, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
-		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: in.Engine, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: engineOf(in.Engine), AtLeast: engine.Boundary(in.AtLeast), Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		Mounts:       fromMounts(in.Mounts),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
+}
+
+// engineOf returns the engine that a request names, or "" if it leaves the choice to the server.
+func engineOf(name string) string {
+	if name == engine.Auto {
+		return ""
+	}
+	return name
 }
 
 // toSandbox converts a sandbox for lists: without tokens.
@@ -143,8 +151,8 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 	return &api.HiddenTracked{Count: t.Count, Names: t.Names, Without: t.Without}
 }
 
-// withTokens adds the tokens, for answers about one sandbox. A paused one keeps its tokens, and a
-// stream that resumes it shows them.
+// withTokens adds the tokens, for answers about one sandbox. A paused sandbox keeps its tokens,
+// which a stream that resumes it needs.
 func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
 	whole(out.HostFiles, sb.Needs)
 	if who.Tokenless {

@@ -12,23 +12,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// deniedTime bounds how long an answer waits for denials: a guest that a program stopped must not
-// delay it. The audit log has the denials.
+// deniedTime bounds how long an answer waits for denials, so that a guest that a program stopped
+// does not delay it. The audit log contains all denials.
 const deniedTime = 2 * time.Second
 
-// denials finds the denials of a sandbox while a command ran.
+// denials finds the denials of a sandbox during a command.
 type denials struct {
 	networkLog NetworkLog
 	log        *slog.Logger
 }
 
-// mark is the place in a sandbox's denials at which a command begins.
+// mark is the position in a sandbox's denials at which a command begins.
 type mark struct {
 	at    time.Time
 	flows int64
 }
 
-// mark returns the current place. It reads nothing: most commands have no denials.
+// mark returns the current position. It reads no denials, because most commands have none.
 func (d *denials) mark(sb sandbox.Sandbox) mark {
 	m := mark{at: time.Now()}
 	if sb.Access.Linked() {
@@ -38,7 +38,7 @@ func (d *denials) mark(sb sandbox.Sandbox) mark {
 }
 
 // since returns the denials after begin. Without a network these are the names that programs tried
-// to resolve, if the command failed: a successful one did not need them.
+// to resolve, if the command failed: a successful command did not need them.
 func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()

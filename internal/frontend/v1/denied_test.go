@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// wayOut holds a sandbox's denied requests, and, for one without a network, the names that were
+// wayOut contains a sandbox's denied requests and, for one without a network, the names that were
 // looked up.
 type wayOut struct {
 	records []egress.Record

@@ -10,14 +10,14 @@ import (
 
 type otherCalls = Changes
 
-// changed has the change set of a sandbox that has ended.
+// changed contains the change set of a sandbox that has ended.
 type changed struct{ otherCalls }
 
 func (changed) Changes(context.Context, sandbox.Principal, string, sandbox.ChangesRequest) (sandbox.ChangeSet, error) {
 	return sandbox.ChangeSet{Files: 2, Kept: true}, nil
 }
 
-// A client of an earlier version knows the fields linked, kept and looked alone.
+// A client of an earlier version knows only the field names linked, kept and looked.
 func TestEarlierNamesOfFieldsAreSent(t *testing.T) {
 	r := newRig(t)
 	var created struct {

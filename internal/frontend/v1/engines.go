@@ -40,7 +40,7 @@ func (h *engineHandlers) engines(ctx context.Context, _ sandbox.Principal, _ *st
 }
 
 func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engine {
-	// Asked first: an engine that uses a service learns its version from it.
+	// The probe comes first, because an engine that uses a service learns its version from it.
 	refused := h.probes.refusal(ctx, e)
 	info := e.Info()
 	out := api.Engine{
@@ -64,8 +64,8 @@ func (h *engineHandlers) toEngine(ctx context.Context, e engine.Engine) api.Engi
 	return out
 }
 
-// startsFrom returns what a client may name. An OCI image is unpacked to directories, which an engine
-// shows like those of the host.
+// startsFrom returns the kinds of images that a client may name. An OCI image is unpacked to
+// directories, which an engine uses like those of the host.
 func startsFrom(kinds []engine.ImageKind) []engine.ImageKind {
 	if slices.Contains(kinds, engine.ImageHostView) && !slices.Contains(kinds, engine.ImageOCI) {
 		return append(slices.Clone(kinds), engine.ImageOCI)
@@ -74,7 +74,7 @@ func startsFrom(kinds []engine.ImageKind) []engine.ImageKind {
 }
 
 // probeLife is how long the result of a probe is cached. A probe may start a process, and a client
-// that lists the engines again and again must not start one each time.
+// that lists the engines repeatedly must not start one each time.
 const probeLife = 10 * time.Second
 
 // probes keeps the latest result of each engine's Probe.
@@ -99,7 +99,7 @@ func (p *probes) refusal(ctx context.Context, e engine.Engine) error {
 	if p.last == nil {
 		p.last = make(map[string]probed)
 	}
-	// Other clients get the same result, so it must not depend on this client's connection.
+	// Other clients share the result, so it must not depend on this client's connection.
 	now := probed{time.Now(), engine.Refusal(e.Probe(context.WithoutCancel(ctx)))}
 	p.last[name] = now
 	return now.refusal

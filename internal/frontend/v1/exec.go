@@ -27,11 +27,11 @@ import (
 // defaultOutput is the default limit of output.
 const defaultOutput = 1 << 20
 
-// outputRoom bounds the output that all calls hold together: otherwise many callers with large
-// limits would take all of the server's memory.
+// outputRoom bounds the output of all calls in memory. Otherwise many callers with large limits
+// could use up the server's memory.
 const outputRoom = 256 << 20
 
-// shareKey carries a call's share of that memory.
+// shareKey is the context key of a call's share of that memory.
 type shareKey struct{}
 
 // Guests connects to the servers inside sandboxes.
@@ -39,7 +39,7 @@ type Guests interface {
 	// Dial opens a stream to a port inside. For an ended sandbox the error is NotFound; for one
 	// that is being paused or resumed, or has been replaced, a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
-	// Redactor returns what to redact in all output of the sandbox. After an error no output may be
+	// Redactor returns the redactor for all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
 	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
 	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for
@@ -62,8 +62,7 @@ func (h *execHandlers) register(r *registry) {
 	register(r, h.withOutputRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
 }
 
-// withOutputRoom lets each call hold output until its answer is written or the call ends in any
-// other way.
+// withOutputRoom reserves memory for the output of each call until the call ends.
 func (h *execHandlers) withOutputRoom(o huma.Operation) huma.Operation {
 	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		share := h.output.Share()
@@ -86,7 +85,7 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 	if err != nil {
 		return nil, err
 	}
-	// A JSON decoder replaces invalid UTF-8, and another command would run.
+	// A JSON decoder replaces invalid UTF-8, so another command than the intended one would run.
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
 	}
@@ -95,12 +94,12 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 	}
 	// JSON null decodes to an empty array.
 	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
-		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
+		return nil, fault.New(fault.Invalid, "empty_command", "cmd is empty")
 	}
 	for try := 1; ; try++ {
 		out, err := h.execOnce(ctx, who, in, timeout)
-		// A sandbox that ended before anything was sent to it may be about to return, and is waited
-		// for.
+		// A sandbox that ended before anything was sent to it may be about to run again, so the
+		// call waits for it.
 		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
 			return out, err
 		}
@@ -131,14 +130,15 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if in.Body.DetachChildren {
 		spec.WaitDelay = client.DetachDelay
 	}
-	// No caller gets more than the sandbox's own limit: the answer is held in the server's memory.
+	// No caller gets more than the sandbox's own limit, because the answer is held in the server's
+	// memory.
 	limit := orDefault(sb.Limits.OutputBytes, defaultOutput)
 	if asked := in.Body.OutputBytes; asked > 0 {
 		limit = min(asked, limit)
 	}
 	share, ok := ctx.Value(shareKey{}).(*client.Share)
 	if !ok {
-		return nil, errors.New("a call of exec has no room for its output")
+		return nil, errors.New("too many calls of exec hold output in memory")
 	}
 	began := h.denials.mark(sb)
 	run := &oneRun{
@@ -167,8 +167,8 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor
 		DisableCompression: true,
 		// An attacker who has replaced the guest may send large headers.
 		MaxResponseHeaderBytes: 64 << 10,
-		// A connection may become idle just after the caller closed idle ones; without an end of
-		// its own it would be kept for ever.
+		// A connection may become idle just after the caller closed idle ones. Without a timeout of
+		// its own it would stay open for ever.
 		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
@@ -179,7 +179,7 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }
 
-// stay follows no redirect: a hostile guest would choose the target.
+// stay follows no redirect, because a hostile guest could choose its target.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // oneRun is one command from start to answer.
@@ -218,11 +218,11 @@ func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.Ex
 	return result, nil
 }
 
-// startGrace is how long a start may continue after its caller has gone.
+// startGrace is how long a start may continue after its caller has left.
 const startGrace = 10 * time.Second
 
-// start starts the command. If the caller leaves in between, the start is not interrupted: the
-// command may run already, and only the answer has its PID, with which it can be killed.
+// start starts the command. If the caller leaves during the start, the start is not interrupted:
+// the command may run already, and only the answer contains its PID, with which it can be killed.
 func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
 	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
 	late := context.AfterFunc(ctx, func() { time.AfterFunc(startGrace, cut) })
@@ -237,7 +237,7 @@ func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, 
 	return p, nil
 }
 
-// abandon kills the command of a caller that has gone: its output would be produced and not read.
+// abandon kills the command of a caller that has left, because its output would not be read.
 func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -248,15 +248,15 @@ func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) erro
 	return err
 }
 
-// fate answers for a broken stream. If the memory limit or its lifetime ended the sandbox, that is
-// a result; anything else is an error.
+// fate returns the answer for a broken stream. If the sandbox was ended by its memory limit or
+// lifetime, that is a result. Otherwise it is an error.
 func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
 	if fault.CodeOf(err) != client.CodeLost {
 		return result, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	// A rolled back sandbox has another channel by now.
+	// A sandbox that was rolled back has another channel by now.
 	if r.gone != nil {
 		select {
 		case <-r.gone:
@@ -286,7 +286,7 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
 		fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", sb.ID, sb.State)).
-		WithHint("how far the command came is not known; check before running it again")
+		WithHint("the command may have run partly; check before running it again")
 }
 
 func orDefault(v, def int64) int64 {

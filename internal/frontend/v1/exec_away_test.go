@@ -33,8 +33,8 @@ func (deserter) Start(_ context.Context, req *connect.Request[pb.StartRequest], 
 
 const execPath = "/v1/sandboxes/i1/exec"
 
-// A command whose sandbox leaves before the command was sent looks for it again, and returns a
-// conflict when it does not find it.
+// If a sandbox ends before a command was sent to it, exec looks it up again, and returns a conflict
+// if it does not find it.
 func TestExecInASandboxThatIsChanged(t *testing.T) {
 	for times, want := range map[int]int{1: http.StatusOK, 2: http.StatusOK, 3: http.StatusConflict} {
 		box, r := withGuest(t, teller{})

@@ -61,8 +61,8 @@ func (b *oneBox) Dial(ctx context.Context, _ string, port int) (net.Conn, error)
 	return d.DialContext(ctx, "unix", b.socket)
 }
 
-// teller is a guest whose commands print a value in two pieces, or cannot
-// start for it.
+// teller is a guest whose commands print a value in two pieces, or fail to start with an error that
+// contains it.
 type teller struct {
 	processpbconnect.UnimplementedProcessHandler
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// talker is a guest whose commands print 600 KiB, or cannot go on after that.
+// talker is a guest whose commands print 600 KiB, or more than they may.
 type talker struct {
 	processpbconnect.UnimplementedProcessHandler
 }
@@ -37,7 +37,7 @@ func (talker) Start(_ context.Context, req *connect.Request[pb.StartRequest], s 
 	return errors.Join(err, s.Send(&pb.StartResponse{Event: &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{Exited: true}}}}))
 }
 
-// reluctant reads nothing of an answer before it may.
+// reluctant is a client that reads nothing of an answer before it is allowed to.
 type reluctant struct {
 	*httptest.ResponseRecorder
 	came, may chan struct{}

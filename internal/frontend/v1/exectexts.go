@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CodeNotUTF8 is the code of a request with a text that is not UTF-8.
+// CodeNotUTF8 is the code of a request with text that is not UTF-8.
 const CodeNotUTF8 = "not_utf8"
 
 // decodeTexts decodes the texts of a command.

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// flown is a sandbox with many records.
+// flown is a sandbox with many flows.
 type flown struct {
 	oneBox
 	NetworkLog
@@ -108,7 +108,7 @@ func TestFlowsComeInPieces(t *testing.T) {
 	}
 }
 
-// A list that breaks off is not taken for all that there is.
+// An incomplete list is not taken for a complete one.
 func TestFlowsBreakOff(t *testing.T) {
 	f := &flown{records: 3, path: "/a", lost: errors.New("damaged")}
 	text, _ := f.get(t, 0)

@@ -86,10 +86,10 @@ type ImageRef struct {
 
 type imageOutput struct{ Body api.Image }
 
-// InspectRef names an image, and perhaps an engine with a store of its own.
+// InspectRef names an image, and optionally an engine with a store of its own.
 type InspectRef struct {
 	ImageRef
-	Engine string `query:"engine" maxLength:"64" doc:"An engine in whose own store the image is looked for as well, for callers on this host."`
+	Engine string `query:"engine" maxLength:"64" doc:"An engine whose own store is searched too, for callers on this host."`
 }
 
 func (h *imageHandlers) inspect(ctx context.Context, who sandbox.Principal, in *InspectRef) (*imageOutput, error) {
@@ -97,7 +97,7 @@ func (h *imageHandlers) inspect(ctx context.Context, who sandbox.Principal, in *
 	if err == nil {
 		return &imageOutput{toWholeImage(img)}, nil
 	}
-	// As for a new sandbox: clients with a key see no images of other programs of this host.
+	// As for a new sandbox, clients with a key do not see images of other programs of this host.
 	finder, able := engine.Ability[engine.ImageFinder](h.engines, in.Engine)
 	if fault.KindOf(err) != fault.NotFound || !able || !who.OnHost() {
 		return nil, err
@@ -171,7 +171,7 @@ func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in 
 // progressEvery bounds how often a client gets progress, which changes with every piece of a layer.
 const progressEvery = 100 * time.Millisecond
 
-// lines answers with a line for each step of some work and one for its outcome.
+// lines answers with one line per step of some work and one for its outcome.
 func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, func(library.Progress)) ([]library.Image, error)) (*huma.StreamResponse, error) {
 	if err := onHostOnly(who); err != nil {
 		return nil, err
@@ -191,8 +191,8 @@ func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, 
 	}), nil
 }
 
-// steady passes on the first and the last progress of each blob, and between them as much as a
-// person can see. One goroutine at a time calls it.
+// steady passes on the first and the last progress of each blob, and a few updates per second
+// between them. One goroutine at a time calls it.
 func steady(send func(api.ImageEvent)) func(library.Progress) {
 	sent := map[string]time.Time{}
 	return func(p library.Progress) {
@@ -217,7 +217,7 @@ func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exp
 	if err := archive.CheckFormat(in.Format); err != nil {
 		return nil, err
 	}
-	// An invalid name is an error answer; a later error only breaks the stream.
+	// An invalid name is answered with an error status. A later error only ends the stream.
 	if _, err := h.images.Inspect(in.Image); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// imageStore is a library of one image. It notes the changes that it is asked for.
+// imageStore is a library of one image. It records the requested changes.
 type imageStore struct {
 	changes []string
 	broken  error // outcome of a transfer
@@ -203,7 +203,7 @@ func TestImageExport(t *testing.T) {
 			t.Errorf("%s: %d %s, %v", path, w.Code, w.Body, s.changes)
 		}
 	}
-	// A part of a tar must not look like all of it.
+	// A part of a tar must not be taken for all of it.
 	s.broken = errors.New("the disk fails")
 	defer func() {
 		if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // the server compares it like this

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// localOnly refuses operations that only the machine's user may do, to keys: creating keys, and
-// pruning, which affects all callers.
+// localOnly refuses keys for operations that only the machine's user may perform: creating keys,
+// and pruning, which affects all callers.
 func localOnly(who sandbox.Principal) error {
 	if who.Local {
 		return nil

@@ -12,8 +12,8 @@ import (
 )
 
 // jsonFormat writes answers with a sandbox's output piece by piece. encoding/json builds an answer
-// as a whole before it writes any of it, and encodes a byte such as NUL with six: a sandbox that
-// prints only such bytes would use many times its output limit of the server's memory.
+// as a whole before it writes any of it, and encodes a byte such as NUL with six. A sandbox that
+// prints only such bytes would make the server use many times the output limit.
 var jsonFormat = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
 		switch v := v.(type) {
@@ -62,8 +62,8 @@ func writeChanges(w io.Writer, c api.Changes) error {
 	}}})
 }
 
-// hole is an empty member of an object, which is replaced by streamed content. No value can equal
-// it: quotes within strings are escaped.
+// hole is a placeholder member of an object, which is replaced by streamed content. No value can
+// equal it, because quotes within strings are escaped.
 type hole struct {
 	member string
 	write  func() error
@@ -100,7 +100,7 @@ func writeString(w io.Writer, name, s string) error {
 	}
 	for len(s) > 0 {
 		n := min(len(s), stringPiece)
-		// Do not split a character, or its halves would be replaced.
+		// Do not split a character, because its halves would be replaced.
 		for n < len(s) && n > stringPiece-utf8.UTFMax && !utf8.RuneStart(s[n]) {
 			n--
 		}

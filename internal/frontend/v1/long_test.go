@@ -35,7 +35,7 @@ func TestLongAnswers(t *testing.T) {
 		api.ExecResult{},
 		api.ExecResult{Stdout: `"stderr":"" "stdout":""`, Stderr: `","stderr":"`, Checkpoint: &api.Checkpoint{}},
 		api.ExecResult{Stdout: long, Stderr: long[1:], ExitCode: 3, Truncated: true, Hit: api.HitOutput},
-		// Bytes that are no text at all, where a character could be looked for.
+		// Invalid UTF-8, in which the end of a character is searched.
 		api.ExecResult{Stdout: strings.Repeat("\x80", 3*stringPiece)},
 	}
 	for cut := range 6 { // a character lies across each end of a piece

@@ -19,7 +19,8 @@ import (
 
 //go:generate go test . -run ^TestOpenAPIFile$ -update
 
-// Placeholders for services, for a description of all operations. Their methods are not called.
+// Placeholders for services, so that the description contains all operations. Their methods are not
+// called.
 type (
 	noStates    struct{ States }
 	noSnapshots struct{ snapshotService }
@@ -61,10 +62,10 @@ func OpenAPI() ([]byte, error) {
 	return append(out.Bytes(), '\n'), nil
 }
 
-// registerAll registers the operations of all resources with a mux.
+// registerAll registers the operations of all resources.
 func registerAll(mux *http.ServeMux, deps Deps) huma.API {
 	a := humago.New(mux, apiConfig(deps.Version))
-	// An error answer has one description, whether it is a whole answer or a part of one.
+	// Error answers have one description, whether they are a whole answer or a part of one.
 	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[api.Problem]())
 	for _, resource := range resources(deps) {
 		resource.register(&registry{a, deps.Log})

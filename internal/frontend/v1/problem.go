@@ -33,7 +33,7 @@ func (p *problem) GetHeaders() http.Header {
 	return http.Header{"Retry-After": {strconv.Itoa(p.RetryAfterSeconds)}}
 }
 
-// MarshalJSON keeps the cause off the wire.
+// MarshalJSON omits the cause.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
 
 func problemOf(err error) *problem {
@@ -58,7 +58,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(p.Problem)
 }
 
-// kindOfStatus classifies huma's own errors.
+// kindOfStatus classifies the errors of the library huma.
 func kindOfStatus(status int) (fault.Kind, string) {
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
@@ -88,7 +88,8 @@ func init() {
 	}
 }
 
-// describe names each invalid place. It does not repeat values, which may be secrets.
+// describe lists the position of each invalid value. It does not repeat the values, which may be
+// secrets.
 func describe(msg string, errs []error) string {
 	var b strings.Builder
 	b.WriteString(msg)

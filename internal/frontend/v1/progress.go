@@ -8,8 +8,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// progressLines returns an answer with a JSON line for each event of some work, the last one being
-// what work returns. The context of the work ends when the client leaves.
+// progressLines returns an answer with a JSON line for each event of some work. The last line is
+// the result of work. The context of the work ends when the client leaves.
 func progressLines[T any](work func(ctx context.Context, send func(T)) T) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		c.SetHeader("Content-Type", "application/x-ndjson")

@@ -26,8 +26,8 @@ func (h *changeHandlers) registerKey(r *registry) {
 
 type provenanceKeyOutput struct{ Body api.ProvenanceKey }
 
-// provenanceKey has no access check: the key only verifies. It is created if there is none yet, so
-// that it can be distributed before anything is signed.
+// provenanceKey has no access check, because the key can only verify signatures. It is created if
+// there is none yet, so that it can be distributed before anything is signed.
 func (h *changeHandlers) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*provenanceKeyOutput, error) {
 	signer, err := h.signing.Signer()
 	if err != nil {
@@ -37,7 +37,7 @@ func (h *changeHandlers) provenanceKey(context.Context, sandbox.Principal, *stru
 }
 
 // signedExport answers with the envelope and the file, in that order, so that a client can check
-// the file while it comes. The file's length is known, so that an incomplete file is detected.
+// the file while it arrives. The file's length is known, so that an incomplete file is detected.
 func (h *changeHandlers) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)

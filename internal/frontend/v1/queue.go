@@ -94,5 +94,5 @@ func patient(r *http.Request) (*http.Request, context.CancelFunc, error) {
 	return r.WithContext(ctx), cancel, nil
 }
 
-// maxPatience is the longest time that a client may say it waits.
+// maxPatience is the longest wait that a client may request.
 const maxPatience = 365 * 24 * time.Hour

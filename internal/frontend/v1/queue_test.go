@@ -51,7 +51,7 @@ func TestQueueIsShown(t *testing.T) {
 	}
 }
 
-// busy refuses every creation, and notes the deadline that it would have had.
+// busy refuses every creation, and records the deadline that it would have had.
 type busy struct {
 	Lifetimes
 	deadline time.Time

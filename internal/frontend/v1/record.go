@@ -67,8 +67,8 @@ func local(o huma.Operation) huma.Operation {
 
 // RecordFilter selects entries in a query.
 type RecordFilter struct {
-	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only of this sandbox, by ID or name."`
-	Kind    string    `query:"kind" maxLength:"1024" doc:"Only of these kinds, separated by commas; the part before the dot stands for the whole group."`
+	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only entries of this sandbox, by ID or name."`
+	Kind    string    `query:"kind" maxLength:"1024" doc:"Only entries of these kinds, separated by commas; the part before the dot stands for the whole group."`
 	Since   time.Time `query:"since" doc:"Only from this time on."`
 	Until   time.Time `query:"until" doc:"Only before this time."`
 	After   int64     `query:"after" minimum:"-1" default:"-1" doc:"Only with a greater seq."`
@@ -125,8 +125,7 @@ func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, 
 	return &recordOutput{"application/json", func(c huma.Context) { h.send(c, list) }}, nil
 }
 
-// listRecord reads one page, and one entry more to know whether there is
-// another.
+// listRecord reads one page, and one entry more to find out whether there is another page.
 func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.EntryList, error) {
 	list, limit := api.EntryList{Entries: []api.Entry{}}, f.Limit
 	if !f.Newest {
@@ -143,7 +142,7 @@ func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.En
 	return list, err
 }
 
-// filterOf returns the entries that the caller may see and the query selects.
+// filterOf returns a filter for the entries that the caller may see and the query selects.
 func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
 	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
 	if in.Sandbox != "" {
@@ -163,7 +162,7 @@ func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in
 	return f, err
 }
 
-// mostOwned bounds a list of sandboxes to search for.
+// mostOwned bounds the list of sandboxes to search for.
 const mostOwned = 10_000
 
 // owned returns the IDs of all known sandboxes of a key.

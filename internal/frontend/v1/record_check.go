@@ -12,8 +12,8 @@ import (
 
 type checkpointOutput struct{ Body api.Checkpoint }
 
-// recordCheckpoint has no access check: a tree head shows only the number of entries. The more
-// callers keep one, the harder it is to forge the history.
+// recordCheckpoint has no access check, because a tree head reveals only the number of entries. The
+// more callers store one, the harder it is to forge the history.
 func (h *recordHandlers) recordCheckpoint(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*checkpointOutput, error) {
 	c, err := h.record.Checkpoint(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (h *recordHandlers) proveEntry(ctx context.Context, who sandbox.Principal, 
 type exportRecordInput struct{ RecordFilter }
 
 // exportRecord streams the entries. An interrupted stream lacks its last line, which verification
-// notices.
+// detects.
 func (h *recordHandlers) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err

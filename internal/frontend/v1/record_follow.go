@@ -19,7 +19,7 @@ func (h *recordHandlers) send(c huma.Context, v any) {
 	}
 }
 
-// followRecord streams entries until the client leaves or the server shuts down. A failure ends the
+// followRecord streams entries until the client leaves or the server is shutting down. A failure ends the
 // stream: its header has been sent.
 func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
@@ -28,7 +28,7 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	// JSON decoders ignore an empty line. The first one shows at once that the stream is open, and
-	// later ones that it still is.
+	// later ones serve as heartbeats.
 	if out.send("\n") != nil {
 		return
 	}
@@ -81,8 +81,8 @@ type owners struct {
 	others map[string]time.Time
 }
 
-// askAgain is when the owner of another caller's sandbox is looked up again: the sandbox may not
-// have been stored yet.
+// askAgain is when an unknown owner is looked up again, because the sandbox may not have been
+// stored yet.
 const askAgain = 5 * time.Second
 
 func (o *owners) has(ctx context.Context, id string) (bool, error) {

@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// owns are the sandboxes of the recorded rig's key; no other method of it is called.
+// owns contains the sandboxes of the key. No other method of the interface is called.
 type owns struct {
 	ids map[string]bool
 }
@@ -43,7 +43,7 @@ func (o owns) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sa
 	return page, nil
 }
 
-// recorded is the API on a real record.
+// recorded is the API on a real audit log.
 func recorded(t *testing.T) (*rig, *audit.Log, owns) {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
@@ -137,7 +137,7 @@ func TestRecordPages(t *testing.T) {
 	}
 }
 
-// P2: no caller learns of another key's sandbox, from the audit log neither.
+// P2: no caller learns of another key's sandbox, not even from the audit log.
 func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 	r, l, mine := recorded(t)
 	note(t, l, 0, 20)
@@ -151,7 +151,7 @@ func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.query, got, c.want)
 		}
 	}
-	// Another's is as one that does not exist.
+	// Another key's sandbox gives the same answer as one that does not exist.
 	for _, id := range []string{"box2", "abcdefghijklmnopqrst", "none"} {
 		if code, p := r.call("GET", "/v1/record?sandbox="+id, "", nil); code != 404 || p.Code != "sandbox_not_found" {
 			t.Errorf("%s: %d %+v", id, code, p)

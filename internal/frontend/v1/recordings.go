@@ -17,17 +17,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Recorded decides which recordings a caller may read, and which outlive their sandbox.
+// Recorded decides which recordings a caller may read, and which recordings outlive their sandbox.
 type Recorded interface {
 	// Recorded returns the ID of the sandbox whose recordings a caller may read: a
 	// sandbox of the caller, or for local callers an ended one with retained recordings.
 	Recorded(ctx context.Context, who sandbox.Principal, ref string) (id string, err error)
-	// KeepRecordings retains the recordings of a sandbox after its end, as long as changes
-	// are retained. The ID is empty if there are none. Only local callers may.
+	// KeepRecordings retains the recordings of a sandbox after its end, as long as changes are
+	// retained. The ID is empty if there are none. Only local callers may do so.
 	KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error)
-	// ListRecordings returns what is retained of ended sandboxes, newest first.
+	// ListRecordings returns the retained recordings of ended sandboxes, newest first.
 	ListRecordings(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptRecordings, error)
-	// DiscardRecordings removes what is retained of a sandbox.
+	// DiscardRecordings removes the retained recordings of a sandbox.
 	DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error
 }
 
@@ -49,7 +49,7 @@ func (h *recordingHandlers) register(r *registry) {
 	register(r, op("recordings-kept", "GET", "/recordings", "List retained recordings of ended sandboxes"), h.listRecordings)
 }
 
-// maxRecordings bounds a list, which has the newest.
+// maxRecordings bounds a list, which contains the newest recordings.
 const maxRecordings = 10_000
 
 type recordingsOutput struct{ Body api.RecordingList }
@@ -89,7 +89,7 @@ type recordingOutput struct {
 	Body        func(huma.Context)
 }
 
-// recording sends a recording; for a running command, the output so far.
+// recording sends a recording. For a running command, it sends the output so far.
 func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
 	id, err := h.recorded.Recorded(ctx, who, in.ID)
 	if err != nil {
@@ -118,7 +118,7 @@ func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal
 		if err != nil {
 			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording is still empty"), file.Close())
 		}
-		send = func(to io.Writer) error { return asciicast.WriteOld(to, r) }
+		send = func(to io.Writer) error { return asciicast.WriteVersion2(to, r) }
 	}
 	return &recordingOutput{asciicast.MediaType, func(c huma.Context) {
 		c.SetHeader("Content-Type", asciicast.MediaType)

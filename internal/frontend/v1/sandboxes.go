@@ -25,11 +25,12 @@ type Finder interface {
 // Lifetimes starts and ends sandboxes, and changes when they end.
 type Lifetimes interface {
 	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
-	// Remove ends a sandbox and keeps its row. A paused or ended sandbox loses its row too.
+	// Remove ends a sandbox and keeps its row. For a paused or ended sandbox, it removes the row
+	// too.
 	Remove(ctx context.Context, who sandbox.Principal, id string) error
-	// SetTimeout lets a sandbox end after d from now. Zero ends it now.
+	// SetTimeout makes a sandbox end after d from now. Zero ends it now.
 	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
-	// Extend lets a sandbox end after d from now if that is later than its end.
+	// Extend makes a sandbox end after d from now, unless its present end is later.
 	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 
@@ -75,7 +76,7 @@ type createInput struct {
 func (h *sandboxHandlers) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
-			WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes")
+			WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes")
 	}
 	req, err := fromCreate(in.Body)
 	if err != nil {
@@ -227,7 +228,7 @@ func readCursor(text string) (time.Time, string, error) {
 		err = json.Unmarshal(b, &c)
 	}
 	if err != nil || c.ID == "" || c.Time.IsZero() {
-		return time.Time{}, "", fault.Wrap(err, fault.Invalid, "invalid_cursor", "the cursor is not one of ours")
+		return time.Time{}, "", fault.Wrap(err, fault.Invalid, "invalid_cursor", "the cursor was not issued by this server")
 	}
 	return c.Time, c.ID, nil
 }

@@ -45,11 +45,11 @@ func holder(who sandbox.Principal) secrets.Caller {
 	return secrets.Caller{Owner: who.KeyID}
 }
 
-// plainText returns an error for a value that is not UTF-8: a JSON decoder would replace its bytes
-// by U+FFFD, and store another secret.
+// plainText returns an error for a value that is not UTF-8, because a JSON decoder would replace
+// its bytes by U+FFFD and store another secret.
 func plainText(value string) ([]byte, error) {
 	if strings.ContainsRune(value, '\uFFFD') {
-		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8").
+		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be UTF-8 text").
 			WithHint("encode it, for example as base64")
 	}
 	return []byte(value), nil

@@ -22,8 +22,8 @@ const (
 	bodyTimeout = 30 * time.Second
 )
 
-// ServeHTTP checks the key first and only then looks at the request, so that callers without a
-// key do not learn even which routes and objects exist.
+// ServeHTTP checks the key before it looks at the request, so that callers without a key cannot
+// find out which routes and objects exist.
 func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	r := original
 	defer s.recoverTo(w, r)
@@ -49,7 +49,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// recoverTo answers for a handler that panics, so that other requests continue.
+// recoverTo answers after a panic of a handler, so that other requests continue.
 func (s *server) recoverTo(w http.ResponseWriter, r *http.Request) {
 	switch p := recover(); p {
 	case nil:
@@ -93,7 +93,7 @@ func strictJSON(body []byte) error {
 }
 
 // logInternal is the only function that logs a request's error, with the cause that the answer
-// hides.
+// omits.
 func logInternal(ctx context.Context, log *slog.Logger, what string, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		log.ErrorContext(ctx, "request failed", "request", what, "err", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Snapshots takes, finds and removes snapshots. The ID or name of a snapshot is a template
-// reference too.
+// Snapshots takes, finds and removes snapshots. The ID or name of a snapshot can be used as a
+// template reference.
 type Snapshots interface {
 	// Snapshot takes a snapshot of a running sandbox, which pauses briefly.
 	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
@@ -16,7 +16,7 @@ type Snapshots interface {
 	// FindSnapshot finds a snapshot by ID or name. A snapshot of another key is NotFound
 	// with the code "snapshot_not_found".
 	FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error)
-	// RemoveSnapshot removes a snapshot. Sandboxes and snapshots made of it stay.
+	// RemoveSnapshot removes a snapshot. Sandboxes and snapshots created from it stay.
 	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
 }
 
@@ -27,10 +27,10 @@ func (h *snapshotHandlers) register(r *registry) {
 	if h.snapshots == nil {
 		return
 	}
-	register(r, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Take a snapshot of a running sandbox, which continues")), h.takeSnapshot)
+	register(r, created(op("snapshots-create", "POST", "/sandboxes/{id}/snapshots", "Take a snapshot of a running sandbox, which then continues")), h.takeSnapshot)
 	register(r, op("snapshots-list", "GET", "/snapshots", "List the caller's snapshots"), h.listSnapshots)
 	register(r, op("snapshots-get", "GET", "/snapshots/{id}", "Describe a snapshot"), h.getSnapshot)
-	register(r, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Remove a snapshot; what was created from it stays")), h.removeSnapshot)
+	register(r, empty(op("snapshots-remove", "DELETE", "/snapshots/{id}", "Remove a snapshot; sandboxes and snapshots created from it stay")), h.removeSnapshot)
 }
 
 type snapshotBody struct{ Body api.Snapshot }

@@ -16,14 +16,14 @@ type States interface {
 	// "sandbox_paused".
 	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
 	// Resume resumes a paused sandbox for d, and reports whether it was paused. Zero means the
-	// lifetime with which the sandbox was created. For a running sandbox it changes nothing. It
-	// waits for a pause or resume in progress.
+	// lifetime with which the sandbox was created. It does not change a running sandbox. It waits
+	// for a pause or resume in progress.
 	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
 	// ResumeFiles is like Resume, but boots the sandbox again with its files, even if its memory
 	// and processes were saved.
 	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
-	// Fork copies a running sandbox. The error applies to all copies; each copy has one of
-	// its own too.
+	// Fork copies a running sandbox. The error applies to all copies. Each copy also has its own
+	// error.
 	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 	// Rollback restores a running or paused sandbox in place to a snapshot that the caller
 	// may use.
@@ -38,8 +38,8 @@ type stateHandlers struct {
 	log    *slog.Logger
 }
 
-// register adds operations that may take long. A client that closes its request cancels
-// what has not happened yet.
+// register adds the operations, which may take long. A client that closes its request cancels work
+// that has not begun.
 func (h *stateHandlers) register(r *registry) {
 	if h.states == nil {
 		return
@@ -48,7 +48,7 @@ func (h *stateHandlers) register(r *registry) {
 	register(r, op("sandboxes-resume", "POST", "/sandboxes/{id}/resume", "Resume a paused sandbox"), h.resume)
 	register(r, created(op("sandboxes-fork", "POST", "/sandboxes/{id}/fork", "Copy a running sandbox with its memory, or only its files")), h.fork)
 	register(r, op("sandboxes-rollback", "POST", "/sandboxes/{id}/rollback", "Roll a sandbox back to a snapshot, in place"), h.rollback)
-	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its start, in place"), h.reset)
+	register(r, op("sandboxes-reset", "POST", "/sandboxes/{id}/reset", "Reset a sandbox to its initial state, in place"), h.reset)
 }
 
 func toOnEnd(o sandbox.OnEnd) *api.OnEnd {

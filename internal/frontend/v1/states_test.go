@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book keeps sandboxes and snapshots in memory, and records the requests.
+// book stores sandboxes and snapshots in memory, and records the requests.
 type book struct {
 	Finder
 	Lifetimes

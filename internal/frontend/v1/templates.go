@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Templates lists, makes and changes templates.
+// Templates lists, builds and changes templates.
 type Templates interface {
 	List(who sandbox.Principal) ([]catalog.Template, error)
 	Inspect(who sandbox.Principal, name string) (catalog.Template, error)
@@ -35,21 +35,21 @@ type templateHandlers struct {
 
 func (h *templateHandlers) register(r *registry) {
 	if h.commits != nil {
-		register(r, created(op("sandboxes-commit", "POST", "/sandboxes/{id}/commit", "Make an image of a running sandbox")), h.commit)
+		register(r, created(op("sandboxes-commit", "POST", "/sandboxes/{id}/commit", "Create an image from a running sandbox")), h.commit)
 	}
 	if h.templates == nil {
 		return
 	}
 	register(r, op("templates-list", "GET", "/templates", "List templates"), h.list)
-	register(r, created(op("templates-create", "POST", "/templates", "Make a version of a template, and wait until its program is ready")), h.create)
+	register(r, created(op("templates-create", "POST", "/templates", "Create a version of a template, and wait until its program is ready")), h.create)
 	register(r, op("templates-get", "GET", "/templates/inspect", "Describe a template"), h.inspect)
-	register(r, op("templates-tag", "POST", "/templates/tags", "Give a version of a template tags, or a template aliases"), h.tag)
+	register(r, op("templates-tag", "POST", "/templates/tags", "Set tags of a version of a template, or aliases of a template"), h.tag)
 	register(r, empty(op("templates-remove", "DELETE", "/templates", "Remove a template, or one of its tags or aliases")), h.remove)
 }
 
 // TemplateRef is a template in the query: its name may contain a slash.
 type TemplateRef struct {
-	Template string `query:"template" required:"true" maxLength:"256" doc:"Its name, an alias or its ID, with a tag or without."`
+	Template string `query:"template" required:"true" maxLength:"256" doc:"Its name, an alias or its ID, with or without a tag."`
 }
 
 type templatesOutput struct{ Body api.TemplateList }

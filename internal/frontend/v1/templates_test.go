@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// templateStore has one template, web, and notes the changes that it is asked for.
+// templateStore has one template, web, and records the requested changes.
 type templateStore struct {
 	request catalog.Request
 	changes []string

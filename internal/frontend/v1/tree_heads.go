@@ -18,8 +18,8 @@ const (
 )
 
 // treeHeads signs tree heads of the audit log for results of requests. A command does not wait for
-// the disk: its result has the newest existing tree head, which covers the entries before it was
-// signed. If the newest is old, the next one is signed.
+// the disk: its result contains the newest existing tree head, which covers the entries before it
+// was signed. If the newest is old, another one is signed in the background.
 type treeHeads struct {
 	record Record // nil signs nothing
 	log    *slog.Logger
@@ -75,7 +75,7 @@ func (t *treeHeads) covering(ctx context.Context) string {
 	return base64.StdEncoding.EncodeToString([]byte(c.Note))
 }
 
-// removedOutput is the answer of a removal.
+// removedOutput is the answer to a removal.
 type removedOutput struct {
 	Checkpoint string `header:"Crannog-Checkpoint" doc:"A signed tree head of the audit log that covers all entries of the sandbox: a signed note, in base64."`
 }

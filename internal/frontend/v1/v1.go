@@ -1,5 +1,5 @@
-// Package v1 owns Crannog's HTTP API, version 1: its routes, its errors and the conversion between
-// API and domain types. Package sandbox has the rules.
+// Package v1 serves Crannog's HTTP API, version 1: its routes, its errors and the conversion
+// between API and domain types. Package sandbox contains the rules.
 package v1
 
 import (
@@ -47,12 +47,12 @@ type Deps struct {
 	Secrets       Secrets           // may be nil
 	Approvals     *approval.Service // may be nil
 	Record        Record            // may be nil
-	// Tap observes exec, Recordings has the session recordings, and Recorded decides which of them
-	// a caller may read. Without them nothing is recorded.
+	// Tap observes exec, Recordings stores the session recordings, and Recorded decides which of
+	// them a caller may read. Without them nothing is recorded.
 	Tap        *observe.Tap
 	Recordings *recording.Store
 	Recorded   Recorded
-	// Provenance has the key that signs exports. It may be nil.
+	// Provenance signs exports. It may be nil.
 	Provenance *provenance.Keys
 	// Auth returns the caller of a request, or an error of the kind Unauthenticated.
 	Auth    func(*http.Request) (sandbox.Principal, error)
@@ -129,7 +129,7 @@ func op(id, method, path, summary string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: api.Prefix + path, Summary: summary,
 		MaxBodyBytes: maxBody,
-		// The body has been read. A read deadline that stayed on the connection would cut off a
+		// The body has been read. If the read deadline stayed on the connection, it would cut off a
 		// long command's answer.
 		BodyReadTimeout: -1,
 	}
@@ -145,7 +145,7 @@ func empty(o huma.Operation) huma.Operation {
 	return o
 }
 
-// callerKey carries the principal through huma to register.
+// callerKey is the context key that carries the principal through huma to register.
 type callerKey struct{}
 
 // registry is where resources register their operations.

@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package census owns the list of processes in a sandbox, and of the ports on which programs listen
-// there, as the sandbox's own kernel reports it.
+// Package census owns the list of a sandbox's processes and listening ports, as the sandbox's own
+// kernel reports them.
 package census
 
 import (
@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Limits of a census. Programs choose their number and names.
+// Limits of a census. Programs in the sandbox control the number of processes and their names.
 const (
 	MaxProcesses = 1024
 	MaxPorts     = 256
 	maxArgs      = 64
 	maxText      = 1 << 10 // of the arguments of one process
-	// MaxBytes is more than the largest encoded census.
+	// MaxBytes is an upper bound for the size of an encoded census.
 	MaxBytes = 16 << 20
 )
 
@@ -33,31 +33,32 @@ type Process struct {
 	// CPU is the processor time that it has used so far.
 	CPU    time.Duration `json:"cpu_ns"`
 	Memory int64         `json:"memory"` // resident bytes
-	// Start is when it was started, in the kernel's own units: together with the number it
-	// identifies a process permanently.
+	// Start is the time at which the process started, in the kernel's clock ticks. PID and Start
+	// together identify a process, because the kernel reuses PIDs.
 	Start uint64 `json:"start"`
-	// Asked is set if a caller had it run, under Tag; Terminal if it did so on a terminal.
-	Asked    bool   `json:"asked,omitempty"`
-	Terminal bool   `json:"terminal,omitempty"`
-	Cols     uint16 `json:"cols,omitempty"`
-	Rows     uint16 `json:"rows,omitempty"`
-	Tag      string `json:"tag,omitempty"`
-	// Command is the command that it is or descends from. It is absent if that is not known: for
-	// the guest itself, and under a kernel that does not support marks.
+	// Requested is set if a caller started the process through the API, under Tag. Terminal is set
+	// if the caller requested a terminal.
+	Requested bool   `json:"asked,omitempty"`
+	Terminal  bool   `json:"terminal,omitempty"`
+	Cols      uint16 `json:"cols,omitempty"`
+	Rows      uint16 `json:"rows,omitempty"`
+	Tag       string `json:"tag,omitempty"`
+	// Command is the command that the process is or descends from. It is nil if that is unknown:
+	// for the guest itself, and on a kernel that does not support process marks.
 	Command *Command `json:"command,omitempty"`
 }
 
-// Command is what a caller had run, or a worker of the code interpreter. It may have ended, and
-// another process may have its number by then.
+// Command is a command that a caller started, or a worker of the code interpreter. It may have
+// ended, and the kernel may have given its PID to another process.
 type Command struct {
 	PID  int      `json:"pid"`
 	Args []string `json:"args"`
 	Tag  string   `json:"tag,omitempty"`
-	// Ended is set if the command has ended and only its background processes run.
+	// Ended is set if the command has ended and only its background processes still run.
 	Ended bool `json:"ended,omitempty"`
 }
 
-// maxCommand limits the arguments of a command that is named beside a process.
+// maxCommand limits the size of a command's arguments in a census.
 const maxCommand = 256
 
 // Shorten cuts the arguments of a command to the part that identifies it.
@@ -65,30 +66,30 @@ func (c *Command) Shorten() {
 	c.Args, c.Tag = shortened(c.Args, maxCommand), strings.Clone(shorten(c.Tag, maxCommand))
 }
 
-// shortened returns a copy of the first arguments that have at most most bytes.
-func shortened(args []string, most int) []string {
+// shortened returns a copy of the first arguments, up to limit bytes in total.
+func shortened(args []string, limit int) []string {
 	out := []string{}
 	for i, arg := range args {
-		if most <= 0 || i == maxArgs {
+		if limit <= 0 || i == maxArgs {
 			return append(out, "…")
 		}
-		// A copy, so that the rest is not kept in memory.
-		out = append(out, strings.Clone(shorten(text(arg), most)))
-		most -= len(arg)
+		// Clone, so that the rest of the string can be freed.
+		out = append(out, strings.Clone(shorten(text(arg), limit)))
+		limit -= len(arg)
 	}
 	return out
 }
 
-// Census is the state at one time.
+// Census is the list of processes and listeners at one point in time.
 type Census struct {
 	Processes []Process `json:"processes"` // by number
 	Ports     []int     `json:"ports"`     // ascending
-	// Cut is set if there is more than is listed.
+	// Cut is set if the list is incomplete because a limit was reached.
 	Cut bool `json:"cut,omitempty"`
 }
 
-// Bound shortens a list that is longer than one that Take makes. An attacker who is root in a
-// sandbox may have replaced the program that answers.
+// Bound truncates a list that exceeds the limits of Take. An attacker who is root in a sandbox may
+// have replaced the program that answers.
 func (c *Census) Bound() {
 	if len(c.Processes) > MaxProcesses {
 		c.Processes, c.Cut = c.Processes[:MaxProcesses], true
@@ -118,12 +119,12 @@ func (c *Census) Bound() {
 	}
 }
 
-// shorten cuts between characters.
-func shorten(s string, most int) string {
-	if len(s) <= most {
+// shorten truncates s at a character boundary.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 // Signal is a request to signal a process.
@@ -132,11 +133,10 @@ type Signal struct {
 	Signal int `json:"signal"`
 }
 
-// ticks is how many units of processor time the kernel counts in a second.
+// ticks is the number of clock ticks per second (USER_HZ).
 const ticks = 100
 
-// Take reads the list from a proc file system. A process that ends in between
-// is left out.
+// Take reads the processes from a proc file system. It skips processes that end while it reads.
 func Take(proc string) (Census, error) {
 	c := Census{Processes: []Process{}, Ports: []int{}}
 	names, err := os.ReadDir(proc)
@@ -195,14 +195,14 @@ func read(proc string, pid int) (Process, bool) {
 	return p, true
 }
 
-// ParseStat parses a line of /proc/PID/stat. The program's name comes second and may contain
-// anything, so the rest begins after the last bracket.
+// ParseStat parses a line of /proc/PID/stat. The second field is the program's name, which may
+// contain any character, so parsing continues after the last bracket.
 func ParseStat(stat string) (p Process, name string, ok bool) {
 	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if open < 0 || shut < open {
 		return p, "", false
 	}
-	// From the third field on.
+	// Indices of the fields, counted from the third field of the line.
 	const parent, user, system, start, resident = 1, 11, 12, 19, 21
 	fields := strings.Fields(stat[shut+1:])
 	if len(fields) <= resident {
@@ -229,7 +229,7 @@ func ParseStat(stat string) (p Process, name string, ok bool) {
 	return p, stat[open+1 : shut], true
 }
 
-// arguments splits a command line, and shortens it.
+// arguments splits and truncates a command line.
 func arguments(line []byte) []string {
 	line = bytes.TrimRight(line, "\x00")
 	if len(line) == 0 {

@@ -131,7 +131,7 @@ func FuzzListeners(f *testing.F) {
 	})
 }
 
-// An answer in the guest's place is no larger than the guest's would be.
+// An answer of a program that has replaced the guest is truncated to the limits of the guest.
 func TestBound(t *testing.T) {
 	c := census.Census{Ports: make([]int, 5000)}
 	for range 5000 {

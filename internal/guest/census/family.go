@@ -12,9 +12,9 @@ import (
 // Member is a process with its family and its process group.
 type Member struct {
 	PID, Parent, Group int
-	// Start is when it was started, in the kernel's own units.
+	// Start is the time at which the process started, in the kernel's clock ticks.
 	Start uint64
-	// Zombie is set if it has ended and its parent has not waited for it yet.
+	// Zombie is set if the process has ended and its parent has not yet waited for it.
 	Zombie bool
 }
 
@@ -62,7 +62,7 @@ func Members(proc string, group int) ([]Member, error) {
 	return slices.DeleteFunc(all, func(p Member) bool { return p.Group != group }), err
 }
 
-// Between returns how much later b was started than a.
+// Between returns the time from the start of a to the start of b.
 func Between(a, b Member) time.Duration {
 	return time.Duration(int64(b.Start)-int64(a.Start)) * (time.Second / ticks)
 }
@@ -89,13 +89,13 @@ func stats(proc string) ([]Member, error) {
 	return all, nil
 }
 
-// member reads a line of /proc/PID/stat.
+// member parses a line of /proc/PID/stat.
 func member(stat string) (Member, bool) {
 	p, _, ok := ParseStat(stat)
 	if !ok {
 		return Member{}, false
 	}
-	// From the third field on, as in ParseStat, which has found that many.
+	// Fields from the third one on. ParseStat has checked that the line has enough of them.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	group, err := strconv.Atoi(fields[2])
 	return Member{PID: p.PID, Parent: p.Parent, Group: group, Start: p.Start, Zombie: fields[0] == "Z" || fields[0] == "X"}, err == nil

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// listening is the state of a socket that accepts connections.
+// listening is the kernel's code for the TCP state LISTEN.
 const listening = "0A"
 
-// Listeners returns the addresses in a table of /proc/net on which programs
-// listen, in the order of the table. The table is that of IPv4 or of IPv6.
+// Listeners returns the listening addresses in a TCP table of /proc/net, for IPv4 or IPv6, in the
+// order of the table.
 func Listeners(table []byte) []netip.AddrPort {
 	var out []netip.AddrPort
 	for line := range strings.Lines(string(table)) {
@@ -33,8 +33,8 @@ func Listeners(table []byte) []netip.AddrPort {
 	return out
 }
 
-// address parses an address as the kernel prints it: each group of four bytes as a number in the
-// host's byte order.
+// address parses an address of /proc/net/tcp: each group of four bytes is a number in the host's
+// byte order.
 func address(digits string) (netip.Addr, bool) {
 	raw, err := hex.DecodeString(digits)
 	if err != nil || len(raw) != 4 && len(raw) != 16 {
@@ -46,7 +46,7 @@ func address(digits string) (netip.Addr, bool) {
 	return netip.AddrFromSlice(raw)
 }
 
-// listeners returns all addresses on which programs listen, of both families.
+// listeners returns the listening addresses of both address families.
 func listeners(proc string) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, table := range []string{"tcp", "tcp6"} {
@@ -59,16 +59,17 @@ func listeners(proc string) []netip.AddrPort {
 	return out
 }
 
-// Reach returns the addresses by which programs that listen on port can be reached from inside: the
-// loopback of the family for an unspecified address, otherwise the address itself. It returns each
-// once, loopback addresses first.
+// Reach returns the addresses at which programs that listen on port can be reached from inside the
+// sandbox. For an unspecified address that is the loopback address of its family, otherwise the
+// address itself. Duplicates are removed, and loopback addresses come first.
 func Reach(proc string, port int) []netip.AddrPort {
 	var near, far []netip.AddrPort
 	for _, l := range listeners(proc) {
 		addr := l.Addr()
 		switch {
 		case int(l.Port()) != port || addr.IsLinkLocalUnicast() || addr.IsMulticast():
-			// A link-local address is useless without its interface.
+			// A link-local address cannot be used without its interface, which the table does not
+			// contain.
 			continue
 		case addr == netip.IPv6Unspecified():
 			addr = netip.IPv6Loopback()

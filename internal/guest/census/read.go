@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// maxProcess is more than the size of one encoded process.
+	// maxProcess is an upper bound for the size of one encoded process.
 	maxProcess = 64 << 10
-	// maxElements is how many elements of a list are read.
+	// maxElements is the number of elements that are read from a list.
 	maxElements = 64 << 10
 )
 
-// errForm is the error for data that is not an encoded census.
+// errForm is returned for data that is not an encoded census.
 var errForm = errors.New("the data is not an encoded census")
 
-// Read decodes what Take would have written, and no more: an attacker who is root in a sandbox may
-// have replaced the program that answers, and two bytes of a list become a hundred and more in
+// Read decodes a census with the limits of Take. An attacker who is root in a sandbox may have
+// replaced the program that answers, and two bytes of JSON can become more than a hundred bytes in
 // memory.
 func Read(r io.Reader) (Census, error) {
 	c := Census{Processes: []Process{}, Ports: []int{}}
@@ -68,7 +68,7 @@ func Read(r io.Reader) (Census, error) {
 	return c, nil
 }
 
-// each passes on the elements of a list, one at a time.
+// each calls take for each element of a list.
 func each(d *json.Decoder, take func(json.RawMessage) error) error {
 	switch t, err := d.Token(); {
 	case err != nil:

@@ -8,15 +8,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// guestGrace is how much longer than a program's time limit its guest may take to report that the
+// guestGrace is how long the guest may take, after a program's time limit, to report that the
 // program has ended.
 const guestGrace = 10 * time.Second
 
 var errSilent = errors.New("the guest is silent")
 
-// bounded returns the context of a program's stream. The guest enforces the time limit, but an
-// attacker who is root inside can stop the guest, and the caller must not wait for it for ever. A
-// limit of zero means no bound.
+// bounded returns the context of a program's stream. The guest enforces the time limit. But an
+// attacker who is root inside can stop the guest, and then the caller would wait for ever. A limit
+// of zero means no bound.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if limit <= 0 {
 		ctx, cancel := context.WithCancel(ctx)
@@ -26,8 +26,9 @@ func bounded(ctx context.Context, limit time.Duration) (context.Context, context
 	return withoutDeadline(ctx), cancel
 }
 
-// heard returns err, or an error about the silent guest if that is the cause.
-func heard(ctx context.Context, err error) error {
+// silentError returns an error about the silent guest if the bound of the stream has passed,
+// otherwise err.
+func silentError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		return fault.New(fault.Timeout, "guest_silent", "the sandbox's guest did not end the command at its time limit").
 			WithHint("something inside keeps the guest from running; remove the sandbox")
@@ -35,8 +36,8 @@ func heard(ctx context.Context, err error) error {
 	return err
 }
 
-// withoutDeadline passes cancellation on and hides the deadline: in this protocol a deadline
-// becomes the program's time limit, which Spec.Timeout sets.
+// withoutDeadline returns a context that passes on cancellation but has no deadline. In this
+// protocol a deadline becomes the program's time limit, which Spec.Timeout sets.
 func withoutDeadline(ctx context.Context) context.Context { return timeless{ctx} }
 
 type timeless struct{ context.Context }

@@ -33,7 +33,7 @@ func TestSilentGuest(t *testing.T) {
 	})
 }
 
-// A caller that goes away does not get that error, and its own deadline is not the command's time
+// A caller that disconnects does not get that error, and its own deadline is not the command's time
 // limit.
 func TestCallerEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Collector keeps output up to a limit over both streams and drops the rest, so that a command that
-// prints without end cannot fill our memory and still runs to its end.
+// Collector stores a program's output up to a limit over both streams, and discards the rest. A
+// command that prints without end thus cannot fill the server's memory, and still runs to its end.
 type Collector struct {
 	mu        sync.Mutex
 	left      int64
@@ -18,40 +18,41 @@ type Collector struct {
 	stderr    pieces
 }
 
-// NewCollector keeps up to limit bytes.
+// NewCollector returns a Collector that stores up to limit bytes.
 func NewCollector(limit int64) *Collector { return NewCollectorIn(nil, limit) }
 
-// NewCollectorIn keeps up to limit bytes, and no more than there is room for.
+// NewCollectorIn returns a Collector that stores up to limit bytes and counts them against share.
 func NewCollectorIn(share *Share, limit int64) *Collector {
 	return &Collector{share: share, left: limit}
 }
 
-// Stdout returns the writer for Pump's standard output.
-func (c *Collector) Stdout() io.Writer { return &half{c, &c.stdout} }
+// Stdout returns a writer for the program's standard output.
+func (c *Collector) Stdout() io.Writer { return &streamWriter{c, &c.stdout} }
 
-// Stderr is Stdout for the other stream.
-func (c *Collector) Stderr() io.Writer { return &half{c, &c.stderr} }
+// Stderr returns a writer for the program's standard error.
+func (c *Collector) Stderr() io.Writer { return &streamWriter{c, &c.stderr} }
 
-type half struct {
+type streamWriter struct {
 	all *Collector
 	to  *pieces
 }
 
-func (h *half) Write(p []byte) (int, error) {
+func (h *streamWriter) Write(p []byte) (int, error) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
-	keep := h.all.share.take(min(int64(len(p)), h.all.left))
-	h.all.left -= keep
-	if keep < int64(len(p)) {
-		// Only the beginning is kept: after a dropped piece nothing more is kept.
+	store := h.all.share.take(min(int64(len(p)), h.all.left))
+	h.all.left -= store
+	if store < int64(len(p)) {
+		// Only the beginning of the output is stored: once a piece has been discarded, so is
+		// everything after it.
 		h.all.truncated, h.all.left = true, 0
 	}
-	h.all.share.more(h.to.add(p[:keep]) - keep)
+	h.all.share.more(h.to.add(p[:store]) - store)
 	return len(p), nil
 }
 
-// Result returns the answer to a call that collects output. It is called once, because it frees the
-// kept output while it makes the text.
+// Result returns the collected output as the answer to a call. It may be called only once, because
+// it frees the buffers.
 func (c *Collector) Result(exit Exit) api.ExecResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,6 +62,6 @@ func (c *Collector) Result(exit Exit) api.ExecResult {
 		Stdout:    c.stdout.text(),
 		Stderr:    stderr,
 		Truncated: c.truncated,
-		Hit:       Hit(exit, stderr, c.truncated),
+		Hit:       LimitHit(exit, stderr, c.truncated),
 	}
 }

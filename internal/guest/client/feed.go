@@ -16,35 +16,34 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// piece is the greatest amount of input in one call. A call costs about the same for one byte and
-// for all of it.
+// piece is the maximum amount of input in one call. The cost of a call hardly depends on its size.
 const piece = 256 << 10
 
-// bodyPiece is the greatest amount in the body of a request, if the guest supports that. Less than
-// bodyLeast is sent in a call.
+// bodyPiece is the maximum amount of input in the body of a request, if the guest supports that.
+// Input smaller than bodyLeast is sent in a call.
 const (
 	bodyPiece = guestwire.MaxStdin
 	bodyLeast = 16 << 10
 )
 
-// lostTime is how long a stream has to end by itself once input is lost.
+// lostTime is how long to wait for the stream to end by itself after sending input has failed.
 const lostTime = time.Second
 
-// CodeUnfed is the code of a program that was killed because its input was lost.
+// CodeUnfed is the error code for a program that was killed because a part of its input was lost.
 const CodeUnfed = "input_lost"
 
-// Feed copies r to the program, and then closes its input unless the program has a terminal. It
-// returns when the program accepts no more, or ctx ends. A program whose input is lost on the way
-// is killed, which Pump reports: otherwise it would wait for the rest for ever, or take a part for
-// the whole.
+// Feed copies r to the program's input, then closes the input unless the program has a terminal. It
+// returns when the program accepts no more input or ctx ends. If input is lost on the way, Feed
+// kills the program and Pump reports it. Otherwise the program would wait for ever, or treat a part
+// of its input as all of it.
 func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	err := p.copy(ctx, r)
 	if err == nil || ctx.Err() != nil || finished(err) {
 		return
 	}
 	p.unfed.Store(&err)
-	// If the sandbox was paused or removed, the stream ends too, and a kill would resume the paused
-	// one.
+	// If the sandbox was paused or removed, the stream ends too. Killing the program would resume a
+	// paused sandbox.
 	select {
 	case <-ctx.Done():
 	case <-p.ctx.Done():
@@ -56,18 +55,18 @@ func (p *Process) Feed(ctx context.Context, r io.Reader) {
 }
 
 func (p *Process) copy(ctx context.Context, r io.Reader) error {
-	most, bodies := piece, p.bodies && !p.tty
+	limit, bodies := piece, p.bodies && !p.tty
 	if bodies {
-		most = bodyPiece
+		limit = bodyPiece
 	}
-	in := readAhead(ctx, r, most)
+	in := readAhead(ctx, r, limit)
 	defer in.stop()
 	for {
 		data, err := in.next()
 		if len(data) > 0 {
 			write := p.Write
 			if bodies && len(data) >= bodyLeast {
-				write = p.pour
+				write = p.writeBody
 			}
 			if err := write(ctx, data); err != nil {
 				return err
@@ -83,14 +82,14 @@ func (p *Process) copy(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// pour is Write with the data as the body of a request.
-func (p *Process) pour(ctx context.Context, data []byte) error {
+// writeBody is like Write, but sends the data as the body of a request.
+func (p *Process) writeBody(ctx context.Context, data []byte) error {
 	url := p.client.base + guestwire.StdinPath + "?pid=" + strconv.FormatUint(uint64(p.pid), 10)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
-	p.client.dress(req.Header, p.user)
+	p.client.setHeaders(req.Header, p.user)
 	req.Header.Set("Content-Type", "application/octet-stream")
 	res, err := p.client.doer.Do(req)
 	if err != nil {
@@ -104,20 +103,20 @@ func (p *Process) pour(ctx context.Context, data []byte) error {
 	return toFault(guestwire.StdinError(res))
 }
 
-// finished reports whether an error means that the program accepts no more input: it has ended, or
-// closed it.
+// finished reports whether err means that the program accepts no more input, because it has ended
+// or closed its input.
 func finished(err error) bool {
 	if fault.KindOf(err) == fault.NotFound {
 		return true
 	}
-	// The wrapped text: the public text of an internal error reveals nothing.
+	// Use the wrapped text, because the public text of an internal error has no details.
 	said, ok := errors.AsType[*fault.Error](err)
 	return ok && said.Text == guestwire.StdinClosed
 }
 
-// fed returns the error of a program that was killed because its input was lost. A program that
-// ended otherwise did not need the rest.
-func (p *Process) fed(exit Exit) error {
+// inputError returns an error if the program was killed because its input was lost. A program that
+// ended in another way did not need the rest of its input.
+func (p *Process) inputError(exit Exit) error {
 	cause := p.unfed.Load()
 	if cause == nil || exit.Signal != syscall.SIGKILL {
 		return nil

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// pieces is text in blocks that are never moved: growing one buffer would take several times the
-// kept size. Invalid UTF-8 becomes U+FFFD when it is added, as by strings.ToValidUTF8, so that no
-// second copy is ever made.
+// pieces is a text buffer made of blocks. Growing a single buffer would need several times the
+// memory. Invalid UTF-8 is replaced by U+FFFD when it is added, as by strings.ToValidUTF8, so that
+// no second copy is needed.
 type pieces struct {
 	blocks [][]byte
 	size   int64
@@ -15,22 +15,22 @@ type pieces struct {
 	bad    bool   // the last byte was invalid and was replaced
 }
 
-// blockSize is how much a new block holds.
+// blockSize is the size of a block.
 const blockSize = 64 << 10
 
-// replacement stands for a run of bytes that are not UTF-8.
+// replacement replaces a run of bytes that are not valid UTF-8.
 const replacement = "\uFFFD"
 
-// add adds b, and returns how many bytes it kept.
+// add appends b and returns the number of bytes that it stored.
 func (p *pieces) add(b []byte) int64 {
 	before := p.size
 	for len(b) > 0 {
 		if len(p.cut) > 0 {
-			b = p.restoreLengths(b)
+			b = p.completeRune(b)
 			continue
 		}
 		n := validPrefix(b)
-		p.keep(b[:n])
+		p.store(b[:n])
 		if b = b[n:]; len(b) == 0 {
 			break
 		}
@@ -44,8 +44,9 @@ func (p *pieces) add(b []byte) int64 {
 	return p.size - before
 }
 
-// restoreLengths adds the next bytes of a character that was cut, and returns the rest.
-func (p *pieces) restoreLengths(b []byte) []byte {
+// completeRune adds the remaining bytes of a character that was split between two writes, and
+// returns the rest of b.
+func (p *pieces) completeRune(b []byte) []byte {
 	next := append(p.cut, b[0])
 	if !utf8.FullRune(next) {
 		p.cut = next
@@ -56,11 +57,11 @@ func (p *pieces) restoreLengths(b []byte) []byte {
 		p.replace()
 		return b // it may begin with a character of its own
 	}
-	p.keep(next)
+	p.store(next)
 	return b[1:]
 }
 
-// validPrefix returns the length of b's longest prefix that is UTF-8.
+// validPrefix returns the length of the longest prefix of b that is valid UTF-8.
 func validPrefix(b []byte) int {
 	n := 0
 	for n < len(b) {
@@ -79,19 +80,19 @@ func validPrefix(b []byte) int {
 
 func (p *pieces) replace() {
 	if !p.bad {
-		p.keep([]byte(replacement))
+		p.store([]byte(replacement))
 		p.bad = true
 	}
 }
 
-func (p *pieces) keep(b []byte) {
+func (p *pieces) store(b []byte) {
 	if len(b) > 0 {
 		p.bad = false
 	}
 	p.size += int64(len(b))
 	for len(b) > 0 {
 		if last := len(p.blocks) - 1; last < 0 || len(p.blocks[last]) == cap(p.blocks[last]) {
-			// The first blocks are small, because most output is.
+			// The first blocks are small, because most outputs are small.
 			p.blocks = append(p.blocks, make([]byte, 0, min(blockSize, max(len(b), 512<<min(len(p.blocks), 7)))))
 		}
 		last := &p.blocks[len(p.blocks)-1]
@@ -101,7 +102,7 @@ func (p *pieces) keep(b []byte) {
 	}
 }
 
-// text returns everything as text, and frees the blocks.
+// text returns the whole text and frees the blocks.
 func (p *pieces) text() string {
 	if len(p.cut) > 0 {
 		p.cut = nil

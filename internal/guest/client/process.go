@@ -1,6 +1,6 @@
-// Package client owns the caller's side of a program in a sandbox: starting it through the guest's
-// process service, sending it input, reading its output and learning how it ended. Output is passed
-// on piece by piece and never collected here.
+// Package client owns the server's side of a program in a sandbox: starting it through the guest's
+// process service, sending its input, reading its output, and learning its exit code. Output is
+// passed on piece by piece.
 package client
 
 import (
@@ -30,13 +30,13 @@ type Client struct {
 	header http.Header
 }
 
-// New returns a client. Every request carries the header, which holds the
-// sandbox's address and token.
+// New returns a client. The header, which contains the sandbox's address and token, is added to
+// every request.
 func New(doer connect.HTTPClient, base string, header http.Header) *Client {
 	return &Client{doer: doer, base: base, rpc: guestwire.Process(doer, base, guestwire.Stream), header: header}
 }
 
-// Size of a terminal.
+// Size is the size of a terminal.
 type Size struct{ Cols, Rows uint16 }
 
 // Spec is a command to run.
@@ -48,15 +48,15 @@ type Spec struct {
 	User  string // "" is the sandbox's default user
 	TTY   *Size  // nil is no terminal
 	Stdin bool   // false is an empty input
-	// Timeout is when the program is killed; zero is the sandbox's own limit.
+	// Timeout is the time after which the program is killed. Zero means the sandbox's own limit.
 	Timeout time.Duration
-	// WaitDelay limits how long to wait for output that a background process still holds open after
-	// the program has ended. Zero waits for as long as it is open.
+	// WaitDelay limits how long to wait, after the program has ended, for output that a background
+	// process still holds open. Zero means no limit.
 	WaitDelay time.Duration
 }
 
-// DetachDelay is the WaitDelay of a caller who does not want to wait for background processes:
-// enough for the last output.
+// DetachDelay is the WaitDelay for a caller that does not wait for background processes. It is long
+// enough for the program's last output.
 const DetachDelay = 100 * time.Millisecond
 
 // Process is a running program. Its methods may be called concurrently, except Pump.
@@ -83,11 +83,12 @@ type Info struct {
 	Tag  string
 }
 
-// keepaliveSeconds makes a vanished server noticeable on a silent stream.
+// keepaliveSeconds is the interval of keep-alive messages, which reveal a lost connection on a
+// silent stream.
 const keepaliveSeconds = "30"
 
-// Start returns as soon as the program runs. The end of ctx only ends the stream, not the program;
-// use Signal for that.
+// Start returns as soon as the program runs. When ctx ends, only the stream ends; use Signal to
+// stop the program.
 func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	config := &processpb.ProcessConfig{Cmd: spec.Cmd, Args: spec.Args, Envs: spec.Env}
 	if spec.Dir != "" {
@@ -109,16 +110,16 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	stream, err := c.rpc.Start(ctx, req)
 	if err != nil {
 		cancel()
-		return nil, heard(ctx, startFault(err))
+		return nil, silentError(ctx, startFault(err))
 	}
 	p, err := c.begin(ctx, startStream{stream}, spec.User, spec.TTY != nil, cancel)
 	if err != nil {
-		return nil, heard(ctx, startFault(err))
+		return nil, silentError(ctx, startFault(err))
 	}
 	return p, nil
 }
 
-// Attach follows a process that runs already. Its earlier output is lost.
+// Attach follows a process that already runs. Earlier output is not available.
 func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process, error) {
 	req := request(c, user, &processpb.ConnectRequest{Process: selectPID(pid)})
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
@@ -182,7 +183,7 @@ func (c *Client) List(ctx context.Context) ([]Info, error) {
 // PID returns the program's process ID inside.
 func (p *Process) PID() uint32 { return p.pid }
 
-// Write sends one piece of input and returns when the guest has it.
+// Write sends one piece of input and returns when the guest has received it.
 func (p *Process) Write(ctx context.Context, data []byte) error {
 	input := &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: data}}
 	if p.tty {
@@ -229,7 +230,7 @@ func (p *Process) Resize(ctx context.Context, size Size) error {
 func (p *Process) Close() {
 	p.once.Do(func() {
 		p.cancel()
-		// The stream is cut on purpose, so an error of Close does not matter.
+		// The stream is being closed on purpose, so the error does not matter.
 		_ = p.stream.Close()
 	})
 }
@@ -244,12 +245,12 @@ func selectPID(pid uint32) *processpb.ProcessSelector {
 
 func request[T any](c *Client, user string, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
-	c.dress(req.Header(), user)
+	c.setHeaders(req.Header(), user)
 	return req
 }
 
-// dress sets what every request carries.
-func (c *Client) dress(h http.Header, user string) {
+// setHeaders sets the headers of every request.
+func (c *Client) setHeaders(h http.Header, user string) {
 	maps.Copy(h, c.header)
 	if user != "" {
 		h.Set("Authorization", basic(user))

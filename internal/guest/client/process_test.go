@@ -56,7 +56,7 @@ func TestStartFaults(t *testing.T) {
 	}
 }
 
-// Errors of the connection to the guest are not taken for errors of the guest.
+// Errors of the connection to the guest are not treated as errors of the guest.
 func TestBrokenCalls(t *testing.T) {
 	for _, err := range []error{
 		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
@@ -91,7 +91,7 @@ func TestHit(t *testing.T) {
 		"memory":          {Exit{Code: 1}, "MemoryError", false, api.HitOOM},
 		"output":          {Exit{Code: 1}, "", true, api.HitOutput},
 	} {
-		if got := Hit(test.exit, test.stderr, test.truncated); got != test.want {
+		if got := LimitHit(test.exit, test.stderr, test.truncated); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -128,12 +128,12 @@ func TestPieces(t *testing.T) {
 			want.WriteString(text)
 			p.add([]byte(text))
 		}
-		room := 0
+		budget := 0
 		for _, b := range p.blocks {
-			room += cap(b)
+			budget += cap(b)
 		}
-		if room > want.Len()+blockSize {
-			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), room)
+		if budget > want.Len()+blockSize {
+			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), budget)
 		}
 		if p.text() != want.String() || p.blocks != nil {
 			t.Errorf("pieces of %d: not what was added, or still held", size)
@@ -192,11 +192,11 @@ func TestResultIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Many calls together hold no more than there is room for, beside the small share of each. Output
-// without room is dropped at once, and the room is freed again.
+// Many concurrent calls store no more than the budget, in addition to the small share of each.
+// Output beyond that is discarded at once, and the memory is released.
 func TestRoomIsShared(t *testing.T) {
-	room := NewBudget(1<<20 - 3*ownBudget)
-	shares := []*Share{room.Share(), room.Share(), room.Share()}
+	budget := NewBudget(1<<20 - 3*ownBudget)
+	shares := []*Share{budget.Share(), budget.Share(), budget.Share()}
 	kept := 0
 	for i, s := range shares {
 		c := NewCollectorIn(s, 600<<10)
@@ -224,14 +224,14 @@ func TestRoomIsShared(t *testing.T) {
 	if _, err := c.Stdout().Write([]byte(strings.Repeat("a\xff", 1<<10))); err != nil {
 		t.Fatal(err)
 	}
-	if want := int64(600<<10 - ownBudget - 4<<10); room.left != want {
-		t.Errorf("%d bytes are left, want %d", room.left, want)
+	if want := int64(600<<10 - ownBudget - 4<<10); budget.left != want {
+		t.Errorf("%d bytes are left, want %d", budget.left, want)
 	}
 	for _, s := range shares {
 		s.Close()
 	}
-	if room.left != 1<<20-3*ownBudget {
-		t.Errorf("%d bytes are left", room.left)
+	if budget.left != 1<<20-3*ownBudget {
+		t.Errorf("%d bytes are left", budget.left)
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// ahead reads while the last data is being processed. So a call carries one keystroke if nothing
-// else is typed, and a whole piece if the reader is faster than the connection to the sandbox.
+// ahead reads input while earlier input is still being sent. A call then carries one keystroke if
+// nothing more is typed, and a whole piece if the reader is faster than the connection.
 type ahead struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	most    int    // of what is held
+	limit   int    // of what is held
 	held    []byte // read and not yet taken
 	spare   []byte // what next returned last
 	err     error  // after held
@@ -22,10 +22,10 @@ type ahead struct {
 // scratch is the size of one read.
 const scratch = 32 << 10
 
-// readAhead starts to read, and holds at most the given number of bytes. It stops when the context
-// ends, or at stop; a reader that never returns keeps its goroutine.
-func readAhead(ctx context.Context, r io.Reader, most int) *ahead {
-	a := &ahead{most: most}
+// readAhead starts reading, and buffers at most limit bytes. It stops when ctx ends or stop is
+// called. If the reader never returns, its goroutine stays.
+func readAhead(ctx context.Context, r io.Reader, limit int) *ahead {
+	a := &ahead{limit: limit}
 	a.changed = sync.NewCond(&a.mu)
 	a.unwatch = context.AfterFunc(ctx, func() { a.end(ctx.Err()) })
 	go a.read(r)
@@ -36,7 +36,7 @@ func (a *ahead) read(r io.Reader) {
 	buf := make([]byte, scratch)
 	for {
 		n, err := r.Read(buf)
-		if !a.keep(buf[:n]) {
+		if !a.store(buf[:n]) {
 			return
 		}
 		if err != nil {
@@ -46,11 +46,11 @@ func (a *ahead) read(r io.Reader) {
 	}
 }
 
-// keep stores data once there is room, and reports whether more is wanted.
-func (a *ahead) keep(data []byte) bool {
+// buffer stores data once there is space, and reports whether to continue reading.
+func (a *ahead) store(data []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for !a.stopped && a.err == nil && len(a.held)+len(data) > a.most {
+	for !a.stopped && a.err == nil && len(a.held)+len(data) > a.limit {
 		a.changed.Wait()
 	}
 	if a.stopped || a.err != nil {
@@ -61,7 +61,7 @@ func (a *ahead) keep(data []byte) bool {
 	return true
 }
 
-// next waits for data, or for the end. Its result is valid until the next call.
+// next waits for data or the end of the input. Its result is valid until the next call.
 func (a *ahead) next() ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +74,7 @@ func (a *ahead) next() ([]byte, error) {
 	return data, a.err
 }
 
-// end marks that no more follows the held data.
+// end records that no more data follows.
 func (a *ahead) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -84,7 +84,7 @@ func (a *ahead) end(err error) {
 	a.changed.Broadcast()
 }
 
-// stop ends reading ahead: no consumer wants more data.
+// stop stops reading ahead.
 func (a *ahead) stop() {
 	a.unwatch()
 	a.mu.Lock()

@@ -12,7 +12,7 @@ import (
 
 // F29: data that is read during a call is sent together in the next one. With a call for each read,
 // it took two minutes to send what a pipe carries in one second.
-func TestF29InputGoesTogether(t *testing.T) {
+func TestF29InputIsSentTogether(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), 3*piece/16)
 	a := readAhead(t.Context(), bytes.NewReader(all), piece)
 	defer a.stop()

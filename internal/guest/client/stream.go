@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// eventStream is what Start's and Connect's streams have in common.
+// eventStream is the common interface of the streams of Start and Connect.
 type eventStream interface {
 	Receive() bool
 	Event() *processpb.ProcessEvent
@@ -36,7 +36,7 @@ type connectStream struct {
 
 func (s connectStream) Event() *processpb.ProcessEvent { return s.Msg().GetEvent() }
 
-// Exit is how a program ended.
+// Exit describes how a program ended.
 type Exit struct {
 	// Code is the program's exit code, 128+N after signal N, or 124 at the time limit.
 	Code     int
@@ -44,12 +44,13 @@ type Exit struct {
 	TimedOut bool
 }
 
-// CodeTimeout is the exit code of a program that ran into its time limit, as with coreutils'
-// timeout.
+// CodeTimeout is the exit code of a program that was killed at its time limit, as with timeout(1)
+// of coreutils.
 const CodeTimeout = 124
 
-// Pump passes output on until the program has ended. With a terminal all of it is standard output.
-// A writer's error ends the stream and is returned, and so is the loss of input (Feed).
+// Pump passes output on until the program has ended. With a terminal, all output goes to stdout. If
+// a writer fails, Pump ends the stream and returns the error. It also returns an error if input was
+// lost (see Feed).
 func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	defer p.Close()
 	for p.stream.Receive() {
@@ -57,7 +58,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 		if end := event.GetEnd(); end != nil {
 			p.drain()
 			exit := ExitOf(end)
-			return exit, p.fed(exit)
+			return exit, p.inputError(exit)
 		}
 		data := event.GetData()
 		if data == nil {
@@ -75,7 +76,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	if err == nil {
 		return Exit{}, lost(io.ErrUnexpectedEOF)
 	}
-	if silent := heard(p.ctx, nil); silent != nil {
+	if silent := silentError(p.ctx, nil); silent != nil {
 		return Exit{}, silent
 	}
 	if connect.IsWireError(err) {
@@ -84,36 +85,38 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	return Exit{}, lost(err)
 }
 
-// Undelivered reports whether Pump ended because a writer accepted no more.
+// Undelivered reports whether Pump ended because a writer failed.
 func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
-// drainTime is how long to wait for the end of a stream after its last event. It comes at once,
-// unless an attacker who is root inside delays it.
+// drainTime is how long to wait for the end of a stream after its last event. The end follows at
+// once, unless an attacker who is root inside delays it.
 var drainTime = 100 * time.Millisecond
 
-// drain reads the end of the stream, so that its connection can be reused: cutting a stream closes
-// its connection, and opening another one into a sandbox costs a fifth of a command.
+// drain reads the stream to its end, so that its connection can be reused. Closing a stream early
+// closes the connection, and a new connection into a sandbox costs a fifth of the time of a
+// command.
 func (p *Process) drain() {
 	late := time.AfterFunc(drainTime, p.cancel)
 	defer late.Stop()
 	for p.stream.Receive() {
 	}
-	// This reads the protocol's trailer. The end of the program is known, so errors here do not
-	// matter.
+	// Receive reads the protocol's trailer. The program's exit is already known, so errors do not
+	// matter here.
 	_ = p.stream.Close()
 }
 
-// CodeLost is the code of a call that broke off, or got no answer from inside. The sandbox's row
+// CodeLost is the error code of a call whose connection broke. The sandbox's row in the database
 // shows what happened to the sandbox.
 const CodeLost = "stream_lost"
 
-// lost returns the error of a stream that broke off: the sandbox or the connection to it is gone.
+// lost returns the error for a stream that broke, because the sandbox or the connection to it is
+// gone.
 func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
 }
 
-// brokeOff reports whether an error is one of the connection to the guest and not of the guest. Its
-// text is for the log only, because it names our internals.
+// brokeOff reports whether err is an error of the connection to the guest, not an answer of the
+// guest. The text of such an error is only for the log, because it reveals internals.
 func brokeOff(err error) bool {
 	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
 }
@@ -133,7 +136,7 @@ func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) e
 	return err
 }
 
-// ExitOf reads the end event, which names a signal only in its text.
+// ExitOf converts an end event, which names a signal only in its text.
 func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
 	if sig := signalNamed(end.GetStatus()); sig != 0 {
 		return Exit{Code: 128 + int(sig), Signal: sig}
@@ -148,7 +151,7 @@ func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
 	return Exit{Code: code}
 }
 
-// signalNamed returns the signal in a text like "signal: killed (core dumped)".
+// signalNamed returns the signal in a text such as "signal: killed (core dumped)".
 func signalNamed(status string) syscall.Signal {
 	name, ok := strings.CutPrefix(status, "signal: ")
 	if !ok {
@@ -163,7 +166,7 @@ func signalNamed(status string) syscall.Signal {
 	return 0
 }
 
-// toFault keeps the guest's text, which is meant for the caller.
+// toFault converts an error and preserves the guest's text, which is meant for the caller.
 func toFault(err error) error {
 	if err == nil {
 		return nil
@@ -210,7 +213,7 @@ func toFault(err error) error {
 	}
 }
 
-// Codes of a program that could not start, as shells return them.
+// Exit codes of a program that could not be started, as shells return them.
 const (
 	CodeNotFound      = "command_not_found"
 	CodeNotExecutable = "command_not_executable"

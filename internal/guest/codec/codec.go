@@ -1,6 +1,6 @@
-// Package codec owns the JSON encoding of the services' messages, and the options for serving them.
-// Most messages contain the output of processes, so those are written without reflection; all
-// others use the library.
+// Package codec owns the JSON encoding of the guest services' messages and the options for serving
+// them. Messages with the output of processes are the most frequent, so they are encoded without
+// reflection. All others use the protobuf library.
 package codec
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// neverCompress is more than the size of any message: the other side is on the same machine, where
-// compressing only costs time.
+// neverCompress exceeds the size of any message. The peer is on the same machine, where compression
+// only costs time.
 const neverCompress = 1 << 30
 
 // Options returns the options for serving. A server that must parse requests exactly like the guest
-// uses the same options. A message has at most most bytes.
+// uses the same options. A message has at most limit bytes.
 func Options(most int) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(most),
@@ -30,7 +30,7 @@ func Options(most int) []connect.HandlerOption {
 	}
 }
 
-// JSON is the codec that clients name "json".
+// JSON is the codec that clients request as "json".
 type JSON struct{}
 
 // Name returns the name of the codec in the protocol.
@@ -51,7 +51,7 @@ func (JSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// Unmarshal parses a message. It ignores unknown fields, which newer clients may send.
+// Unmarshal parses a message. It ignores unknown fields, because newer clients may send them.
 func (JSON) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
@@ -69,7 +69,7 @@ func (JSON) Unmarshal(data []byte, message any) error {
 	return err
 }
 
-// printed returns the output in a message that contains nothing else.
+// printed returns the output in a message that contains only output.
 func printed(message any) (name string, data []byte, ok bool) {
 	var event *pb.ProcessEvent
 	switch m := message.(type) {

@@ -1,5 +1,4 @@
-// Package control owns the caller's side of a guest's control service: making requests to it, and
-// the connections for them.
+// Package control owns the client of a guest's control service: its requests and their connections.
 package control
 
 import (
@@ -12,22 +11,22 @@ import (
 )
 
 // maxHeader limits the header of an answer. A program that has replaced the guest could otherwise
-// make net/http read ten mebibytes.
+// make net/http read 10 MiB.
 const maxHeader = 64 << 10
 
 // Dial opens a connection to the control service.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Once returns a transport that opens a connection for each request, so that the end of
-// the body is the end of the connection.
+// Once returns a transport that opens a connection for each request. The end of the body is then
+// the end of the connection.
 func Once(dial Dial) *http.Transport {
 	t := transport(dial)
 	t.DisableKeepAlives = true
 	return t
 }
 
-// Keep returns a transport that keeps one connection open.
-func Keep(dial Dial) *http.Transport {
+// Reuse returns a transport that reuses one connection.
+func Reuse(dial Dial) *http.Transport {
 	t := transport(dial)
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 1, 1, 1
 	return t
@@ -40,8 +39,8 @@ func transport(dial Dial) *http.Transport {
 	}
 }
 
-// Request makes a request to the control service. The body, if there is one, is JSON. The caller
-// must not follow redirects and must limit what it reads, because a program of the sandbox answers.
+// Request returns a request to the control service. A body must be JSON. The caller must not follow
+// redirects and must limit what it reads, because the answer comes from inside the sandbox.
 func Request(ctx context.Context, token, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
 	if err != nil {

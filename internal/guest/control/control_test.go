@@ -19,7 +19,7 @@ func TestRequestsCarryTheToken(t *testing.T) {
 		name      string
 		transport func(control.Dial) *http.Transport
 		dials     int32
-	}{{"once", control.Once, 2}, {"keep", control.Keep, 1}} {
+	}{{"once", control.Once, 2}, {"keep", control.Reuse, 1}} {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// Copy answers GET with a stream of a file or directory, and POST by writing one. The caller has
-// checked the access token.
+// Copy answers GET with a stream of a file or directory, and writes such a stream on POST. The
+// caller has checked the access token.
 func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resolve returns the path of a copy, including a trailing slash, which means that a directory is
-// meant.
+// resolve returns the absolute path of a copy. It preserves a trailing slash, which means that the
+// path is a directory.
 func resolve(who identity.User, path string) (string, error) {
 	clean, err := who.Resolve(path, "")
 	if err != nil {
@@ -55,8 +55,8 @@ func resolve(who identity.User, path string) (string, error) {
 	return clean, nil
 }
 
-// reader returns the user who reads a file. A caller that names no user is the sandbox's owner and
-// reads as root, if the policy allows root.
+// reader returns the user whose rights apply to reading. If the request names no user, the caller
+// is the sandbox's owner and reads as root, unless the policy forbids root.
 func (s *Service) reader(who identity.User, query url.Values) identity.User {
 	if query.Get("username") != "" {
 		return who
@@ -79,7 +79,7 @@ func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.U
 	defer source.Close()
 	w.Header().Set("Content-Type", copytree.ContentType)
 	w.WriteHeader(http.StatusOK)
-	// Errors of the files are in the stream. One of the connection can only be logged.
+	// Errors about files are part of the stream. An error of the connection can only be logged.
 	if err := s.cfg().Actor.Do(who, func() error { return source.Send(r.Context(), w) }); err != nil {
 		s.cfg().Log.Debug("copy broke off", "err", err)
 	}
@@ -130,9 +130,9 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.Us
 	return nil
 }
 
-// stage opens the destination of a copy as who. If who may not write there and the caller named no
-// user, root writes and gives the files to who; root then follows no link, because a program of who
-// may have created it.
+// stage opens the destination of a copy with the rights of user who. If who may not write there and
+// the request names no user, root writes and changes the owner to who. Root then follows no
+// symbolic links, because a program of who may have created them as a trap.
 func (s *Service) stage(who identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
 	open := func(as identity.User, locate func() (*copytree.Place, error)) (stage *copytree.Stage, err error) {
 		err = s.cfg().Actor.Do(as, func() error {
@@ -176,7 +176,7 @@ func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
 		err = refuse(http.StatusInsufficientStorage, "not enough disk space in the sandbox")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 	default:
-		// An error of a file system about a name is for the caller.
+		// The caller may see errors of the file system.
 		if _, ok := errors.AsType[syscall.Errno](err); ok {
 			err = refuse(http.StatusConflict, "%v", err)
 		}

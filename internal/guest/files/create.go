@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// create opens a file for writing as user, and creates the directories above it. All of it happens
-// with the user's rights, so a link on the way leads nowhere that the user could not write. Where
-// the user may not create a new file, root creates it and gives it to the user.
+// create opens a file for writing as user, and creates missing parent directories. Everything runs
+// with the user's rights, so a symbolic link cannot lead to a file that the user may not write.
+// Where the user may not create a new file, root creates it and changes its owner to the user.
 func (s *Service) create(user identity.User, path string) (*os.File, error) {
 	var f *os.File
 	err := s.cfg().Actor.Do(user, func() (err error) {
@@ -39,8 +39,8 @@ func (s *Service) create(user identity.User, path string) (*os.File, error) {
 	return f, err
 }
 
-// openWrite empties or creates a regular file. It does not wait for the
-// reader of a named pipe and never writes to a device.
+// openWrite truncates or creates a regular file. It does not block on a named pipe and never writes
+// to a device.
 func openWrite(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
 	if errors.Is(err, syscall.ENXIO) {
@@ -62,7 +62,7 @@ func openWrite(path string) (*os.File, error) {
 	return f, nil
 }
 
-// maxCompose limits the request that names the parts.
+// maxCompose limits the request body, which lists the parts.
 const maxCompose = 1 << 20
 
 // composeRequest is a request to join files.
@@ -88,7 +88,7 @@ func (s *Service) Compose(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, entry)
 }
 
-// compose also returns the path that an error is about.
+// compose also returns the path that the error is about.
 func (s *Service) compose(req composeRequest) (Entry, string, error) {
 	if len(req.Sources) == 0 || req.Destination == "" {
 		return Entry{}, "", refuse(http.StatusBadRequest, "source_paths and destination are required")
@@ -103,8 +103,8 @@ func (s *Service) compose(req composeRequest) (Entry, string, error) {
 		if err != nil {
 			return Entry{}, name, refuse(http.StatusBadRequest, "%v", err)
 		}
-		// A part that is named twice would be read after its removal, and the destination would be
-		// emptied before it is read.
+		// A part that is listed twice would be read after its removal. The destination would be
+		// truncated before it is read.
 		if slices.Contains(paths, path) {
 			return Entry{}, name, refuse(http.StatusBadRequest, "path '%s' is given more than once", path)
 		}
@@ -117,8 +117,7 @@ func (s *Service) compose(req composeRequest) (Entry, string, error) {
 	return Entry{Path: destination, Name: filepath.Base(destination), Type: "file"}, "", nil
 }
 
-// join appends all sources to an empty destination, then removes them. On an
-// error no source is removed.
+// join appends all sources to an empty destination, then removes them. On an error it removes none.
 func (s *Service) join(user identity.User, sources []string, destination string) (path string, err error) {
 	out, err := s.create(user, destination)
 	if err != nil {

@@ -81,8 +81,8 @@ func (s *Service) openRead(user identity.User, path string) (*os.File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// header describes a download. Content from a sandbox must not run in a browser with the rights of
-// this server's other pages.
+// header sets the headers of a download. A browser must not run content from a sandbox with the
+// rights of this server's other pages.
 func header(h http.Header, path string) {
 	h.Set("Content-Disposition", disposition(filepath.Base(path)))
 	h.Set("Vary", "Accept-Encoding")
@@ -97,11 +97,11 @@ func disposition(name string) string {
 	return "inline"
 }
 
-// firstRead is how much is read before the answer begins. It decides whether a file without a size
-// is empty, and an error in it still gets a status.
+// firstRead is the number of bytes read before the answer begins. They show whether a file of
+// unknown size is empty, and a read error can still be reported with a status.
 const firstRead = 32 << 10
 
-// stream sends a file of unknown length until its end.
+// stream sends a file of unknown size.
 func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) error {
 	first := make([]byte, firstRead)
 	n, err := io.ReadFull(f, first)
@@ -120,7 +120,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) err
 		return nil // the client is gone, or that was all
 	}
 	if _, err := io.Copy(w, f); err != nil {
-		// The status is sent: only a cut connection can report the error.
+		// The status is already sent, so only cutting the connection can report the error.
 		panic(http.ErrAbortHandler)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 )
 
 // negotiate chooses the encoding of a download: "gzip", or "" for none. Between nearby machines
-// compression costs more than it saves, so it is used only for clients that name gzip and nothing
-// else.
+// compression costs more time than it saves, so it is used only for clients that accept gzip and
+// nothing else.
 func negotiate(accept string) (string, error) {
 	var gzipOK, others, identityRefused, anyRefused bool
 	for item := range strings.SplitSeq(accept, ",") {
@@ -39,7 +39,7 @@ func negotiate(accept string) (string, error) {
 	return "", refuse(http.StatusNotAcceptable, "no acceptable encoding; gzip and identity are available")
 }
 
-// coding splits an item of Accept-Encoding into name and quality.
+// coding splits an item of Accept-Encoding into its name and quality.
 func coding(item string) (string, float64) {
 	name, params, _ := strings.Cut(item, ";")
 	quality := 1.0

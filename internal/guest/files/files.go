@@ -1,4 +1,4 @@
-// Package files owns the upload and download of files over plain HTTP, with their signed URLs.
+// Package files owns the upload and download of files over plain HTTP, including signed URLs.
 package files
 
 import (
@@ -23,9 +23,9 @@ type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
 	Log      *slog.Logger
-	// DefaultDir is the meaning of an empty path, or "" for the user's home.
+	// DefaultDir is the directory for an empty path. Empty means the user's home.
 	DefaultDir string
-	// Token returns the present access token.
+	// Token returns the current access token.
 	Token func() string
 }
 
@@ -39,8 +39,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces the configuration. Requests in progress continue with what they have read of the
-// old one.
+// Renew replaces the configuration. Requests in progress continue with the old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
@@ -48,7 +47,8 @@ func (s *Service) cfg() *Config { return s.config.Load() }
 // TokenHeader carries the access token.
 const TokenHeader = "X-Access-Token"
 
-// Entry is a file in answers. Clients compare it as a whole, so it has no other fields.
+// Entry describes a file in answers. Clients compare it as a whole, so it must not get other
+// fields.
 type Entry struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -56,7 +56,7 @@ type Entry struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// refusal is an error with its HTTP status and a text for the caller.
+// refusal is an error with an HTTP status and a text for the caller.
 type refusal struct {
 	status int
 	text   string
@@ -74,7 +74,7 @@ type target struct {
 	path string // absolute
 }
 
-// target checks the request's right to op and returns its target.
+// target checks that the request may do op, and returns its file and user.
 func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *Service) account(name string) (identity.User, error) {
 	return user, err
 }
 
-// authorize accepts the token or a signature made with it. A wrong token is an error even with a
-// right signature.
+// authorize accepts the access token or a signature made with it. A wrong token is an error even if
+// the signature is valid.
 func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) error {
 	token := s.cfg().Token()
 	if given := r.Header.Get(TokenHeader); given != "" {
@@ -118,18 +118,18 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 	return nil
 }
 
-// dropTimeout limits how long the guest reads a body that it will not use.
+// dropTimeout limits how long the guest reads a body that it will discard.
 const dropTimeout = 5 * time.Second
 
-// Hurry limits how long the rest of a refused request may take. The server reads it so that the
-// connection can be reused, and a client that never sends it would hold the connection for ever,
-// without any token.
+// Hurry limits how long the server reads the rest of a rejected request. It reads the rest so that
+// the connection can be reused. A client that never sends it could otherwise hold the connection
+// for ever without a token.
 func Hurry(w http.ResponseWriter) {
-	// A writer without deadlines has no connection that could be held.
+	// Writers without deadlines have no connection that could be held open.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
 }
 
-// fail answers with an error as JSON.
+// fail answers with an error in JSON.
 func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 	Hurry(w)
 	status, text := http.StatusInternalServerError, "internal error"
@@ -158,6 +158,6 @@ func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The only error is a client that is gone.
+	// Encoding fails only if the client has disconnected.
 	_ = json.NewEncoder(w).Encode(body)
 }

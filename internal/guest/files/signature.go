@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/guest/signature"
 )
 
-// Errors of signatures, with the texts that clients know.
+// Errors of signatures. Clients compare these texts.
 var (
 	errMissing = errors.New("missing signature query parameter")
 	errInvalid = errors.New("invalid signature")
 	errExpired = errors.New("signature is already expired")
 )
 
-// signed checks the signature of a URL. The time is checked only if the signature is right, so that
-// a caller without a valid signature learns nothing more.
+// signed checks the signature of a URL. It checks the expiry only if the signature is valid, so
+// that a caller without a valid signature learns nothing else.
 func signed(query url.Values, op signature.Op, token string, now time.Time) error {
 	given := query.Get("signature")
 	if given == "" {
@@ -34,8 +34,8 @@ func signed(query url.Values, op signature.Op, token string, now time.Time) erro
 	return nil
 }
 
-// equal compares in constant time, which does not reveal how much of a guess is right. An empty
-// token matches nothing.
+// equal compares in constant time, so that timing does not reveal a correct prefix. An empty token
+// matches nothing.
 func equal(given, token string) bool {
 	x, y := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(token))
 	return token != "" && subtle.ConstantTimeCompare(x[:], y[:]) == 1

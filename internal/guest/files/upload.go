@@ -18,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/guest/signature"
 )
 
-// readAhead is how much of a body is read at once: each read of the connection is a system call,
-// which is expensive in a sandbox.
+// readAhead is the size of reads from a body. Each read of the connection is a system call, which
+// is expensive in a sandbox.
 const readAhead = 256 << 10
 
-// Upload answers POST by writing files.
+// Upload answers POST by writing the files of the request.
 func (s *Service) Upload(w http.ResponseWriter, r *http.Request) {
 	t, query, err := s.target(r, signature.Write)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Service) Upload(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, u.written)
 }
 
-// upload is one request's work.
+// upload is the state of one request.
 type upload struct {
 	service  *Service
 	user     identity.User
@@ -80,8 +80,8 @@ func (u *upload) run(r *http.Request, t target, query url.Values) error {
 	return refuse(http.StatusBadRequest, "unsupported content type %q", kind)
 }
 
-// parts writes every part that is named file. fixed is the path of the only one, or "" if each has
-// its own.
+// parts writes every part of the form that is named "file". fixed is the path if the form may have
+// only one file, or "" if each part has its own path.
 func (u *upload) parts(body *multipart.Reader, fixed string) error {
 	for {
 		part, err := body.NextRawPart()
@@ -108,8 +108,8 @@ func (u *upload) parts(body *multipart.Reader, fixed string) error {
 	return nil
 }
 
-// partPath returns the path of a part. The file name of the part is a path with directories, which
-// the library's FileName would cut off.
+// partPath returns the path of a part. The part's file name is a path with directories, which the
+// library's FileName would remove.
 func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
 	path := fixed
 	if path == "" {
@@ -129,7 +129,7 @@ func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
 	return path, nil
 }
 
-// write writes one file and records it.
+// write writes one file and adds it to the answer.
 func (u *upload) write(path string, content io.Reader) error {
 	u.path = path
 	f, err := u.service.create(u.user, path)
@@ -147,7 +147,8 @@ func (u *upload) write(path string, content io.Reader) error {
 	return nil
 }
 
-// bodyReader marks errors as the request's fault, except for the disk's.
+// bodyReader marks read errors as errors of the request, so that they differ from errors of the
+// disk.
 type bodyReader struct{ from io.Reader }
 
 func (b bodyReader) Read(p []byte) (int, error) {

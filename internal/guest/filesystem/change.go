@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// MakeDir creates a directory and those above it. Where the user may not, root creates them and
-// gives them to the user.
+// MakeDir creates a directory and its missing parents. Where the user may not create them, root
+// creates them and changes their owner to the user.
 func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequest]) (*connect.Response[pb.MakeDirResponse], error) {
 	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -51,7 +51,7 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o755)
 }
 
-// Move renames an entry, also from one file system to another.
+// Move renames an entry, also between file systems.
 func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) (*connect.Response[pb.MoveResponse], error) {
 	user, source, err := s.locate(req.Header(), req.Msg.GetSource())
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return err
 	}
 	err = s.cfg().Actor.Do(user, attempt)
-	// Only missing directories are created this way: root does not help in an existing one that the
-	// user may not write to.
+	// Root creates only missing directories. It does not help the user to write into an existing
+	// one.
 	above := filepath.Dir(destination)
 	if _, missing := os.Lstat(above); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, above) == nil {
 		err = s.cfg().Actor.Do(user, attempt)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/metadata"
 )
 
-// entry describes the file at path. It must run as the user.
+// entry describes the file at path. The caller must have switched to the user of the request.
 func (s *Service) entry(path string) (*pb.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Service) entry(path string) (*pb.EntryInfo, error) {
 	return s.describe(path, info), nil
 }
 
-// describe fills an entry. A link gets type and mode of its target, or its own if the target does
-// not exist; the rest is the link's own.
+// describe returns the description of an entry. For a symbolic link, type and mode are those of its
+// target if that exists, and all other fields are the link's own.
 func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	e := &pb.EntryInfo{
 		Name:         text(filepath.Base(path)),
@@ -36,7 +36,7 @@ func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
-			// The entry of a dangling link still has its target.
+			// A dangling link still has a target path.
 			target, _ = os.Readlink(path)
 		} else if to, err := os.Stat(target); err == nil {
 			shown = to
@@ -66,7 +66,7 @@ func entryType(mode fs.FileMode) pb.FileType {
 	return pb.FileType_FILE_TYPE_UNSPECIFIED
 }
 
-// text converts a name from the kernel, which may be any bytes, to valid text for the protocol.
+// text converts a name from the kernel, which may be any bytes, to valid UTF-8 for the protocol.
 // Otherwise one invalid name would make the whole list fail.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 

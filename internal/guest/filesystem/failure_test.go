@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Clients act on the code: a file that is missing, forbidden, in the way or too big for the disk is
-// not an internal error of the guest.
+// Clients act on the code: a missing or forbidden file, an existing file, or a full disk is not an
+// internal error of the guest.
 func TestFailureCodes(t *testing.T) {
 	own := connect.NewError(connect.CodeAborted, errors.New("x"))
 	for err, want := range map[error]connect.Code{

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// ListDir lists a directory to a depth. A root that is a link is followed, links below are not;
-// paths are below the requested path.
+// ListDir lists a directory to a depth. A symbolic link as the root is followed, links below it are
+// not. The returned paths begin with the requested path.
 func (s *Service) ListDir(_ context.Context, req *connect.Request[pb.ListDirRequest]) (*connect.Response[pb.ListDirResponse], error) {
 	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -73,7 +73,7 @@ func (l *lister) walk(dir string, depth uint32) error {
 			continue
 		}
 		err = l.walk(path, depth-1)
-		// A directory that the user may not read, or that vanished, is listed without contents.
+		// A directory that the user may not read, or that was removed, is listed without contents.
 		if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -81,8 +81,8 @@ func (l *lister) walk(dir string, depth uint32) error {
 	return nil
 }
 
-// add adds an entry. The answer is built in memory, and an endless tree, or one with long paths,
-// would use up all of the sandbox's memory. Clients do not accept more either.
+// add adds an entry. The answer is built in memory, and an endless tree or one with long paths
+// would use up the sandbox's memory. Clients do not accept larger answers either.
 func (l *lister) add(e *pb.EntryInfo, dir string) error {
 	if len(l.entries) >= guestwire.MaxEntries {
 		return connect.NewError(connect.CodeResourceExhausted,
@@ -97,5 +97,5 @@ func (l *lister) add(e *pb.EntryInfo, dir string) error {
 	return nil
 }
 
-// entryTag is the size of what precedes each entry in the protocol, besides its length.
+// entryTag is the size of the protobuf tag before each entry.
 var entryTag = protowire.SizeTag(1)

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
-	// DefaultDir is the meaning of an empty path, or "" for the user's home.
+	// DefaultDir is the directory for an empty path. Empty means the user's home.
 	DefaultDir string
 }
 
@@ -42,13 +42,12 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces the configuration. Requests in progress continue with what they have read of the
-// old one.
+// Renew replaces the configuration. Requests in progress continue with the old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
 
-// Close cuts all streams and ends all watchers.
+// Close closes all streams and stops all watchers.
 func (s *Service) Close() error {
 	if !s.watchers.close() {
 		return nil
@@ -57,7 +56,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// locate returns the request's user and resolved path.
+// locate returns the user and the absolute path of a request.
 func (s *Service) locate(h http.Header, path string) (identity.User, string, error) {
 	user, err := s.cfg().Accounts.ByHeader(h)
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
@@ -93,7 +92,8 @@ func (s *Service) Stat(_ context.Context, req *connect.Request[pb.StatRequest]) 
 	return connect.NewResponse(&pb.StatResponse{Entry: entry}), nil
 }
 
-// failure adds a code to a kernel error. missing is the text if something does not exist.
+// failure converts an error of the kernel to one with a code. missing is the text for a file that
+// does not exist.
 func failure(missing string, err error) error {
 	if already, ok := errors.AsType[*connect.Error](err); ok {
 		return already

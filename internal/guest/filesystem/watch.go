@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/watch"
 )
 
-// watchRequest is what both kinds of requests for watching have.
+// watchRequest is the common interface of the two kinds of watch requests.
 type watchRequest interface {
 	GetPath() string
 	GetRecursive() bool
@@ -27,7 +27,7 @@ type watchRequest interface {
 	GetAllowNetworkMounts() bool
 }
 
-// watched is a directory that is being watched.
+// watched is a watched directory.
 type watched struct {
 	*watch.Watcher
 	service *Service
@@ -36,7 +36,7 @@ type watched struct {
 	entries bool // events describe the entry
 }
 
-// open starts to watch.
+// open starts watching a directory.
 func (s *Service) open(h http.Header, req watchRequest) (*watched, error) {
 	user, path, err := s.locate(h, req.GetPath())
 	if err != nil {
@@ -90,7 +90,7 @@ func (w *watched) event(e watch.Event) *pb.FilesystemEvent {
 	if !w.entries || e.Op == watch.Remove || e.Op == watch.Rename {
 		return out
 	}
-	// An entry that is gone again cannot be described.
+	// An entry that was removed again cannot be described.
 	_ = w.service.cfg().Actor.Do(w.user, func() error {
 		entry, err := w.service.entry(filepath.Join(w.root, e.Name))
 		if err == nil {
@@ -109,7 +109,7 @@ var eventTypes = map[watch.Op]pb.EventType{
 	watch.Chmod:  pb.EventType_EVENT_TYPE_CHMOD,
 }
 
-// watchError returns the error with which a watcher ended.
+// watchError converts the error with which a watcher ended.
 func watchError(err error) error {
 	switch {
 	case err == nil:
@@ -124,7 +124,7 @@ func watchError(err error) error {
 	return connect.NewError(connect.CodeInternal, err)
 }
 
-// WatchDir streams changes until the client leaves.
+// WatchDir streams changes until the client disconnects.
 func (s *Service) WatchDir(ctx context.Context, req *connect.Request[pb.WatchDirRequest], stream *connect.ServerStream[pb.WatchDirResponse]) error {
 	w, err := s.open(req.Header(), req.Msg)
 	if err != nil {
@@ -151,7 +151,8 @@ func (s *Service) WatchDir(ctx context.Context, req *connect.Request[pb.WatchDir
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.closing:
-			// The sandbox ends: a clean end of the stream would look like the directory's.
+			// The sandbox is ending. A clean end of the stream would look as if the directory was
+			// removed.
 			panic(http.ErrAbortHandler)
 		}
 		if err := stream.Send(res); err != nil {

@@ -81,7 +81,7 @@ func TestWatchStream(t *testing.T) {
 	}
 }
 
-func TestWatchIsFlatUnlessAsked(t *testing.T) {
+func TestWatchIsNotRecursiveByDefault(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "sub/old", "")
 	until := b.watch(t, &pb.WatchDirRequest{Path: "."})
@@ -144,7 +144,7 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
-func TestWatchedDirectoryGoes(t *testing.T) {
+func TestWatchedDirectoryIsRemoved(t *testing.T) {
 	b := newBench(t)
 	b.write(t, "dir/f", "")
 	in, err := b.WatchDir(t.Context(), connect.NewRequest(&pb.WatchDirRequest{Path: "dir"}))

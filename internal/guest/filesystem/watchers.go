@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxWatchers limits the watchers that do not end with a stream, because a forgetful client
-	// leaves them behind.
+	// maxWatchers limits the watchers that are not bound to a stream. Clients may forget to remove
+	// these.
 	maxWatchers = 256
-	// maxPending limits the events that a watcher keeps until they are fetched.
+	// maxPending limits the events that a watcher buffers until a client fetches them.
 	maxPending = 16_384
 )
 
-// watchers holds the watchers that are polled.
+// watchers are the watchers that clients poll.
 type watchers struct {
 	mu     sync.Mutex
 	closed bool
@@ -30,7 +30,7 @@ type watchers struct {
 
 func newWatchers() watchers { return watchers{byID: map[string]*collector{}} }
 
-// collector keeps a watcher's events.
+// collector buffers the events of a watcher.
 type collector struct {
 	*watched
 
@@ -39,7 +39,7 @@ type collector struct {
 	err     error
 }
 
-// collect runs until the watcher ends.
+// collect buffers events until the watcher ends.
 func (c *collector) collect() {
 	for e := range c.Events() {
 		event := c.event(e)
@@ -58,7 +58,8 @@ func (c *collector) collect() {
 	}
 }
 
-// take returns the collected events, and only then the error that came after.
+// take returns the buffered events. It returns the watcher's error only after all events were
+// taken.
 func (c *collector) take() ([]*pb.FilesystemEvent, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +71,7 @@ func (c *collector) take() ([]*pb.FilesystemEvent, error) {
 	return nil, c.err
 }
 
-// close ends all watchers and reports whether this is the first call.
+// close stops all watchers and reports whether this is the first call.
 func (ws *watchers) close() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -107,7 +108,7 @@ func (ws *watchers) find(id string) (*collector, error) {
 	return c, nil
 }
 
-// CreateWatcher starts to collect changes.
+// CreateWatcher starts collecting changes of a directory.
 func (s *Service) CreateWatcher(_ context.Context, req *connect.Request[pb.CreateWatcherRequest]) (*connect.Response[pb.CreateWatcherResponse], error) {
 	w, err := s.open(req.Header(), req.Msg)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *Service) CreateWatcher(_ context.Context, req *connect.Request[pb.Creat
 	return connect.NewResponse(&pb.CreateWatcherResponse{WatcherId: id}), nil
 }
 
-// GetWatcherEvents returns what changed since the last call.
+// GetWatcherEvents returns the changes since the last call.
 func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[pb.GetWatcherEventsRequest]) (*connect.Response[pb.GetWatcherEventsResponse], error) {
 	c, err := s.watchers.find(req.Msg.GetWatcherId())
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Service) GetWatcherEvents(_ context.Context, req *connect.Request[pb.Ge
 	return connect.NewResponse(&pb.GetWatcherEventsResponse{Events: events}), nil
 }
 
-// RemoveWatcher stops collecting.
+// RemoveWatcher stops a watcher.
 func (s *Service) RemoveWatcher(_ context.Context, req *connect.Request[pb.RemoveWatcherRequest]) (*connect.Response[pb.RemoveWatcherResponse], error) {
 	c, err := s.watchers.find(req.Msg.GetWatcherId())
 	if err != nil {

@@ -1,9 +1,10 @@
 // Package give owns creating files and directories where the sandbox's user may not: root creates
-// them and gives them to the user.
+// them and changes their owner to the user.
 //
-// A caller of the API may act as root as well, so this adds convenience, not rights. A program
-// inside must not profit from it: it could leave a link, or another user's file, at a path that a
-// caller is about to write. So no link is followed, and nothing that exists is changed.
+// A caller of the API may act as root anyway, so this is only a convenience and grants no new
+// rights. A program inside must not gain rights from it. It could place a symbolic link, or another
+// user's file, at a path that a caller is about to write. So the package follows no link and
+// changes nothing that exists.
 package give
 
 import (
@@ -20,13 +21,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// Possible reports whether root may create for u what failed with err: u lacked the rights, and
-// neither the policy nor the guest's own user prevents root from helping.
+// Possible reports whether root may repeat an operation that failed with err for u: u lacked the
+// rights, and neither the policy nor the guest's own user prevents root from acting.
 func Possible(a identity.Actor, accounts identity.Accounts, u identity.User, err error) bool {
 	return a.Switch && u.UID != 0 && !accounts.NoRoot && errors.Is(err, fs.ErrPermission)
 }
 
-// Dirs creates a directory and those above it, and gives the new ones to u.
+// Dirs creates a directory and its missing parents, and makes u their owner.
 func Dirs(u identity.User, path string) error {
 	dir, err := walk(u, path)
 	if err != nil {
@@ -35,8 +36,8 @@ func Dirs(u identity.User, path string) error {
 	return dir.Close()
 }
 
-// File creates an empty file and the directories above it, gives them to u, and returns the file
-// open for writing. The error is fs.ErrExist if the file exists.
+// File creates an empty file and its missing parent directories, makes u their owner, and returns
+// the file open for writing. The error is fs.ErrExist if the file exists.
 func File(u identity.User, path string) (*os.File, error) {
 	dir, err := walk(u, filepath.Dir(path))
 	if err != nil {
@@ -55,7 +56,7 @@ func File(u identity.User, path string) (*os.File, error) {
 	return f, nil
 }
 
-// walk opens a directory and creates its missing parts.
+// walk opens a directory and creates missing elements of its path.
 func walk(u identity.User, path string) (*os.File, error) {
 	fd, err := unix.Open("/", openDir, 0)
 	if err != nil {
@@ -76,11 +77,11 @@ func walk(u identity.User, path string) (*os.File, error) {
 	return dir, nil
 }
 
-// openDir does not use O_DIRECTORY, because gVisor follows a link at the end of the path when both
-// it and O_NOFOLLOW are given. It checks the opened file instead.
+// openDir has no O_DIRECTORY, because gVisor follows a link at the end of the path if both
+// O_DIRECTORY and O_NOFOLLOW are set. The opened file is checked instead.
 const openDir = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// step opens a directory in dir, and creates it if it is missing.
+// step opens the directory name in dir, and creates it if it is missing.
 func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	path := filepath.Join(dir.Name(), name)
 	fd, err := unix.Openat(int(dir.Fd()), name, openDir, 0)
@@ -98,7 +99,7 @@ func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	next := os.NewFile(uintptr(fd), path)
 	err = check(next)
 	if err == nil && made {
-		err = hand(u, next)
+		err = changeOwner(u, next)
 	}
 	if err != nil {
 		return nil, errors.Join(err, next.Close())
@@ -106,7 +107,7 @@ func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	return next, nil
 }
 
-// check rejects everything but a directory, such as a link to one.
+// check rejects everything but a directory, for example a link to one.
 func check(f *os.File) error {
 	info, err := f.Stat()
 	switch {
@@ -120,9 +121,10 @@ func check(f *os.File) error {
 	return nil
 }
 
-// hand gives a directory that was just created to u. If u may write above it, u can have replaced
-// it by now: one that does not belong to root, or is not empty, is not the created one any more.
-func hand(u identity.User, made *os.File) error {
+// changeOwner makes u the owner of a directory that was just created. If u may write to the parent
+// directory, u may have replaced the new directory. A directory that is not root's, or is not
+// empty, is therefore not the new one.
+func changeOwner(u identity.User, made *os.File) error {
 	fd, err := unix.Openat(int(made.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: made.Name(), Err: err}

@@ -48,9 +48,9 @@ func TestF21MadeAndGiven(t *testing.T) {
 	}
 }
 
-// Whatever a program inside left at the path does not lead root to another place, and no existing
-// file changes its owner or content.
-func TestF21NothingIsFollowedOrTaken(t *testing.T) {
+// Whatever a program inside has put at the path does not lead root to another place, and no
+// existing file changes its owner or content.
+func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
 	for _, err := range []error{

@@ -11,13 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// addedAttribute is the extended attribute that records which part of a file we added. It is stored
-// with the file because it has to go wherever the file goes: into a saved state, and into an
-// archive of the files.
+// addedAttribute is the extended attribute that records which part of a file the guest added. It is
+// an attribute because it must move with the file, into a snapshot or an archive.
 const addedAttribute = "user.crannog.added"
 
-// addition describes what was added around a part of a file. Another addition to the same original
-// replaces it.
+// addition describes what the guest added before and after a part of a file. A new addition to the
+// same original replaces it.
 type addition struct {
 	From, To, Length int // range in the original, and the original's length
 	Head, Tail       int // lengths before and behind the part
@@ -30,7 +29,7 @@ func (a addition) String() string {
 	return fmt.Sprintf(additionFormat, a.From, a.To, a.Length, a.Head, a.Tail, a.Sum)
 }
 
-// sum recognises the addition.
+// sum returns a checksum of the added data, by which it is found again.
 func sum(head, tail []byte) string {
 	h := sha256.New()
 	h.Write(head)
@@ -38,7 +37,7 @@ func sum(head, tail []byte) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// readAddition returns false for a file without one.
+// readAddition returns false for a file without an addition.
 func readAddition(path string) (addition, bool) {
 	var text [256]byte
 	n, err := unix.Getxattr(path, addedAttribute, text[:])
@@ -48,7 +47,7 @@ func readAddition(path string) (addition, bool) {
 	return parseAddition(string(text[:n]))
 }
 
-// parseAddition parses the attribute, which root inside may have written.
+// parseAddition parses the attribute. Root inside may have written it, so it is not trusted.
 func parseAddition(text string) (addition, bool) {
 	var a addition
 	if _, err := fmt.Sscanf(text, additionFormat, &a.From, &a.To, &a.Length, &a.Head, &a.Tail, &a.Sum); err != nil {
@@ -59,11 +58,12 @@ func parseAddition(text string) (addition, bool) {
 	return a, ok
 }
 
-// maxAdded limits a file that is added to. All of it is in memory for a moment.
+// maxAdded limits the size of a file to which the guest adds data, because the whole file is read
+// into memory.
 const maxAdded = 64 << 20
 
-// find splits content into what precedes the part, the part, what follows it, and what was appended
-// later. It returns false if the addition is not there any more.
+// find splits content into the original part, and the data that was appended after the addition. It
+// returns false if the addition is no longer there.
 func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 	middle, end := a.Head+a.To-a.From, a.Head+a.To-a.From+a.Tail
 	if end > len(content) || sum(content[:a.Head], content[middle:end]) != a.Sum {
@@ -74,7 +74,7 @@ func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 
 var errNotMeant = errors.New("it is not the expected file")
 
-// add adds the data of f to the existing file.
+// add adds the data of f to an existing file.
 func add(f guest.File, first bool) error {
 	next := addition{Tail: len(f.Data), Sum: sum(nil, f.Data)}
 	if a := f.Around; a != nil {
@@ -116,7 +116,7 @@ func add(f guest.File, first bool) error {
 	return put(f, next.String(), f.Around.Head, part, f.Data)
 }
 
-// appendTo appends the data, or replaces what was appended before.
+// appendTo appends the data, or replaces data that it appended earlier.
 func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	part, rest := content, []byte(nil)
 	if known {
@@ -128,8 +128,8 @@ func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	return put(f, next.String(), part, f.Data, rest)
 }
 
-// replaceTail replaces what was appended before, if nothing follows it: the rest of a large file
-// need not be read.
+// replaceTail replaces data that was appended earlier, if nothing follows it. It does not read the
+// rest of a large file.
 func (a addition) replaceTail(f guest.File) error {
 	file, size, err := openOwn(f.Path)
 	if err != nil {
@@ -157,8 +157,8 @@ func (a addition) replaceTail(f guest.File) error {
 	return file.Chmod(permission(f))
 }
 
-// original returns the part of the file that stays: of the template's file, or of one with an
-// earlier addition to the same.
+// original returns the part of the file that must be preserved, from the template's file or from a
+// file with an earlier addition.
 func original(a guest.Around, content []byte, before addition, known bool) ([]byte, bool) {
 	if !known {
 		return content[min(a.From, len(content)):min(a.To, len(content))], len(content) == a.Length

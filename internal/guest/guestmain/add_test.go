@@ -53,7 +53,7 @@ func TestAppendedTwiceIsAppendedOnce(t *testing.T) {
 	if got := placed(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
 		t.Errorf("%q", got)
 	}
-	// A user who replaces the file decides about its content.
+	// If a user replaces the file, the user controls its content.
 	write(t, path, "rebuilt\n")
 	if got := placed(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
 		t.Errorf("%q", got)
@@ -81,7 +81,7 @@ func TestPlacedAroundTwiceIsPlacedOnce(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 	}
-	// A file that a user inside has changed belongs to the user.
+	// A file that a user inside has changed is not changed by the guest.
 	write(t, path, "their own")
 	if got := placed(t, root, around("HE", "-three"), false); got != "their own" {
 		t.Errorf("%q", got)
@@ -109,7 +109,7 @@ func TestRelink(t *testing.T) {
 	}
 }
 
-// Users inside may put anything in the way once programs have run.
+// Once programs have run, users inside may have put anything at the path.
 func TestPlaceInTheWay(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "before")
@@ -146,7 +146,7 @@ func TestPlaceInTheWay(t *testing.T) {
 }
 
 // An unchanged file is not written: a claim has no time to spare.
-func TestPlaceLeavesWhatIsThere(t *testing.T) {
+func TestPlaceKeepsExistingFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, f := range []guest.File{
 		{Path: "/f", Mode: 0o644, Data: []byte("x")}, {Path: "/l", Link: "/f"}, {Path: "/a", Mode: 0o644, Data: []byte("x"), Append: true},

@@ -70,9 +70,9 @@ func TestFirstChannelRefuses(t *testing.T) {
 	}
 }
 
-// An engine that waits for the sandbox to continue is told about whatever ends the guest, even if
+// An engine that waits for the sandbox to continue is notified of whatever ends the guest, even if
 // it is unrelated.
-func TestTheEndIsTold(t *testing.T) {
+func TestEndEvent(t *testing.T) {
 	r := boot(t, config())
 	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// What the copied state does not have is loaded in the copy before it is ready.
+// Libraries that the copied state lacks are loaded in the copy before it is ready.
 func TestCopyPreloads(t *testing.T) {
 	r := boot(t, config())
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 0 {
@@ -77,8 +77,8 @@ func TestCopyPreloads(t *testing.T) {
 	}
 }
 
-// The first code finds a worker that was started before there was a user, and that belongs to the
-// user now.
+// The first execution uses a worker that was started before there was a user, and that now runs for
+// the user.
 func TestPreloadedIsClaimed(t *testing.T) {
 	waiting := config()
 	waiting.Preload = []string{"python"}
@@ -98,7 +98,7 @@ func TestPreloadedIsClaimed(t *testing.T) {
 	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
-	code := `{"code":"import os; print(os.environ['WHOSE'], os.environ['E2B_SANDBOX_ID'])"}`
+	code := `{"code":"import os; print(os.environ['WHOSE'] + ' ' + os.environ['E2B_SANDBOX_ID'])"}`
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://guest/execute", strings.NewReader(code))
 	if err != nil {
 		t.Fatal(err)

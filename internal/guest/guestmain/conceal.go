@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// conceal makes hidden files absent, and tells git so. No program has run yet: everything that
-// exists is the host's, seen through the sandbox's overlay.
+// conceal removes the placeholders of hidden files and marks the files in git's index. No program
+// has run yet, so everything that exists comes from the host through the sandbox's overlay.
 func conceal(root string, cfg guest.Config) error {
 	for _, name := range cfg.Absent {
 		if err := remove(filepath.Join(root, name)); err != nil {
@@ -31,8 +31,8 @@ func conceal(root string, cfg guest.Config) error {
 	return nil
 }
 
-// remove removes the placeholder of a hidden file or directory. One that is not empty is the host's
-// own, which only the engine's mask keeps out of reach of later programs.
+// remove removes the placeholder of a hidden file or directory. If it is not empty, it is the
+// host's own, which would become visible.
 func remove(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -57,9 +57,8 @@ func remove(name string) error {
 	return nil
 }
 
-// skip marks tracked files in the sandbox's copy of an index. An index that cannot be marked is
-// left alone: git then reports the files as deleted, and changes that come out are checked all the
-// same.
+// skip marks tracked files in the sandbox's copy of a git index. If the index cannot be marked, git
+// only reports the files as deleted; the export of changes is checked independently.
 func skip(name string, paths [][]byte) error {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,15 +78,15 @@ func skip(name string, paths [][]byte) error {
 	if err != nil {
 		return err
 	}
-	// Written in place: the file keeps its owner, its mode and its time, so that git does not take
-	// it for newer than the files in it.
+	// Write in place to preserve owner, mode and time. Otherwise git would consider the index newer
+	// than the files.
 	if err := os.WriteFile(name, x.Bytes(), 0); err != nil {
 		return err
 	}
 	return os.Chtimes(name, info.ModTime(), info.ModTime())
 }
 
-// below reports whether a tracked file is one of the paths or below one.
+// below returns a function that reports whether a tracked file is at or below one of the paths.
 func below(paths [][]byte) func(name string) bool {
 	set := make(map[string]bool, len(paths))
 	for _, p := range paths {

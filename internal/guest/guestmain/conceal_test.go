@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// F1: placeholders of hidden files are removed, and anything else ends the boot: it would be the
-// host's own file.
+// F1: placeholders of hidden files are removed. Anything else at their paths is the host's own file,
+// and ends the boot.
 func TestF1Conceal(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {
@@ -47,6 +47,19 @@ func TestF1Conceal(t *testing.T) {
 	for name, want := range map[string]bool{"a/b": true, "a/b/x/y": true, "a/bc": false, "a": false, "c": true, "d/c": false} {
 		if f(name) != want {
 			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}
+
+// A path that cannot be inspected may be a file of the host that programs would see.
+func TestConcealNeedsToSee(t *testing.T) {
+	root := t.TempDir()
+	for name, cfg := range map[string]guest.Config{
+		"a name that is too long": {Absent: []string{"/" + strings.Repeat("x", 300)}},
+		"a directory as an index": {Skip: []guest.Skip{{Index: "/", Paths: [][]byte{[]byte(".env")}}}},
+	} {
+		if err := conceal(root, cfg); err == nil {
+			t.Errorf("%s is accepted", name)
 		}
 	}
 }

@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// eventsPath is the file by which gVisor tells programs inside that their state was saved, or that
-// they were restored. An open file reports the first such event after it was opened.
+// eventsPath is the file in which gVisor reports to programs inside that their state was saved or
+// restored. An open file reports the first such event after it was opened.
 const eventsPath = "/proc/gvisor/checkpoint"
 
-// restored is the file's content if programs were restored from a saved state.
+// restored is the content of the file after the programs were restored.
 const restored = "restore"
 
-// events waits for events of the sandbox as a whole.
+// events waits for save and restore events of the sandbox.
 type events struct {
 	path string
 	file *os.File // nil where the kernel has no such events
 }
 
-// watchEvents begins to wait.
+// watchEvents starts waiting.
 func watchEvents(path string) (*events, error) {
 	e := &events{path: path}
 	return e, e.again()
 }
 
-// again waits for the next event.
+// again starts waiting for the next event.
 func (e *events) again() error {
-	// Opened in this way, the runtime's poller waits for the file, so that no thread is blocked.
+	// os.Open lets the runtime's poller wait for the file, so that no thread is blocked.
 	file, err := os.Open(e.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -44,7 +44,7 @@ func (e *events) again() error {
 	return nil
 }
 
-// next returns the next event, after starting to wait for the one after it.
+// next returns the next event. It starts waiting for the following event first.
 func (e *events) next() (string, error) {
 	var text [32]byte
 	n, err := e.file.Read(text[:])

@@ -63,7 +63,8 @@ func TestFill(t *testing.T) {
 	if err := fill(filepath.Join(from, "none"), to); err != nil {
 		t.Errorf("an image with nothing to fill in: %v", err)
 	}
-	// A program that put a file in a directory's place must not stop the guest unnoticed.
+	// If a program has put a file in place of a directory, the guest must not stop without an
+	// error.
 	put(filepath.Join(to, "file"), "x", 0o644)
 	if err := fill(from, filepath.Join(to, "file")); err == nil {
 		t.Error("files were written below a file")

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// guestSandbox is the sandbox as the first process has set it up. It boots it, and sets it up again
-// when it becomes another sandbox.
+// guestSandbox is the sandbox as its first process sees it. It configures the sandbox at boot, and
+// again when the sandbox is restored, copied or claimed.
 type guestSandbox struct {
 	around   surroundings
 	users    identity.Users
@@ -36,8 +36,7 @@ type guestSandbox struct {
 	interpreter *interpreter.Server
 }
 
-// prepare sets up the system around the guest as programs expect it, and checks whether it is what
-// was requested.
+// prepare configures the system as programs expect it, and runs the checks of cfg.
 func (b *guestSandbox) prepare(cfg guest.Config) error {
 	unix.Umask(0o022)
 	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
@@ -51,7 +50,7 @@ func checkHostFiles(cfg guest.Config) error {
 	return nil
 }
 
-// arrange writes all files that depend on the configuration, and makes the configuration's checks.
+// arrange writes all files that depend on the configuration, and runs its checks.
 func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	if err := checkHostFiles(cfg); err != nil {
 		return err
@@ -60,7 +59,7 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 		return b.check(ctx, cfg)
 	}
 	var named sync.WaitGroup
-	// No check depends on these files.
+	// No check depends on these files, so they are written concurrently.
 	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
 	defer named.Wait()
 	if err := furnish(cfg, b.users); err != nil {
@@ -75,8 +74,8 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 		return fmt.Errorf("default user: %w", err)
 	}
 	if first {
-		// Only now: later, links that programs made could have system directories given to the
-		// user.
+		// This runs only at a first boot. Later, links that programs created could redirect the
+		// change of owner to system directories.
 		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
 			return err
 		}
@@ -84,7 +83,7 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 	return b.check(ctx, cfg)
 }
 
-// check makes the configuration's checks.
+// check runs the checks of the configuration.
 func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
 	user, err := b.users.Lookup(cfg.DefaultUser)
 	if err != nil {
@@ -94,7 +93,7 @@ func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
-// serveEvents waits for events of the sandbox, for as long as it lives.
+// serveEvents handles events of the sandbox until it ends.
 func (b *guestSandbox) serveEvents(happened *events) {
 	var ahead bool
 	for happened.file != nil {
@@ -103,17 +102,16 @@ func (b *guestSandbox) serveEvents(happened *events) {
 			ahead, err = b.answer(event, ahead)
 		}
 		if err != nil {
-			// The engine waits for an answer, and a sandbox that is only partly set up must not
-			// continue.
+			// The engine waits for an answer, and a partly configured sandbox must not continue.
 			b.failed <- err
 			return
 		}
 	}
 }
 
-// answer handles an event. A state may be saved again before this process has seen the first save:
-// an instance that is restored from it gets only the first event. So the configuration decides, and
-// the event of a configuration that was found earlier is skipped.
+// answer handles an event. A second save may start before this process has seen the event of the
+// first. An instance that is restored from the second gets only one event. So the configuration
+// decides, and the event of a configuration that was already applied is skipped.
 func (b *guestSandbox) answer(event string, ahead bool) (found bool, err error) {
 	in := bufio.NewReader(descriptor(b.standard.in))
 	if _, err := in.Peek(1); err != nil {
@@ -125,11 +123,11 @@ func (b *guestSandbox) answer(event string, ahead bool) (found bool, err error) 
 	return event != restored, b.restored(in)
 }
 
-// restored sets up a sandbox that was just restored from a saved state according to its new
-// configuration, and reports that.
+// restored applies the new configuration of a sandbox that was just restored, and reports that it
+// is ready.
 func (b *guestSandbox) restored(in io.Reader) error {
 	b.guest.Hold()
-	// Their other ends belong to another time, if not to another sandbox.
+	// The peers of these connections belong to the time before the save, or to another sandbox.
 	b.interpreter.Sever()
 	b.streams.cut()
 	cfg, _, err := guest.Decode(in)
@@ -152,15 +150,14 @@ func (b *guestSandbox) restored(in io.Reader) error {
 	return nil
 }
 
-// claim gives a warm sandbox to its first user.
+// claim configures a warm sandbox for its first user.
 func (b *guestSandbox) claim(ctx context.Context, cfg guest.Config) error {
 	return b.become(ctx, cfg, b.rename)
 }
 
-// rename sets the host name of a sandbox that has not been another one, also on another engine's
-// kernel. By the same call, our own kernel puts the ownership and the masks of the host's files
-// into force, so after its error nothing may run. On another kernel an error only leaves the wrong
-// name.
+// rename sets the host name at a first boot or a claim. On Crannog's own kernel the same call also
+// activates the ownership and masks of the host's files, so after an error nothing may run. On
+// another kernel an error only means that the name is wrong.
 func (b *guestSandbox) rename(hostname string, fresh bool) error {
 	err := b.around.become(hostname, fresh)
 	if !errors.Is(err, unix.ENOSYS) {
@@ -174,16 +171,16 @@ func (b *guestSandbox) rename(hostname string, fresh bool) error {
 	return nil
 }
 
-// become sets up a running sandbox according to cfg. The new tokens are not accepted before the
-// checks hold.
+// become configures a running sandbox according to cfg. The new tokens are accepted only after the
+// checks have passed.
 func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.Hostname == "" {
 		cfg.Hostname = b.hostname
 	}
-	// Even if the name stays: a restored kernel has the name that it was made with, and a
-	// pre-started one was made without a name.
+	// Set the name even if it is unchanged: a restored kernel has the name from when it was saved,
+	// and a pre-started kernel has none.
 	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
 		return err
 	}
@@ -196,7 +193,7 @@ func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, name func(s
 	}
 	b.interpreter.Renew(interpreter.Renewal{
 		Home: b.guest.Environ()["HOME"],
-		// A resumed sandbox keeps its random streams.
+		// A resumed sandbox continues its random streams.
 		Fresh: cfg.Renew != guest.Resumed,
 	})
 	return nil

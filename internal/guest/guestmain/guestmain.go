@@ -1,5 +1,5 @@
-// Package guestmain owns the guest as a program: the first process of a sandbox. It prepares the
-// system around it, listens, reaps processes, and ends the sandbox when its time is up.
+// Package guestmain owns the guest as a program, which is the first process of a sandbox. It
+// configures the system, listens, reaps processes, and ends the sandbox at its end time.
 package guestmain
 
 import (
@@ -25,18 +25,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/unpack"
 )
 
-// debugFlag keeps standard output and error open and logs to the latter.
+// debugFlag leaves standard output and error open and logs to standard error.
 const debugFlag = "--debug"
 
-// surroundings are what a test replaces of a sandbox.
+// surroundings are the parts of the system that tests replace.
 type surroundings struct {
 	root   string // directory of the system's files
 	events string
 	become func(hostname string, fresh bool) error
 }
 
-// Play is the program with its further roles, which an engine or a program inside starts by a first
-// argument. It does not return.
+// Play runs the guest, or another role that the first argument selects. It does not return.
 func Play() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -49,13 +48,13 @@ func Play() {
 	Main()
 }
 
-// Main is the program. It does not return.
+// Main runs the guest. It does not return.
 func Main() { mainIn(surroundings{root: "/", events: eventsPath, become: become}) }
 
 func mainIn(around surroundings) { os.Exit(statusIn(around, os.Args[1:])) }
 
-// Run is the program without the exit at its end: it returns the exit status, for an engine that
-// prepares the process before it becomes the guest.
+// Run runs the guest and returns its exit status. Engines use it that prepare the process before it
+// becomes the guest.
 func Run(args ...string) int {
 	return statusIn(surroundings{root: "/", events: eventsPath, become: become}, args)
 }
@@ -65,18 +64,18 @@ func statusIn(around surroundings, args []string) int {
 	if err == nil {
 		return 0
 	}
-	// The message may have no reader; the exit status reports the rest.
+	// Standard error may have no reader. The exit status reports the failure too.
 	report(os.Stderr, err)
 	return 1
 }
 
 func report(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
 
-// run serves until the sandbox's end.
+// run serves until the sandbox ends.
 func run(stdin io.Reader, args []string, around surroundings) error {
 	tune()
 	debug := slices.Contains(args, debugFlag)
-	if err := keepDescriptors(); err != nil {
+	if err := closeOnExec(); err != nil {
 		return err
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -96,19 +95,20 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 		}
 	}
 	b := &guestSandbox{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
-	// First of all: files that were opened before would stay the host's.
+	// This must come first, because files that are opened before it would remain the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {
 		return err
 	}
 	b.hostname = cfg.Hostname
 	if cfg.Renew == "" {
-		// Before an archive, which may contain files that programs put there later.
+		// This precedes the archive, which may contain files that programs created at these paths
+		// later.
 		if err := conceal(around.root, cfg); err != nil {
 			return err
 		}
 	}
 	if archive != nil {
-		// Users, their homes and everything else may be in it.
+		// The archive may contain the user database and the users' homes.
 		if err := unpack.Over(around.root, archive); err != nil {
 			return err
 		}
@@ -131,24 +131,23 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	time.AfterFunc(settleAfter, settle)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
-		// An engine may wait for this sandbox to continue.
+		// An engine may be waiting for this sandbox to continue.
 		report(descriptor(b.standard.err), err)
 	}
 	return err
 }
 
-// boot sets up the sandbox according to cfg. b.mu must be held.
+// boot configures the sandbox according to cfg. b.mu must be held.
 func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	b.failed = make(chan error, 8)
-	// Each signal is delivered through another thread, which is slow here and does not depend on
-	// what follows.
+	// Installing signal handlers is slow here, and nothing below depends on it.
 	taken := make(chan struct{})
 	go func() {
 		ignoreSignals()
 		close(taken)
 	}()
-	// The system around the guest is prepared while the guest is made. No program runs yet that
-	// could change the files which are then checked.
+	// Preparing the system and creating the guest run concurrently. No program runs yet that could
+	// change the files between their writing and the checks.
 	prepared := make(chan error, 1)
 	go func() { prepared <- b.prepare(cfg) }()
 	asked, err := offlineNames(cfg)
@@ -164,7 +163,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	}
 	b.guest, err = guest.New(cfg, guest.Options{
 		Modules: runner,
-		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked, NpmConfig: npmConfig(b.around.root),
+		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Lookups: asked, NpmConfig: npmConfig(b.around.root),
 		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {
@@ -186,7 +185,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	return happened, nil
 }
 
-// npmConfig returns the sandbox's own configuration of npm, if its template has one.
+// npmConfig returns the path of the sandbox's npm configuration, if the template has one.
 func npmConfig(root string) string {
 	if info, err := os.Stat(filepath.Join(root, guest.NpmConfig)); err != nil || !info.Mode().IsRegular() {
 		return ""
@@ -194,8 +193,8 @@ func npmConfig(root string) string {
 	return guest.NpmConfig
 }
 
-// listen starts all servers. Nothing is closed at the end: when the first process ends, the kernel
-// ends all others and cuts all streams, faster than we could.
+// listen starts all servers. They are never closed: when the first process ends, the kernel ends
+// all others and closes all connections.
 func (b *guestSandbox) listen(args []string) error {
 	servers := map[int]*http.Server{}
 	for port, handler := range map[int]http.Handler{guestboot.Port: b.guest.Handler(), guestboot.InterpreterPort: b.interpreter} {
@@ -221,7 +220,7 @@ func (b *guestSandbox) listen(args []string) error {
 	return serveRelay(way, direct, &b.streams, servers, b.failed)
 }
 
-// preload starts workers of the interpreter. If one fails, its first request starts it again and
+// preload starts workers of the interpreter. If one fails, the first request starts it again and
 // gets the error.
 func (b *guestSandbox) preload(languages []string) {
 	var all sync.WaitGroup
@@ -236,7 +235,7 @@ func (b *guestSandbox) preload(languages []string) {
 }
 
 // offlineNames answers DNS queries in a sandbox without a network.
-func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
+func offlineNames(cfg guest.Config) (func() guest.Lookups, error) {
 	if !cfg.Offline {
 		return nil, nil
 	}
@@ -244,9 +243,9 @@ func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() guest.Asked {
-		var out guest.Asked
-		for _, n := range server.Asked() {
+	return func() guest.Lookups {
+		var out guest.Lookups
+		for _, n := range server.Lookups() {
 			out.Names = append(out.Names, n.Name)
 			out.AgoUS = append(out.AgoUS, time.Since(n.At).Microseconds())
 		}
@@ -254,13 +253,12 @@ func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 	}, nil
 }
 
-// idleTimeout is longer than clients keep connections, so that they close an idle one themselves
-// and never lose a request on it. It also limits the wait for a first request: a client may open a
-// connection, send that request on another one that has just become free, and keep this one for
-// later.
+// idleTimeout is longer than clients keep idle connections. Clients thus close them first and do
+// not lose a request. It also limits the time until a first request, because clients may open a
+// connection and not use it at once.
 const idleTimeout = 10 * time.Minute
 
-// serve listens on the sandbox's loopback and serves in the background.
+// serve listens on the sandbox's loopback interface and serves in the background.
 func (b *guestSandbox) serve(port int, h http.Handler) (*http.Server, error) {
 	listener, err := listen(port)
 	if err != nil {

@@ -128,7 +128,7 @@ func TestHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{dir, link, "/nonexistent", ""} {
-		if err := hand(path, user); err != nil {
+		if err := changeOwner(path, user); err != nil {
 			t.Errorf("%q: %v", path, err)
 		}
 	}

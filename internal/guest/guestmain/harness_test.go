@@ -23,7 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Variables that make the test binary a guest, in surroundings of its own.
+// Variables that make the test binary a guest in its own surroundings.
 const (
 	roleVariable   = "GUESTMAIN_TEST_ROLE"
 	rootVariable   = "GUESTMAIN_TEST_ROOT"
@@ -168,7 +168,7 @@ func (r *running) configure(cfg guest.Config, more ...byte) {
 	}
 }
 
-// says returns the next line of the guest, or its end.
+// says returns the next line of the guest, or the end of its output.
 func (r *running) says() string {
 	r.t.Helper()
 	if !r.lines.Scan() {

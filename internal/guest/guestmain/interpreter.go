@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/process"
 )
 
-// NewInterpreter returns a code interpreter whose workers g starts.
+// NewInterpreter returns a code interpreter that starts its workers through g.
 func NewInterpreter(g *guest.Guest, log *slog.Logger) *interpreter.Server {
 	return interpreter.New(interpreter.Options{
 		Starter:     starter{g},
@@ -33,7 +33,7 @@ func (s starter) Start(cmd *exec.Cmd) (interpreter.Process, error) {
 	return worker{c}, nil
 }
 
-// worker is a started worker in the interpreter's words.
+// worker adapts a started command to interpreter.Process.
 type worker struct{ command *process.Command }
 
 func (w worker) Family() ([]census.Member, error) { return w.command.Family() }

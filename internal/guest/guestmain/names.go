@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// become gives the sandbox its host name, unless it is "", and with fresh a new boot ID. Only our
-// kernel supports this: another returns ENOSYS.
+// become sets the sandbox's host name, unless it is "". With fresh it generates a new boot ID. Only
+// Crannog's own kernel supports this; other kernels return ENOSYS.
 func become(hostname string, fresh bool) error {
 	name := append([]byte(hostname), 0)
 	var draw uintptr
@@ -41,8 +41,8 @@ const (
 	busPath      = "/var/lib/dbus/machine-id"
 )
 
-// nameFiles writes the names of this machine into these files. Files that a policy has made
-// read-only stay unchanged.
+// nameFiles writes the host name and machine ID to the system's files. Files that a policy made
+// read-only remain unchanged.
 func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
 	list := []func() error{
 		func() error { return nameHost(root, cfg.Hostname) },
@@ -55,7 +55,7 @@ func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
 	}
 }
 
-// nameHost writes the host name, and replaces the earlier name in the table for address lookups.
+// nameHost writes the host name to its file, and replaces the earlier name in the hosts file.
 func nameHost(root, name string) error {
 	path := filepath.Join(root, hostnamePath)
 	before, err := readSmall(path)
@@ -77,8 +77,8 @@ func nameHost(root, name string) error {
 	return overwrite(path, 0o644, renameHost(hosts, old, name))
 }
 
-// renameHost replaces a name in a hosts table. If it was not listed, the new one is added for a
-// loopback address.
+// renameHost replaces a name in a hosts file. If the old name is not listed, it adds the new one
+// for a loopback address.
 func renameHost(hosts []byte, old, name string) []byte {
 	var out bytes.Buffer
 	listed := false
@@ -106,10 +106,10 @@ func renameHost(hosts []byte, old, name string) []byte {
 	return out.Bytes()
 }
 
-// uninitialized is the content in an image that has no ID yet.
+// uninitialized is the content of the file in an image that has no machine ID yet.
 const uninitialized = "uninitialized"
 
-// nameMachine gives the machine a new ID if it has none, or if it is a copy of another one.
+// nameMachine generates a machine ID if there is none, or if the sandbox is a copy of another one.
 func nameMachine(root string, another bool) error {
 	path := filepath.Join(root, machinePath)
 	if !another {
@@ -122,7 +122,7 @@ func nameMachine(root string, another bool) error {
 	if err := overwrite(path, 0o444, text); err != nil {
 		return err
 	}
-	// Mostly it is a link to the other.
+	// Usually this is a link to the other file.
 	bus := filepath.Join(root, busPath)
 	if info, err := os.Lstat(bus); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -130,7 +130,7 @@ func nameMachine(root string, another bool) error {
 	return overwrite(bus, 0o444, text)
 }
 
-// maxSmall limits files that should have a line or a few, and that a user inside may have filled.
+// maxSmall limits files that should have a few lines. A user inside may have made them larger.
 const maxSmall = 1 << 20
 
 // readSmall reads a file that may be absent.
@@ -142,8 +142,8 @@ func readSmall(path string) ([]byte, error) {
 	return data, err
 }
 
-// readRegular reads a file that may have been replaced by anything: a pipe would block the reader,
-// and a device would never end.
+// readRegular reads a regular file. Users inside may have replaced it: a pipe would block, and a
+// device would never end.
 func readRegular(path string, most int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

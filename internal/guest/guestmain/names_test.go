@@ -54,3 +54,21 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// A file that a user inside has replaced by something else does not keep the others from being
+// written.
+func TestNamesWithoutAFile(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"etc/hostname", "etc/hosts"} {
+		if err := os.MkdirAll(filepath.Join(root, dir, "full"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nameFiles(root, guest.Config{Hostname: "new"}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err := nameHost(root, "new"); err == nil {
+		t.Error("the name is written to a directory")
+	}
+	if id, err := os.ReadFile(filepath.Join(root, "etc/machine-id")); err != nil || len(id) != 33 {
+		t.Errorf("the machine ID is %q, %v", id, err)
+	}
+}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A connection inside reaches the server, and none waits for a server that is gone.
+// A connection inside reaches the server. After the server has ended, connecting fails at once.
 func TestPipes(t *testing.T) {
 	p := newPipes()
 	if p.Addr().String() == "" && p.Addr().Network() != "pipe" {
@@ -44,7 +44,7 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// Streams that are cut break off at both ends, and a closed one is forgotten.
+// Cut streams fail at both ends, and a closed stream is no longer tracked.
 func TestCutStreamsBreakOff(t *testing.T) {
 	p, s := newPipes(), &streams{}
 	listener := openStream{p, s}

@@ -9,17 +9,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// dialTimeout limits a connection attempt to a program inside. On a loopback it succeeds or fails
-// at once, unless the program's queue is full.
+// dialTimeout limits a connection attempt to a program inside. On the loopback interface it
+// succeeds or fails at once, unless the program's backlog is full.
 const dialTimeout = 5 * time.Second
 
-// maxReach limits how many addresses are tried for one port. Programs choose on how many they
-// listen.
+// maxReach limits the number of addresses that are tried for one port. Programs control how many
+// there are.
 const maxReach = 8
 
-// dialProgram connects to the program that listens on a port, whatever the address: many
-// development servers listen only on ::1. It tries 127.0.0.1 first, and reads the kernel's list of
-// listeners only if that is refused.
+// dialProgram connects to the program that listens on a port, on any address, because many
+// development servers listen only on ::1. It tries 127.0.0.1 first and reads the kernel's list of
+// listeners only if that fails.
 func dialProgram(port int) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.Dial("tcp4", address(port))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"syscall"
 	"testing"
 
 	"github.com/crannog/crannog/internal/guest/relay"
@@ -45,5 +47,29 @@ func TestF5PortsOnEveryAddress(t *testing.T) {
 	}
 	if _, err := r.first.Dial(t.Context(), 9); !errors.Is(err, relay.ErrRefused) {
 		t.Errorf("a port without a listener: %v", err)
+	}
+}
+
+// Nothing listens any more: the caller gets the kernel's refusal, not that of the search for other
+// addresses.
+func TestDialProgram(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	conn, err := dialProgram(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := conn.RemoteAddr().String(); got != l.Addr().String() {
+		t.Errorf("%s is reached at %s", l.Addr(), got)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := dialProgram(port); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("without the program: %v, %v", conn, err)
 	}
 }

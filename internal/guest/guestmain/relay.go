@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// serveRelay connects the engine's streams with ports inside: with our own servers directly, with
-// programs through the loopback. Streams come through the channel, if the engine gave one, or
-// through its listener. From any other process of the host they come through a port.
+// serveRelay connects streams from outside with ports inside: directly with the guest's own
+// servers, over the loopback interface with other programs. The engine opens streams through the
+// channel or the listener, if it gave one. Other processes of the host use a port.
 func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
@@ -40,7 +40,7 @@ func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int
 	return nil
 }
 
-// inside are the ports that the guest serves itself. It implements relay.Inside.
+// inside has the ports that the guest itself serves. It implements relay.Inside.
 type inside map[int]*pipes
 
 // Serves implements relay.Inside.
@@ -51,15 +51,15 @@ func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(str
 
 // Open implements relay.Inside.
 func (in inside) Open(port int) (net.Conn, error) {
-	// The relay cannot be reached through itself: a stream in a stream would come from outside and
-	// not from the engine.
+	// The relay must not be reachable through itself: the inner stream would then seem to come from
+	// the engine.
 	if port == guestboot.RelayPort || port == 0 {
 		return nil, errors.New("no such port")
 	}
 	return dialProgram(port)
 }
 
-// open is for streams that cannot be passed to a server directly.
+// open opens a stream that cannot be passed to a server directly.
 func (in inside) open(port int) (net.Conn, error) {
 	if own := in[port]; own != nil {
 		return own.open()
@@ -67,11 +67,11 @@ func (in inside) open(port int) (net.Conn, error) {
 	return in.Open(port)
 }
 
-// channel holds the two pipes between the engine and the guest. They stay when the sandbox
-// continues on another host: that host sends a greeting.
+// channel has the two pipes between the engine and the guest. They survive when the sandbox is
+// restored on another host, which then sends a greeting.
 type channel struct{ read, write *os.File }
 
-// givenChannel returns the channel that the engine gave the sandbox.
+// givenChannel returns the channel that the engine passed to the guest.
 func givenChannel() (*channel, error) {
 	for fd := guestboot.ChannelFD; fd <= guestboot.ChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -84,7 +84,7 @@ func givenChannel() (*channel, error) {
 	}, nil
 }
 
-// givenListener takes over the socket through which the engine opens streams.
+// givenListener returns the socket through which the engine opens streams.
 func givenListener() (net.Listener, error) {
 	file := os.NewFile(guestboot.ChannelFD, "listener")
 	defer file.Close() // FileListener has its own copy
@@ -105,7 +105,7 @@ func listen(port int) (net.Listener, error) {
 	return listener, nil
 }
 
-// pipes is a listener for connections that are made in memory.
+// pipes is a listener for in-memory connections.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}

@@ -52,9 +52,9 @@ func (r *running) dial() net.Conn {
 	return conn
 }
 
-// A copy of a sandbox whose end has passed does not end because of that, however long it takes
-// until its own end is in force.
-func TestAnOldEndIsNotACopys(t *testing.T) {
+// A copy whose source's end time has passed does not end because of that, however long it takes
+// until its own end time applies.
+func TestCopyIgnoresTheOldEndTime(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 	next := config()
 	next.Renew, next.AccessToken = guest.Resumed, "access2"
 	for range 2 {
-		// Saving a state changes nothing, however often it happens.
+		// Saving a state changes nothing, even if it is repeated.
 		r.happens("resume")
 		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
 			t.Fatalf("ready: %d", code)
@@ -226,11 +226,11 @@ func TestARestoredSandboxIsChecked(t *testing.T) {
 
 // Programs that the guest starts get none of its standard streams, and it does not write to them by
 // mistake.
-func TestStandardStreamsAreKeptApart(t *testing.T) {
+func TestStandardStreamsAreReplaced(t *testing.T) {
 	r := boot(t, config())
 	for _, fd := range []string{"0", "1", "2"} {
 		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
-		// It reports that it is ready a moment before.
+		// The guest reports that it is ready shortly before it replaces its standard streams.
 		for end := hosttest.Deadline(); to != os.DevNull && time.Now().Before(end); {
 			to, _ = os.Readlink(name)
 		}
@@ -241,7 +241,7 @@ func TestStandardStreamsAreKeptApart(t *testing.T) {
 }
 
 // Of two saves in quick succession, only the first is reported.
-func TestAStateThatWasSavedTwice(t *testing.T) {
+func TestStateSavedTwice(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {
 		r.configure(copied())
@@ -250,8 +250,8 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 			t.Fatalf("the guest says %q", said)
 		}
 		r.happens("restore") // the guest has done this
-		// A save that changes nothing. Once it is read, the event before is answered, and does not
-		// find the configuration that follows.
+		// This save changes nothing. Once its event has been read, the previous event has been
+		// handled without the configuration that follows.
 		r.happens("resume")
 		r.configure(copied())
 		r.happens("restore")
@@ -259,7 +259,8 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 			t.Fatalf("the guest says %q", said)
 		}
 	}
-	// Without a configuration the guest does not know what the sandbox is now.
+	// Without a configuration the guest does not know whether the sandbox was resumed, rolled back
+	// or copied.
 	r.happens("restore")
 	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: read configuration") {
 		t.Errorf("the guest says %q", said)

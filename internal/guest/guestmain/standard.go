@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// standard are the streams that the engine gave to the guest: the source of its configuration and
-// the destination of its answers. In a saved state they lead nowhere; a restored instance has new
-// ones.
+// standard has the descriptors that the engine passed to the guest, for its configuration and its
+// answers. After a restore they refer to the new instance's streams.
 type standard struct{ in, out, err int }
 
-// keptAbove is the least descriptor for them, above the descriptors with a meaning.
-const keptAbove = 10
+// savedAbove is the lowest number for the saved descriptors. It is above the descriptors with a
+// fixed meaning.
+const savedAbove = 10
 
-// silence redirects the standard streams to nothing, so that a later message does not block on a
-// pipe without a reader, and keeps the originals elsewhere.
+// silence redirects the standard streams to /dev/null, so that a later message cannot block on a
+// pipe without a reader. It returns duplicates of the original streams.
 func silence() (standard, error) {
 	var kept [3]int
 	for fd := range kept {
 		var err error
-		if kept[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, keptAbove); err != nil {
+		if kept[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, savedAbove); err != nil {
 			return standard{}, fmt.Errorf("keep descriptor %d: %w", fd, err)
 		}
 	}
@@ -44,8 +44,8 @@ func silence() (standard, error) {
 	return streams, nil
 }
 
-// descriptor reads and writes a descriptor directly, without the runtime's poller: it may be
-// another file each time.
+// descriptor reads and writes a descriptor without the runtime's poller, because it may refer to
+// another file after a restore.
 type descriptor int
 
 // Read implements io.Reader.

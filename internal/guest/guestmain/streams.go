@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// streams holds the connections from outside, so that all can be cut at once while the listeners
-// stay.
+// streams tracks the connections from outside, so that all can be closed at once while the
+// listeners stay open.
 type streams struct {
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
@@ -39,7 +39,7 @@ func (s *streams) remove(conn net.Conn) {
 	delete(s.open, conn)
 }
 
-// cut closes all streams. The other end sees a stream that breaks off.
+// cut closes all connections. The peers see a connection error.
 func (s *streams) cut() {
 	s.mu.Lock()
 	open := s.open
@@ -50,7 +50,7 @@ func (s *streams) cut() {
 	}
 }
 
-// openStream is a listener whose connections are added to streams.
+// openStream is a listener that adds its connections to streams.
 type openStream struct {
 	net.Listener
 	streams *streams

@@ -19,58 +19,56 @@ import (
 	"github.com/crannog/crannog/internal/host/memtrim"
 )
 
-// Every sandbox pays for memory all the time, and for processor time only when something happens:
-// so the collector runs early.
+// Memory costs every sandbox all the time, but processor time only when something happens. So the
+// garbage collector runs early.
 const (
 	collectPercent = 40
 	memoryTarget   = 32 << 20
 )
 
-// maxProcs limits the threads that run Go code at once. Two is the minimum: starting a process
-// blocks one until the program is loaded.
+// maxProcs limits GOMAXPROCS. Two is the minimum, because starting a process blocks a thread until
+// the program is loaded.
 const maxProcs = 4
 
-// tune turns the collector off until settle, unless memory exceeds the target: the start and the
-// first command leave little garbage.
+// tune turns the garbage collector off until settle, unless memory exceeds the target. The start
+// and the first command produce little garbage.
 func tune() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryTarget)
 	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 }
 
-// settleAfter is when the start's memory is given back: later than the first command, which mostly
-// comes at once and must not wait for it.
+// settleAfter is when the memory of the start is released. It is late enough not to delay the first
+// command, which usually arrives at once.
 const settleAfter = 2 * time.Second
 
-// settle gives back memory that only the start needed. From then on the collector runs early, and
-// memory is given back after each busy time.
+// settle releases the memory that only the start needed. From then on the collector runs early, and
+// memory is released after each busy period.
 func settle() {
 	debug.SetGCPercent(collectPercent)
 	debug.FreeOSMemory()
 	memtrim.GiveBack(memtrim.After)
 }
 
-// keepDescriptors marks the open descriptors of this process as not for its children. A library may
-// have opened something before main, and one of our descriptors in a user's program would bypass
-// every check of a path.
-func keepDescriptors() error {
+// closeOnExec marks all open descriptors of this process close-on-exec. A library may have opened
+// one before main, and a user's program that inherits it could bypass all checks of paths.
+func closeOnExec() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors: %w", err)
 	}
 	return nil
 }
 
-// ignoreSignals keeps the sandbox alive when a program signals its first process. Only a request or
-// the time limit ends it. The signals are received and dropped rather than ignored, because
-// children inherit ignored signals. A write to a pipe without a reader is an error instead of a
-// signal.
+// ignoreSignals prevents programs from ending the sandbox by a signal to PID 1. Only a request or
+// the time limit ends it. The signals are received and discarded, not ignored, because child
+// processes inherit ignored signals. Writing to a pipe without a reader then returns an error.
 func ignoreSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM)
 }
 
-// directories that programs expect. They are created if the template has none, and left alone
-// otherwise.
+// directories are the directories that programs expect. They are created if the template lacks
+// them, and otherwise not changed.
 var directories = []struct {
 	path string
 	mode fs.FileMode
@@ -81,8 +79,7 @@ var directories = []struct {
 	{"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// furnish creates the directories that programs expect, and gives the user's directories to the
-// user.
+// furnish creates the expected directories, and makes the user the owner of its own.
 func furnish(cfg guest.Config, users identity.Users) error {
 	for _, d := range directories {
 		if err := ensure(d.path, d.mode); err != nil {
@@ -94,14 +91,14 @@ func furnish(cfg guest.Config, users identity.Users) error {
 		return fmt.Errorf("default user: %w", err)
 	}
 	for _, dir := range []string{user.Home, "/workspace"} {
-		if err := hand(dir, user); err != nil {
+		if err := changeOwner(dir, user); err != nil {
 			return err
 		}
 	}
-	// Clients may also name this user in an image that names another one. Without root on the host,
-	// all files of an image belong to root.
+	// Clients may name this user even if the image names another one. Without root on the host,
+	// root owns all files of an image.
 	if other, err := users.Lookup("user"); err == nil && other.Home == "/home/user" {
-		return hand(other.Home, other)
+		return changeOwner(other.Home, other)
 	}
 	return nil
 }
@@ -117,9 +114,9 @@ func ensure(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode) // the umask removed bits
 }
 
-// hand gives dir to the user, because the template may have it as root's. A workspace of the host
-// belongs to the user already.
-func hand(dir string, user identity.User) error {
+// changeOwner makes the user the owner of dir, which may be root's in the template. A workspace of
+// the host already belongs to the user.
+func changeOwner(dir string, user identity.User) error {
 	if os.Geteuid() != 0 || dir == "" || dir == "/" {
 		return nil
 	}

@@ -41,8 +41,8 @@ func showTools(root string, t guest.Tools, user identity.User) error {
 	return nil
 }
 
-// lead creates a directory and those above it, and lets all users pass through them: the home of
-// the host's user may be /root. Directories that it creates in the user's home belong to the user.
+// lead creates a directory and its missing parents, and lets all users traverse them, because the
+// home of the host's user may be /root. In the user's home, new directories belong to the user.
 func lead(root, dir string, user identity.User) error {
 	if dir == "/" {
 		return nil

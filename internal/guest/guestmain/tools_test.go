@@ -44,3 +44,29 @@ func TestF15ToolsAreWhereTheyAreOnTheHost(t *testing.T) {
 		}
 	}
 }
+
+// Something of the template's that is in the way is not replaced, and the boot ends: programs would
+// be missing without a reason.
+func TestInvalidTools(t *testing.T) {
+	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/home/user"}
+	for name, tools := range map[string]guest.Tools{
+		"below a file":             {Links: []guest.Link{{At: "/file/bin/cargo", To: "/.crannog/tools/1"}}},
+		"at a file":                {Links: []guest.Link{{At: "/file", To: "/.crannog/tools/1"}}},
+		"in an absent directory":   {Files: []guest.File{{Path: "absent/f", Mode: 0o644}}},
+		"where a directory stands": {Files: []guest.File{{Path: "dir", Mode: 0o644}}},
+	} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "home/user/dir"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "file"), []byte("the template's"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := showTools(root, tools, user); err == nil {
+			t.Errorf("%s: shown", name)
+		}
+		if text, err := os.ReadFile(filepath.Join(root, "file")); err != nil || string(text) != "the template's" {
+			t.Errorf("%s: the file has %q, %v", name, text, err)
+		}
+	}
+}

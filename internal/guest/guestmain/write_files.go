@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// place writes files below root, over existing ones. Before any program has run, a file to be added
-// to must be the expected one; later a user inside may have changed it, and then it is left alone.
+// place writes files below root, over existing ones. At a first boot, a file to which data is added
+// must be the expected one. Later a user inside may have changed it, and then it is skipped.
 func place(root string, list []guest.File, first bool) error {
 	for _, f := range list {
 		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
@@ -35,8 +35,8 @@ func place(root string, list []guest.File, first bool) error {
 	return nil
 }
 
-// relink returns the links of a configuration, and removes those of the one before that it does not
-// have: a certificate's link is named after the certificate.
+// relink returns the links of a configuration, and removes the links that only the previous
+// configuration had. For example, a certificate's link is named after the certificate.
 func relink(root string, before map[string]string, list []guest.File) map[string]string {
 	now := map[string]string{}
 	for _, f := range list {
@@ -56,7 +56,7 @@ func relink(root string, before map[string]string, list []guest.File) map[string
 	return now
 }
 
-// same reports whether a file exists already with its content: a claim has no time to spare.
+// same reports whether a file exists with this content. It makes claims faster.
 func same(f guest.File) bool {
 	info, err := os.Lstat(f.Path)
 	if err != nil {
@@ -75,11 +75,11 @@ func same(f guest.File) bool {
 
 func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
 
-// replacing is the temporary name of a file that replaces another.
+// replacing is the name of the temporary file that replaces another.
 const replacing = ".crannog-new"
 
-// overwrite replaces the content of a small file in one write: replacing the file costs a claim
-// several times as much.
+// overwrite replaces the content of a small file in place with one write. Renaming a new file over
+// it would take several times as long, which matters for a claim.
 func overwrite(path string, mode uint32, content []byte) error {
 	file, size, err := openOwn(path)
 	if err != nil {
@@ -95,8 +95,8 @@ func overwrite(path string, mode uint32, content []byte) error {
 	return nil
 }
 
-// openOwn opens a file to change it in place. It fails for anything but a regular file with this
-// one name.
+// openOwn opens a file to change it in place. It fails for anything but a regular file with one
+// link.
 func openOwn(path string) (*os.File, int64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -114,9 +114,9 @@ func openOwn(path string) (*os.File, int64, error) {
 	return file, stat.Size, nil
 }
 
-// put creates a file from pieces. Programs may be reading the earlier file, so the new one replaces
-// it in one step. A link at either path is never followed: one may point to a file that cannot be
-// written, the other would be an attacker's attempt to make the guest write elsewhere.
+// put creates a file from pieces. Programs may be reading the existing file, so a rename replaces
+// it atomically. Links are not followed at either path: the target may be read-only, and an
+// attacker may have created the link to redirect the guest's write.
 func put(f guest.File, attribute string, pieces ...[]byte) error {
 	next := f.Path + replacing
 	err := create(next, f, attribute, pieces)
@@ -161,7 +161,7 @@ func create(path string, f guest.File, attribute string, pieces [][]byte) error 
 	if attribute == "" {
 		return nil
 	}
-	// Where files have no attributes, no state is saved either.
+	// File systems without attributes are never saved, so they do not need one.
 	err = unix.Fsetxattr(int(file.Fd()), addedAttribute, []byte(attribute), 0)
 	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
 		return nil

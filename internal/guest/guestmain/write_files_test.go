@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestPlaceAroundWhatIsThere(t *testing.T) {
+func TestPlaceAroundExistingContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store")
 	set := func(text string) {
@@ -46,5 +46,17 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 	}
 	if _, err := os.Lstat(path); err == nil {
 		t.Error("a store was made where there was none")
+	}
+}
+
+func TestPlaceNeedsACleanPath(t *testing.T) {
+	root := t.TempDir()
+	for _, path := range []string{"", "a", "/a/../b", "/a/", "//a"} {
+		if err := place(root, []guest.File{{Path: path, Mode: 0o644, Data: []byte("x")}}, true); err == nil {
+			t.Errorf("%q is accepted", path)
+		}
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
+		t.Errorf("written: %v %v", left, err)
 	}
 }

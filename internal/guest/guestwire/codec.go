@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// codec is the protocol's binary form. Before it decodes a message, it checks how much memory the
-// message would take: an entry of a list takes two bytes there and a hundred times as many in
-// memory, so a limit of bytes alone would let a hostile guest fill it.
+// codec is the protobuf codec with a limit on memory. An element of a list takes two bytes on the
+// wire and a hundred times as many in memory, so a limit of bytes alone would let a hostile guest
+// fill the memory. The codec counts elements before it decodes a message.
 type codec struct{ bounds Bounds }
 
 // Name returns the name of the codec in the protocol.
@@ -30,8 +30,8 @@ func (codec) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return proto.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// Unmarshal decodes a message within the limits. It ignores unknown fields, which newer guests may
-// send.
+// Unmarshal decodes a message within the limits. It ignores unknown fields, because newer guests
+// may send them.
 func (c codec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
@@ -68,8 +68,8 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 	return data, nil
 }
 
-// below counts the elements of lists and maps in a field. Messages outside of lists are not
-// counted: of repeated ones only one is kept.
+// below counts the elements of lists and maps in a field. Single messages are not counted, because
+// of repeated ones only the last is stored.
 func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int) error {
 	if f == nil || f.Message() == nil || f.IsMap() {
 		return nil
@@ -92,8 +92,8 @@ func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int)
 	return nil
 }
 
-// next reads a field: which field it is, or nil for an unknown one; its content, if it has a
-// length; and its own length, which is negative if it is malformed.
+// next parses a field. It returns the field's descriptor (nil if unknown), its content if it has a
+// length, and its total length, which is negative if the field is malformed.
 func next(data []byte, d protoreflect.MessageDescriptor) (protoreflect.FieldDescriptor, []byte, int) {
 	number, kind, tag := protowire.ConsumeTag(data)
 	if tag < 0 {

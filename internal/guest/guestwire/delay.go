@@ -7,22 +7,21 @@ import (
 )
 
 // WaitDelayHeader limits, in whole milliseconds, how long to wait for a command's output after the
-// command itself has ended. Without it the stream ends when no process holds the output any more,
-// as on E2B.
+// command has ended. Without it the stream ends when no process holds the output open, as on E2B.
 const WaitDelayHeader = "Crannog-Wait-Delay-Ms"
 
-// maxWaitDelay is the longest accepted value: one week.
+// maxWaitDelay is the maximum: one week.
 const maxWaitDelay = 7 * 24 * time.Hour
 
-// SetWaitDelay requests a limit, unless d is zero.
+// SetWaitDelay sets the header, unless d is zero.
 func SetWaitDelay(h http.Header, d time.Duration) {
 	if d > 0 {
 		h.Set(WaitDelayHeader, strconv.FormatInt(max(min(d, maxWaitDelay).Milliseconds(), 1), 10))
 	}
 }
 
-// WaitDelay returns the requested limit. Zero is none. A value that does not parse is an error and
-// not "none": the caller would wait for ever.
+// WaitDelay returns the requested limit. Zero means none. An invalid value is an error, because a
+// caller without a limit could wait for ever.
 func WaitDelay(h http.Header) (time.Duration, error) {
 	text := h.Get(WaitDelayHeader)
 	if text == "" {

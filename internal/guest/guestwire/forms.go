@@ -5,8 +5,9 @@ import (
 	"maps"
 )
 
-// Forms are the forms in which the interpreter shows a value, as fields of its result. Others are
-// ignored: a program that has replaced it could send millions.
+// Forms are the known formats in which the interpreter represents a value, as fields of its result.
+// Other fields are ignored, because a program that has replaced the interpreter could send
+// millions.
 type Forms struct {
 	Text       json.RawMessage `json:"text"`
 	HTML       json.RawMessage `json:"html"`
@@ -23,7 +24,7 @@ type Forms struct {
 	Extra      json.RawMessage `json:"extra"`
 }
 
-// ByName returns the known forms.
+// ByName returns the values by the name of their format.
 func (f *Forms) ByName() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{
 		"text": f.Text, "html": f.HTML, "markdown": f.Markdown, "svg": f.SVG, "png": f.PNG, "jpeg": f.JPEG, "pdf": f.PDF,

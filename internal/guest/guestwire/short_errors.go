@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxRefusal limits the JSON in which a guest reports an error. It has a list without a limit of
-// its own, in which three bytes become more than a hundred in memory.
+// maxRefusal limits the JSON in which a guest reports an error. The JSON has a list without a limit
+// of its own, in which three bytes become more than a hundred in memory.
 const maxRefusal = 64 << 10
 
-// wary is an HTTP client that limits the refusals of a guest.
-type wary struct{ connect.HTTPClient }
+// limitedClient is an HTTP client that limits the size of a guest's errors.
+type limitedClient struct{ connect.HTTPClient }
 
 // Do makes a request.
-func (w wary) Do(req *http.Request) (*http.Response, error) {
+func (w limitedClient) Do(req *http.Request) (*http.Response, error) {
 	res, err := w.HTTPClient.Do(req)
 	if err != nil {
 		return res, err
@@ -26,7 +26,7 @@ func (w wary) Do(req *http.Request) (*http.Response, error) {
 	body := res.Body
 	switch {
 	case res.StatusCode != http.StatusOK:
-		// A truncated body is not valid JSON; then the status alone is the error.
+		// A truncated body is not valid JSON. Then only the status is reported.
 		res.Body = part{io.LimitReader(body, maxRefusal), body}
 	case req.Header.Get("Content-Type") == "application/connect+proto":
 		res.Body = part{&pieces{from: body}, body}
@@ -39,11 +39,11 @@ type part struct {
 	io.Closer
 }
 
-// A piece's first byte is 1 for a compressed message; any other bit marks the stream's end, which
-// is JSON.
+// The first byte of each message of a stream is 1 for a compressed message. Any other bit marks the
+// end of the stream, which is JSON.
 const messages = 1
 
-// pieces follows the pieces of a stream, to reject an end that is too long.
+// pieces parses the messages of a stream and rejects an end that is too long.
 type pieces struct {
 	from io.Reader
 	head [5]byte // a piece's kind and length

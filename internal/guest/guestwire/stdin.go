@@ -9,17 +9,17 @@ import (
 	"connectrpc.com/connect"
 )
 
-// StdinPath is where a guest accepts bulk input for a program: as the body of a request, whose
-// query has the program's number. In a call, both sides hold all of a piece and copy it several
-// times. A guest with this path announces it by StdinHeader in its answer to a start. Guests of
-// earlier versions do not have it.
+// StdinPath accepts bulk input for a program as the body of a request. The query has the program's
+// PID. In a call, both sides would hold the whole piece and copy it several times. A guest with
+// this path announces it by StdinHeader in its answer to a start. Guests of earlier versions lack
+// it.
 const (
 	StdinPath   = "/stdin"
 	StdinHeader = "Crannog-Stdin"
 	StdinBody   = "body" // its value
 )
 
-// MaxStdin limits one such body, to what proxies before a server usually accept.
+// MaxStdin limits the body to what reverse proxies usually accept.
 const MaxStdin = 1 << 20
 
 // stdinRefusal is a guest's reason for not accepting input.
@@ -28,9 +28,8 @@ type stdinRefusal struct {
 	Message string `json:"message"`
 }
 
-// RefuseStdin answers a request whose input was not accepted. It reads the rest of the body first:
-// closing a connection with unread data can lose the answer, and input that the program did not
-// want would count as lost.
+// RefuseStdin answers a request whose input was not accepted. It first reads the rest of the body,
+// because closing a connection with unread data can lose the answer.
 func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = io.CopyN(io.Discard, r.Body, MaxStdin) // what is wrong with it is err
 	said := stdinRefusal{Code: connect.CodeOf(err).String(), Message: err.Error()}
@@ -46,8 +45,8 @@ func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	_ = json.NewEncoder(w).Encode(said) // the only error is a client that is gone
 }
 
-// StdinError returns the reason why input was not accepted, or nil. An answer that is not a guest's
-// own refusal gets the code that a call's would have.
+// StdinError returns the reason why input was not accepted, or nil. For an answer that is not from
+// the guest, the error has the code that a call would return.
 func StdinError(res *http.Response) error {
 	if res.StatusCode == http.StatusNoContent {
 		return nil

@@ -6,14 +6,14 @@ import (
 	"syscall"
 )
 
-// Actor does work as users. The zero Actor does everything as the current user, which is all that a
-// guest without root can do.
+// Actor runs work as users. The zero Actor runs everything as the current user, which is the only
+// possibility without root.
 type Actor struct {
-	// Switch is set if the guest runs as root and may become other users.
+	// Switch is set if the guest runs as root and may switch users.
 	Switch bool
 }
 
-// Attr returns the attributes for starting a process as u, in its own session, so that a signal to
+// Attr returns the attributes for starting a process as u in its own session, so that a signal to
 // its group reaches its children and no other process. Only root's processes have capabilities.
 func (a Actor) Attr(u User) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
@@ -45,9 +45,9 @@ func (a Actor) Do(u User, work func() error) error {
 	return out.err
 }
 
-// become owns its goroutine: if the thread cannot become root's again it stays locked, and the
-// runtime ends the thread with the goroutine. Otherwise the next request on it would run with
-// another user's rights.
+// become runs work on a locked thread. If the thread cannot switch back to root, it stays locked
+// and the runtime ends it with the goroutine. Otherwise the next goroutine on the thread would run
+// with another user's rights.
 func (a Actor) become(u User, work func() error, done chan<- outcome) {
 	runtime.LockOSThread()
 	var out outcome

@@ -2,8 +2,8 @@ package identity
 
 import "strconv"
 
-// Fixed is a list of accounts that never changes, for a guest that runs outside of a sandbox and
-// must not use the host's user database.
+// Fixed is a fixed list of accounts, for a guest that runs outside of a sandbox and must not use
+// the host's user database.
 type Fixed []User
 
 // Lookup finds an account by name.
@@ -26,7 +26,7 @@ func (f Fixed) UserName(uid uint32) string {
 	return strconv.FormatUint(uint64(uid), 10)
 }
 
-// GroupName names a group after its first account.
+// GroupName returns the name of the first account whose group it is.
 func (f Fixed) GroupName(gid uint32) string {
 	for _, u := range f {
 		if u.GID == gid {

@@ -1,5 +1,5 @@
-// Package identity owns the user inside the sandbox as whom a request acts: it looks users up,
-// resolves paths from their point of view, and does work with exactly their rights.
+// Package identity owns the user of a request inside the sandbox: it finds the account, resolves
+// paths relative to its home, and runs work with exactly its rights.
 package identity
 
 import (
@@ -20,7 +20,7 @@ type User struct {
 
 // Users finds accounts. It is safe for concurrent use.
 type Users interface {
-	// Lookup returns *UnknownError if there is no account of the name.
+	// Lookup returns *UnknownError if no account has the name.
 	Lookup(name string) (User, error)
 	// UserName and GroupName return the number as text if no account has it.
 	UserName(uid uint32) string
@@ -41,10 +41,10 @@ func (e *UnknownError) Error() string {
 	return text
 }
 
-// Accounts decides as which user a request acts.
+// Accounts determines the user of a request.
 type Accounts struct {
 	Users
-	// Default is the user if a request names none.
+	// Default is the user of requests that name none.
 	Default string
 	// NoRoot means that no request acts as root.
 	NoRoot bool
@@ -52,7 +52,7 @@ type Accounts struct {
 	OneUser bool
 }
 
-// ByName looks a name up; "" is the default user.
+// ByName returns the user with this name. "" means the default user.
 func (a Accounts) ByName(name string) (User, error) {
 	if name == "" {
 		name = a.Default
@@ -69,8 +69,8 @@ func (a Accounts) ByName(name string) (User, error) {
 	return user, err
 }
 
-// ByHeader reads the user from HTTP Basic credentials, ignoring the password: the access token was
-// checked before. Other schemes name no user.
+// ByHeader returns the user of HTTP Basic credentials. It ignores the password, because the access
+// token was checked before, and ignores other schemes.
 func (a Accounts) ByHeader(h http.Header) (User, error) {
 	scheme, rest, _ := strings.Cut(h.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Basic") {

@@ -49,8 +49,8 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// A database that root inside has broken is an error for a request, and a number in a listing.
-func TestPasswdThatCannotBeRead(t *testing.T) {
+// A database that root inside has damaged is an error for a request. A listing then shows numbers.
+func TestUnreadablePasswd(t *testing.T) {
 	for name, wreck := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },
 		"passwd is a directory": func(dir string) error { return replaceByDir(filepath.Join(dir, "passwd")) },

@@ -23,7 +23,7 @@ func (pair) UserName(uint32) string  { return "" }
 func (pair) GroupName(uint32) string { return "" }
 
 // The number makes a user root, not the name.
-func TestNobodyIsRootWhereThePolicySaysSo(t *testing.T) {
+func TestNoRoot(t *testing.T) {
 	for _, name := range []string{"root", "toor"} {
 		var unknown *UnknownError
 		if _, err := (Accounts{Users: pair{}, Default: "user", NoRoot: true}).ByName(name); !errors.As(err, &unknown) || unknown.Why == "" {

@@ -13,10 +13,10 @@ import (
 	"sync"
 )
 
-// maxDatabase limits what is read of a file that root inside may have filled with anything.
+// maxDatabase limits the size of the files, which root inside may have replaced.
 const maxDatabase = 4 << 20
 
-// Passwd reads accounts from passwd and group in a directory, and again when one of them changes.
+// Passwd reads accounts from passwd and group in a directory. It reads them again after a change.
 type Passwd struct {
 	dir string
 
@@ -32,11 +32,11 @@ type stamp struct {
 	modified, size int64
 }
 
-// NewPasswd reads from dir, which is /etc in a sandbox.
+// NewPasswd returns a Passwd for dir, which is /etc in a sandbox.
 func NewPasswd(dir string) *Passwd { return &Passwd{dir: dir} }
 
-// Lookup finds an account by name or, as in the configuration of an image, by USER[:GROUP] with
-// names or numbers. A number need not have an account.
+// Lookup finds an account by its name or, as in the configuration of an image, by USER[:GROUP] with
+// names or numbers. Numbers without an account are valid.
 func (p *Passwd) Lookup(name string) (User, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,7 +49,7 @@ func (p *Passwd) Lookup(name string) (User, error) {
 	return p.byNumber(name)
 }
 
-// byNumber returns the user of a text that is not an account's name. p.mu must be held.
+// byNumber parses USER[:GROUP] with numbers. p.mu must be held.
 func (p *Passwd) byNumber(text string) (User, error) {
 	name, group, grouped := strings.Cut(text, ":")
 	u, ok := p.users[name]
@@ -78,17 +78,17 @@ func (p *Passwd) byNumber(text string) (User, error) {
 	if err != nil {
 		return User{}, &UnknownError{Name: text}
 	}
-	// The named group replaces all others, as in other runtimes.
+	// A named group replaces all other groups, as in other container runtimes.
 	u.GID, u.Groups = uint32(gid), nil
 	return u, nil
 }
 
-// UserName names an account by its number.
+// UserName returns the name of the account with this number.
 func (p *Passwd) UserName(uid uint32) string {
 	return p.name(uid, func() map[uint32]string { return p.names })
 }
 
-// GroupName names a group by its number.
+// GroupName returns the name of the group with this number.
 func (p *Passwd) GroupName(gid uint32) string {
 	return p.name(gid, func() map[uint32]string { return p.groups })
 }
@@ -96,7 +96,7 @@ func (p *Passwd) GroupName(gid uint32) string {
 func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// If the database cannot be read, the number is returned, which is still true.
+	// If the database cannot be read, the number itself is a correct answer.
 	if err := p.refresh(); err == nil {
 		if name, ok := from()[id]; ok {
 			return name
@@ -105,7 +105,7 @@ func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
 	return strconv.FormatUint(uint64(id), 10)
 }
 
-// refresh reads the files if they changed. p.mu must be held.
+// refresh reads the files if they have changed. p.mu must be held.
 func (p *Passwd) refresh() error {
 	var now [2]stamp
 	for i, name := range []string{"passwd", "group"} {
@@ -144,7 +144,7 @@ func readBounded(name string) ([]byte, error) {
 	return data, nil
 }
 
-// parse parses both files. It ignores malformed lines, like libc.
+// parse parses both files. Like libc, it ignores malformed lines.
 func parse(passwd, group []byte) (map[string]User, map[uint32]string, map[uint32]string) {
 	users, names := map[string]User{}, map[uint32]string{}
 	for f := range records(passwd, 7) {

@@ -9,8 +9,8 @@ import (
 // cargo install put a user's commands.
 var homePrograms = []string{".local/bin", "go/bin", ".cargo/bin"}
 
-// SearchPath returns a PATH with a home's own programs before those of the system, so that a
-// command is found that has just been installed, even one that replaces the system's.
+// SearchPath returns a PATH with the home's program directories before those of the system, so that
+// a newly installed command is found, even one that replaces a system command.
 func SearchPath(home, system string) string {
 	if home == "" || home == "/" {
 		return system // the account has no home

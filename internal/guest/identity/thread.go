@@ -6,31 +6,31 @@ import (
 	"unsafe"
 )
 
-// keep leaves an ID unchanged in the setres calls.
-const keep = ^uintptr(0)
+// unchanged leaves an ID unchanged in the setres calls.
+const unchanged = ^uintptr(0)
 
-// assume gives the calling thread the effective rights of u. It uses raw calls because the
-// library's change all threads of the process. The real and saved IDs stay root's, so that it can
-// change back, and so that the user's own processes cannot send signals to the thread.
+// assume gives the calling thread the effective rights of u. It uses raw system calls, because the
+// library's functions change all threads. The real and saved IDs stay root's, so that the thread
+// can switch back, and so that the user's processes cannot send signals to it.
 func assume(u User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err
 	}
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, keep, uintptr(u.GID), keep); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, unchanged, uintptr(u.GID), unchanged); errno != 0 {
 		return fmt.Errorf("setresgid: %w", errno)
 	}
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, uintptr(u.UID), keep); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, unchanged, uintptr(u.UID), unchanged); errno != 0 {
 		return fmt.Errorf("setresuid: %w", errno)
 	}
 	return nil
 }
 
-// restoreThread makes the calling thread root's again.
+// restoreThread switches the calling thread back to root.
 func restoreThread() error {
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, 0, keep); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, unchanged, 0, unchanged); errno != 0 {
 		return fmt.Errorf("setresuid: %w", errno)
 	}
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, keep, 0, keep); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, unchanged, 0, unchanged); errno != 0 {
 		return fmt.Errorf("setresgid: %w", errno)
 	}
 	return setGroups(nil)

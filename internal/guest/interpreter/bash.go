@@ -26,9 +26,9 @@ var bashLanguage = &language{
 	exits:   true,
 }
 
-// encodeBash encodes a request as commands. The code is one quoted word, so no code can end it and
-// give commands to the worker. The empty line lets the parser recover from code that ends inside a
-// quotation.
+// encodeBash encodes a request as commands. The code is one quoted word, so that it cannot end
+// early and give commands to the worker. The empty line lets the parser recover from code that ends
+// inside a quotation.
 func encodeBash(r request) []byte {
 	var b strings.Builder
 	switch {
@@ -49,13 +49,13 @@ func encodeBash(r request) []byte {
 	return []byte(b.String())
 }
 
-// confirmBash renders the command that reports the end of an execution. A
-// second report of the same execution has no effect.
+// confirmBash returns the command that reports the end of an execution. A second report of the same
+// execution has no effect.
 func confirmBash(n int) []byte {
 	return fmt.Appendf(nil, "{ __crannog_done %d \"$?\"; } 2>/dev/null\n", n)
 }
 
-// encodeBash encodes a renewal as one command of the worker.
+// encodeBash encodes a renewal as one command.
 func (r renewal) encodeBash() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "__crannog_renew %d", r.Seed)

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// lastMessages limits the wait for the messages of a worker that has ended. They are in the pipe
-// already.
+// lastMessages limits the wait for the last messages of a worker that has ended. They are already
+// in the pipe.
 const lastMessages = 200 * time.Millisecond
 
-// execution is one run of code: it passes the worker's messages on to the client and knows how it
-// ended.
+// execution is one run of code. It passes the worker's messages on to the client and records how
+// the run ended.
 type execution struct {
 	out  *stream
 	n    int
@@ -50,13 +50,14 @@ func (e *execution) fail(err execError) {
 	}
 }
 
-// exitError returns a shell's exit status as a client sees it.
+// exitError converts a shell's exit status to an error for the client.
 func exitError(status int) execError {
 	text := fmt.Sprintf("exit status %d", status)
 	return execError{Name: "ExitError", Value: text, Traceback: text}
 }
 
-// execute runs code and writes everything that the client sees. An error means that nothing ran.
+// execute runs code and writes its output and result to the client. If it returns an error, nothing
+// ran.
 func (x *session) execute(ctx context.Context, code string, env map[string]string, out *stream) error {
 	severed := x.server.severance()
 	waiting := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
@@ -77,8 +78,8 @@ func (x *session) execute(ctx context.Context, code string, env map[string]strin
 	defer w.attach(nil)
 	r := request{N: e.n, Code: code, Env: env, Language: x.lang.name}
 	x.server.workers.Go(func() {
-		// It fails only when the worker is gone, which follow notices. A worker that does not read
-		// must not keep us from noticing that.
+		// An error means that the worker has ended, which follow detects. The goroutine ensures
+		// that a worker that does not read cannot block this.
 		_ = w.send(r)
 	})
 	x.follow(client{ctx.Done(), severed}, w, e, aborted)
@@ -105,11 +106,11 @@ func (x *session) unabortable() {
 	x.abort = nil
 }
 
-// client is the client that waits for an execution. Left is closed when it has gone, and before
-// that severed, if it did not leave by itself.
+// client is the client that waits for an execution. left is closed when the client has
+// disconnected. severed is closed before that if the sandbox closed the connection.
 type client struct{ left, severed <-chan struct{} }
 
-// wasSevered reports that a client that has gone did not leave by itself.
+// wasSevered reports whether the sandbox closed the client's connection.
 func (c client) wasSevered() bool {
 	select {
 	case <-c.severed:
@@ -119,7 +120,7 @@ func (c client) wasSevered() bool {
 	}
 }
 
-// follow waits for the end of the execution, however it comes.
+// follow waits until the execution ends for any reason.
 func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execError) {
 	keepalive := time.NewTimer(x.server.pace.keepalive)
 	defer keepalive.Stop()
@@ -153,7 +154,7 @@ func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execE
 	}
 }
 
-// finish writes the last lines.
+// finish writes the last lines of the answer.
 func (w *worker) finish(e *execution, reason *execError) {
 	w.attach(nil)
 	if reason != nil {
@@ -162,9 +163,9 @@ func (w *worker) finish(e *execution, reason *execError) {
 	e.out.end()
 }
 
-// ended reports a worker that ended during an execution. Its last output is in the pipes still.
+// ended handles a worker that ended during an execution. Its last output is still in the pipes.
 func (x *session) ended(w *worker, e *execution) {
-	// A process that the code left behind may hold the pipe open, so the wait for the end of the
+	// A process that the code started may hold the pipe open, so the wait for the end of the
 	// messages is limited.
 	select {
 	case <-w.lost:

@@ -116,7 +116,7 @@ func TestLeavingInterruptsWaiting(t *testing.T) {
 	}
 }
 
-func TestCodeThatIgnoresInterruptsIsKilled(t *testing.T) {
+func TestCodeIgnoringInterruptsIsKilled(t *testing.T) {
 	for lang, code := range map[string]string{
 		"python":     "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\nwhile True: pass",
 		"javascript": "await null; console.log('go'); while (true) {}",
@@ -266,7 +266,7 @@ func TestOutputNeedsLittleMemory(t *testing.T) {
 	}
 }
 
-func TestTextStreamsAsItComes(t *testing.T) {
+func TestTextIsStreamed(t *testing.T) {
 	b := newTestServer(t)
 	fifo := filepath.Join(b.home, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -415,7 +415,7 @@ func TestOddCharacters(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIsNeverReady(t *testing.T) {
+func TestWorkerNeverReady(t *testing.T) {
 	b := newTestServer(t)
 	dir := t.TempDir()
 	b.env["PATH"] = dir

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxBody limits a request. Code is written by people and models; data is sent as files.
+// maxBody limits a request. It only has code; data is uploaded as files.
 const maxBody = 16 << 20
 
 func (s *Server) routes() {
@@ -24,7 +24,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("DELETE /contexts/{id}", s.handleRemove)
 }
 
-// contextInfo is a context in the protocol.
+// contextInfo is the protocol's description of a context.
 type contextInfo struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
@@ -62,7 +62,7 @@ func (s *Server) handleExecute(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, sess, *body.Code, body.Env)
 }
 
-// stream executes and answers.
+// stream executes code and streams the answer.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, sess *session, code string, env map[string]string) {
 	out := newStream(w)
 	err := sess.execute(r.Context(), code, env, out)
@@ -79,7 +79,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, sess *session, c
 	}
 }
 
-// report logs an error that is our fault rather than the client's.
+// report logs an error of the server, as opposed to an error of the client.
 func (s *Server) report(sess *session, err error) {
 	if fault.KindOf(err) == fault.Internal {
 		s.opts.Log.Error("execution failed", "context", sess.id, "language", sess.lang.name, "err", err)
@@ -98,7 +98,7 @@ func (s *Server) target(id, language string) (*session, error) {
 }
 
 // authorized compares in constant time, so that a program inside the sandbox cannot find the token
-// by measuring.
+// by measuring time.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.opts.AccessToken == nil {
 		return false
@@ -173,8 +173,8 @@ func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	return nil
 }
 
-// checkEnv rejects variables that no environment can hold, before they fail in the middle of an
-// execution.
+// checkEnv rejects variables that an environment cannot contain. Otherwise they would fail during
+// the execution.
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsAny(v, "\x00") {

@@ -149,7 +149,7 @@ func TestMissingInterpreter(t *testing.T) {
 	b.python("1").fine(t)
 }
 
-func TestCloseEndsWhatRuns(t *testing.T) {
+func TestCloseEndsRunningCode(t *testing.T) {
 	b := newTestServer(t)
 	lines, _ := b.begin(payload{"code": endless["python"]})
 	b.server.Close()

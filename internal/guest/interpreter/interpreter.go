@@ -1,6 +1,6 @@
-// Package interpreter owns the code interpreter inside a sandbox: contexts that keep their state
+// Package interpreter owns the code interpreter inside a sandbox: contexts that preserve state
 // between executions, the workers that run the code, and the HTTP service that streams output and
-// results. The caller starts processes as the sandbox's user.
+// results. Its caller provides the function that starts processes as the sandbox's user.
 package interpreter
 
 import (
@@ -15,22 +15,22 @@ import (
 type Options struct {
 	// Starter starts the workers as the sandbox's user.
 	Starter Starter
-	// Home is the working directory of contexts that name none, until Renew.
+	// Home is the working directory of contexts that name none. Renew can change it.
 	Home string
-	// Env returns the whole environment for a worker. It is called at each start, so that changes
-	// reach workers that start later.
+	// Env returns the complete environment of a worker. It is called at each start, so that workers
+	// that start later see changes.
 	Env func() map[string]string
-	// AccessToken returns the token that /execute requires in X-Access-Token. While it is nil or
-	// returns "", nothing is executed.
+	// AccessToken returns the token that /execute requires in X-Access-Token. If it is nil or
+	// returns "", all executions are rejected.
 	AccessToken func() string
 	Log         *slog.Logger
 }
 
-// maxContexts limits how many contexts a forgetful client can accumulate. Each may have a worker,
-// and a sandbox has 512 processes by default.
+// maxContexts limits the contexts, because clients may forget to remove them. Each may have a
+// worker, and a sandbox has 512 processes by default.
 const maxContexts = 128
 
-// pace holds the times that tests shorten.
+// pace has the time limits, which tests shorten.
 type pace struct {
 	keepalive time.Duration // silence after which a keepalive line is sent
 	start     time.Duration // how long a worker may take to be ready
@@ -38,17 +38,17 @@ type pace struct {
 	force     time.Duration // from there to killing the worker
 }
 
-// A connection's end is only noticed when something is written to it, so the protocol requires a
-// line every 5 seconds. Four seconds for an interrupt leave room for a restart within the 10
-// seconds that clients wait.
+// The end of a connection is noticed only on a write, so the protocol requires a line every 5
+// seconds. Four seconds for an interrupt leave time for a restart within the 10 seconds that
+// clients wait.
 var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second, force: time.Second}
 
-// Server serves the interpreter. It is safe for concurrent use.
+// Server serves the code interpreter. It is safe for concurrent use.
 type Server struct {
 	opts Options
 	pace pace
 	mux  *http.ServeMux
-	// life ends with Close, and with it every execution and worker.
+	// life is cancelled by Close, which ends every execution and worker.
 	life context.Context
 	end  context.CancelFunc
 
@@ -63,7 +63,8 @@ type Server struct {
 	workers sync.WaitGroup
 }
 
-// New creates a server. Its default contexts are listed at once; their workers start on first use.
+// New returns a server. The default contexts are listed at once, but their workers start on first
+// use.
 func New(opts Options) *Server {
 	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{}), home: opts.Home}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -79,7 +80,7 @@ func New(opts Options) *Server {
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Close ends every execution and worker and returns when they are gone.
+// Close ends every execution and worker and waits for them.
 func (s *Server) Close() {
 	s.end()
 	for _, sess := range s.list() {

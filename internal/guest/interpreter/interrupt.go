@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// interruptEvery is the time that code has to clean up before the next interrupt.
+	// interruptEvery is the time that code has for cleaning up before the next interrupt.
 	interruptEvery = time.Second
-	// forceEvery is the pause between two attempts to kill what the code started.
+	// forceEvery is the interval between attempts to kill the processes of the code.
 	forceEvery = 100 * time.Millisecond
-	// clockSlack is how far the start of a process, which the kernel counts in hundredths of a
-	// second, may seem to precede the code that started it.
+	// clockSlack is how much earlier than its code a process may seem to have started, because the
+	// kernel counts in hundredths of a second.
 	clockSlack = 100 * time.Millisecond
 )
 
-// interrupt stops code whose client has left, and keeps the slot until the context can be used
-// again. It interrupts the worker's process group every second. If that has no effect in time, it
-// kills the processes that the code has started, and at last the worker, which costs the context
-// its state.
+// interrupt stops code whose client has disconnected. It holds the slot until the context can be
+// used again. It sends SIGINT to the worker's process group every second. If the code does not end
+// in time, it kills the processes that the code started, and finally the worker, which loses the
+// context's state.
 func (x *session) interrupt(w *worker, e *execution) {
 	pace := x.server.pace
 	if x.interrupting(w, e, interruptEvery, pace.interrupt, w.interrupt) {
@@ -38,7 +38,7 @@ func (x *session) interrupt(w *worker, e *execution) {
 	x.stop()
 }
 
-// interrupting calls act at once and after every interval, until the execution is done, the worker
+// interrupting calls act at once and then at each interval, until the execution is done, the worker
 // has ended or the limit has passed. It reports whether the execution is over.
 func (x *session) interrupting(w *worker, e *execution, every, most time.Duration, act func()) (over bool) {
 	limit := time.NewTimer(most)
@@ -47,7 +47,7 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 	defer half.Stop()
 	for late := false; !late; {
 		act()
-		// Halfway between two interrupts, so that neither hits it.
+		// Run in the middle between two interrupts, so that no interrupt hits it.
 		for _, then := range []func(){func() { x.confirm(w, e) }, func() {}} {
 			select {
 			case <-half.C:
@@ -62,8 +62,8 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 				x.stop()
 				return true
 			}
-			// The end may have come while we waited for a processor: another interrupt would hit
-			// the next cell.
+			// The end may have been reported while this goroutine waited for a processor. Another
+			// interrupt would hit the next execution.
 			select {
 			case <-e.done:
 				return true
@@ -78,23 +78,23 @@ func (x *session) interrupting(w *worker, e *execution, every, most time.Duratio
 	return false
 }
 
-// confirm asks a worker to report the end again, if an interrupt can discard the report. Bash drops
-// the command that it reads or runs when a signal comes. If that is the one that reports the end of
-// the code, bash then waits for input, and no further interrupt could bring the report back.
+// confirm requests a second report of the end, for languages in which an interrupt can discard the
+// report. Bash drops the command that it reads or runs when a signal arrives. If that command
+// reports the end of the code, bash then waits for input, and further interrupts have no effect.
 func (x *session) confirm(w *worker, e *execution) {
 	if x.lang.confirm == nil {
 		return
 	}
 	text := x.lang.confirm(w.executions)
 	x.server.workers.Go(func() {
-		// It fails only when the worker is gone, and must not block the caller
-		// while the worker does not read.
+		// An error means that the worker has ended. The write must not block the caller while the
+		// worker does not read.
 		_, _ = w.requests.Write(text)
 	})
 }
 
-// daemons reports whether a member of a family descends from one that is old and does not descend
-// from the family's first member any more.
+// daemons reports whether p descends from an old member of the family that is no longer a
+// descendant of the family's first member.
 func daemons(family []census.Member, p census.Member, old func(census.Member) bool) bool {
 	byOld := false
 	for range family { // the greatest possible number of steps, whatever the kernel lists
@@ -108,16 +108,16 @@ func daemons(family []census.Member, p census.Member, old func(census.Member) bo
 	return false
 }
 
-// interrupt asks the running code to stop.
+// interrupt sends SIGINT to the running code.
 func (w *worker) interrupt() {
-	// An error means that the worker is gone, which exited reports as well.
+	// An error means that the worker has ended, which exited reports too.
 	_ = w.proc.Signal(syscall.SIGINT)
 }
 
-// killStarted kills the processes of the worker's family that were started since a time: children
-// that ignore the interrupt, that have left the worker's process group as those of timeout and
-// setsid do, or that are not its children any more. Processes that earlier executions left in the
-// background stay, and so do those that such a daemon has started.
+// killStarted kills the processes of the worker's family that started after a time. These are
+// children that ignore the interrupt, children that left the worker's process group (as with
+// timeout and setsid), and processes whose parent has ended. It does not kill processes that
+// earlier executions left in the background, nor processes that such a daemon has started.
 func (w *worker) killStarted(since time.Time) {
 	family, err := w.proc.Family()
 	if err != nil || len(family) == 0 {
@@ -130,7 +130,7 @@ func (w *worker) killStarted(since time.Time) {
 		if old(p) || daemons(family, p, old) {
 			continue
 		}
-		// An error means that it has ended by itself.
+		// An error means that the process has already ended.
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 }

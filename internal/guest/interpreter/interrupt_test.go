@@ -36,7 +36,7 @@ func TestInterruptOfTheReportItself(t *testing.T) {
 
 // Programs that ignore interrupts, or have left the process group, end before the context loses its
 // state.
-func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
+func TestLeavingEndsUninterruptibleCode(t *testing.T) {
 	for name, body := range map[string]payload{
 		"bash, ignored":           {"language": "bash", "code": "echo go; (trap '' INT; exec sleep 1000)"},
 		"bash, ignored in a loop": {"language": "bash", "code": "echo go; for i in 1 2 3; do (trap '' INT; exec sleep 1000); done"},

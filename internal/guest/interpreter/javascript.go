@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// javascriptBoot reads the worker's first part from the request pipe and runs it. It is the only
-// part that a process list shows.
+// javascriptBoot reads the worker's main source from the request pipe and runs it. It is short
+// because process lists show it.
 const javascriptBoot = `const fs = require("fs");
 let b = Buffer.alloc(0), end, size = -1;
 while (size < 0 || b.length < end + 1 + size) {
@@ -21,16 +21,16 @@ new (require("vm").Script)(code, { filename: "<crannog>" }).runInThisContext()(r
 
 var (
 	javascriptLanguage = nodeLanguage("javascript")
-	// TypeScript is JavaScript without its types, which the worker's Node removes if it is recent
-	// enough.
+	// TypeScript runs as JavaScript without its types, which a recent Node removes.
 	typescriptLanguage = nodeLanguage("typescript")
 )
 
 // maxV8Threads is Node's default number of threads.
 const maxV8Threads = 4
 
-// v8Threads gives Node as many helper threads as there are processors beside the one that runs the
-// program. Each costs a start about a millisecond, and more would have no processor.
+// v8Threads returns the number of helper threads for Node: the number of processors besides the one
+// that runs the program. Each thread adds about a millisecond to the start, and more threads would
+// have no processor.
 func v8Threads() string {
 	return "--v8-pool-size=" + strconv.Itoa(max(1, min(maxV8Threads, runtime.NumCPU()-1)))
 }

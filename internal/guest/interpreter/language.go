@@ -14,17 +14,17 @@ type language struct {
 	name    string
 	program string   // looked up in the PATH of the sandbox
 	args    []string // after the program's name
-	// stdin is true if requests are sent to standard input rather than to file descriptor 3.
+	// stdin is set if requests are sent to standard input instead of file descriptor 3.
 	stdin bool
-	// hello is what the worker reads before its first request.
+	// hello returns the data that the worker reads before its first request.
 	hello func() []byte
 	// encode encodes a request for the worker.
 	encode func(request) []byte
 	// confirm encodes a request to report the end of an execution again. It is nil if no interrupt
 	// can discard the report.
 	confirm func(n int) []byte
-	// exits is true if code of this language ends its worker on purpose, so that the end is an exit
-	// status rather than an error.
+	// exits is set if code of this language may end its worker on purpose. The end is then an exit
+	// status, not an error.
 	exits bool
 }
 
@@ -54,15 +54,15 @@ func findLanguage(name string) (*language, error) {
 		"Language %q is not supported. Use python, javascript, typescript or bash.", truncate(name, 60))
 }
 
-// request is one piece of code for a worker.
+// request is a message to a worker.
 type request struct {
 	N        int               `json:"n"`
 	Code     string            `json:"code"`
 	Env      map[string]string `json:"env,omitempty"`
 	Language string            `json:"language,omitempty"`
 
-	// With one of these set, the request has no code. Renew is not answered; Preload, which is
-	// nonzero then, is answered when everything is loaded.
+	// If one of these is set, the request has no code. A worker does not answer Renew. It answers
+	// Preload (if nonzero) when everything is loaded.
 	Renew   *renewal `json:"renew,omitempty"`
 	Preload int      `json:"preload,omitempty"`
 }
@@ -77,10 +77,10 @@ func encodeJSON(r request) []byte {
 	return append(line, '\n')
 }
 
-// program encodes source files for a worker: the length of the first, the first, and a JSON line
-// with the others by name. Workers get their source through the pipe, so nothing has to be
-// installed in a sandbox, and load a part only when it is used, because compiling is most of a
-// start.
+// program encodes source files for a worker: the length of the first file, the first file, and a
+// JSON line with the others by name. Workers read their source from the pipe, so that nothing has
+// to be installed in a sandbox. They load the other files only when needed, because compiling takes
+// most of the start time.
 func program(main string, parts map[string]string) []byte {
 	line, err := json.Marshal(parts)
 	if err != nil {

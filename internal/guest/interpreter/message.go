@@ -8,21 +8,21 @@ import (
 	"io"
 )
 
-// maxMessage limits one line of a worker. Workers keep results below 16 MiB; code that writes to
-// the pipe itself must not be able to fill our memory.
+// maxMessage limits one line of a worker. Results are below 16 MiB. Code that writes to the pipe
+// itself must not fill the server's memory.
 const maxMessage = 24 << 20
 
 // message is one line from a worker. Code in the sandbox can forge it, which deceives only the
-// client that sent the code. So it is parsed with care and never trusted for anything else.
+// client that sent the code. So it is parsed with care and trusted for nothing else.
 type message struct {
 	Type string `json:"type"` // ready, result, error or done
-	// N is the request that it belongs to. Threads that outlive their execution send late ones,
-	// which are dropped.
+	// N is the number of the request to which the message belongs. Late messages, from threads that
+	// outlive their execution, are discarded.
 	N int `json:"n"`
-	// Ack requests a byte on the worker's third pipe as soon as the message is passed on, which
-	// keeps results and printed text in order.
+	// Ack requests a byte on the worker's third pipe as soon as the message is passed on. This
+	// preserves the order of results and printed text.
 	Ack bool `json:"ack,omitempty"`
-	// Status is the exit status of the code, for languages that have one.
+	// Status is the exit status of the code, for languages with exit statuses.
 	Status int `json:"status,omitempty"`
 
 	result

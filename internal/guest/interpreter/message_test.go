@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestMessagesThatAreTooLong(t *testing.T) {
+func TestTooLongMessages(t *testing.T) {
 	in := newMessages(io.MultiReader(strings.NewReader(`{"type":"`), &endlessReader{}))
 	if _, err := in.next(); !errors.Is(err, errMessageTooLong) {
 		t.Errorf("got %v", err)

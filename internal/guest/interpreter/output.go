@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// chunkBytes limits one piece of text, so that output without a newline needs no more memory
-	// than this.
+	// chunkBytes limits one piece of text, so that output without newlines needs only this much
+	// memory.
 	chunkBytes = 32 << 10
-	// Programs write a line in several pieces. A short wait, which is not visible, joins them.
+	// Programs often write a line in several pieces. A short wait, too short to notice, joins them.
 	lineDelay    = 2 * time.Millisecond
 	partialDelay = 20 * time.Millisecond
-	// drainBytes is the most that the kernel can hold in a pipe. Draining more would never end
-	// while a background process writes.
+	// drainBytes is the maximum that a pipe can hold. Draining more would never end while a
+	// background process writes.
 	drainBytes = 1 << 20
 )
 
-// output reads one of a worker's output streams for as long as the worker lives. Output is dropped
-// if there is no execution, so that a thread that prints between executions never blocks.
+// output reads one output stream of a worker. Without an execution, output is discarded, so that a
+// thread that prints between executions never blocks.
 type output struct {
 	file *os.File
 	conn syscall.RawConn
@@ -67,8 +67,8 @@ func (o *output) pump() {
 
 // drain passes on everything that was written before the call.
 func (o *output) drain() {
-	// Control instead of Read, because pump waits inside Read, which excludes others. An error
-	// means that the file is closed and nothing is left.
+	// Use Control instead of Read, because pump holds Read's lock. An error means that the file is
+	// closed and has no more data.
 	_ = o.conn.Control(func(fd uintptr) {
 		for total := 0; total < drainBytes; {
 			n, end := o.take(int(fd))
@@ -81,7 +81,7 @@ func (o *output) drain() {
 	o.flush()
 }
 
-// take reads available data without waiting. It returns 0, false if there is none.
+// take reads available data without blocking. It returns 0, false if there is none.
 func (o *output) take(fd int) (n int, end bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +110,7 @@ func (o *output) take(fd int) (n int, end bool) {
 	}
 }
 
-// deadline returns when buffered text is passed on even if no more arrives.
+// deadline returns when buffered text is passed on even if no more text arrives.
 func (o *output) deadline() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -135,7 +135,8 @@ func (o *output) flushRunes() {
 	o.send(o.buf[:wholeRunes(o.buf)])
 }
 
-// send passes on text, the beginning of buf, and keeps the rest. o.mu must be held.
+// send passes on text, which is the beginning of buf, and leaves the rest in the buffer. o.mu must
+// be held.
 func (o *output) send(text []byte) {
 	if len(text) == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// defaultPath is searched for interpreters if the environment has no PATH.
+// defaultPath is the PATH for finding interpreters if the environment has none.
 const defaultPath = "/usr/local/bin:/usr/bin:/bin"
 
 // childEnds are the worker's ends of its pipes.
@@ -24,8 +24,8 @@ type childEnds struct {
 	requests, control, acks, stdout, stderr *os.File
 }
 
-// open creates the pipes. Standard output and error have pipes of their own, apart from the
-// protocol's, so that no output can be taken for a message.
+// open creates the pipes. Standard output and error have pipes of their own, so that no output can
+// be mistaken for a protocol message.
 func (w *worker) open() (childEnds, error) {
 	child := childEnds{lang: w.lang}
 	var stdout, stderr *os.File
@@ -59,8 +59,8 @@ func (w *worker) capture(file *os.File, kind string) error {
 	return err
 }
 
-// closePipes closes our ends. Processes that code left running may hold the others open, so their
-// end is not waited for.
+// closePipes closes the server's ends. Processes that the code started may hold the other ends
+// open, so it does not wait for their end.
 func (w *worker) closePipes() {
 	closeAll(w.requests, w.control, w.acks)
 	for _, o := range w.outputs {
@@ -73,8 +73,8 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
 		Stdout: c.stdout, Stderr: c.stderr,
-		// Its own session has no terminal to open, and its group lets an interrupt reach what the
-		// code started.
+		// A session of its own has no controlling terminal, and the process group lets an interrupt
+		// reach what the code started.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -91,8 +91,8 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 
 func (c childEnds) close() { closeAll(c.requests, c.control, c.acks, c.stdout, c.stderr) }
 
-// closeAll closes pipes. Closing a pipe twice is harmless and nothing is left to write, so errors
-// do not matter.
+// closeAll closes pipes. Errors do not matter: closing a pipe twice is harmless and no data is
+// unwritten.
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		if f != nil {
@@ -101,8 +101,7 @@ func closeAll(files ...*os.File) {
 	}
 }
 
-// lookProgram finds the interpreter in the PATH that the code will have, not
-// in ours.
+// lookProgram finds the interpreter in the PATH that the code will have, not in the guest's.
 func lookProgram(lang *language, env map[string]string) (string, error) {
 	path := env["PATH"]
 	if path == "" {
@@ -118,8 +117,8 @@ func lookProgram(lang *language, env map[string]string) (string, error) {
 		"This sandbox cannot run %s: there is no %s in %s.", lang.name, lang.program, path)
 }
 
-// startError explains why a worker was not started in dir. A directory that the sandbox's user may
-// not enter is the client's mistake.
+// startError explains why a worker did not start in dir. If the sandbox's user may not enter the
+// directory, it is an error of the client.
 func startError(lang *language, dir string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok && p.Op == "chdir" {
 		return fault.Wrap(err, fault.Invalid, "bad_cwd", fmt.Sprintf(

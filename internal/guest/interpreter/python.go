@@ -11,8 +11,8 @@ import (
 //go:embed python/*.py javascript/*.js bash/*.bash
 var sources embed.FS
 
-// pythonBoot reads the worker's first part from the request pipe and runs it. It is the only part
-// that a process list shows.
+// pythonBoot reads the worker's main source from the request pipe and runs it. It is short because
+// process lists show it.
 const pythonBoot = `import os
 f = os.fdopen(3, "rb")
 exec(compile(f.read(int(f.readline())), "<crannog>", "exec"), {"__name__": "_crannog", "requests": f})`

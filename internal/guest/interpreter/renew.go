@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Renewal describes the effects of a new configuration of the sandbox on its contexts. Options.Env
+// Renewal describes how a new configuration of the sandbox affects its contexts. Options.Env
 // returns the new variables.
 type Renewal struct {
 	// Home is the working directory of contexts that name none.
 	Home string
-	// Fresh is set if another sandbox continues, or has continued, from the same state: random
-	// values from now on must differ.
+	// Fresh is set if another sandbox continues, or has continued, from the same state. Random
+	// values must then differ.
 	Fresh bool
 }
 
-// Renew adopts a new configuration. A worker that is idle after running a user's code is told now;
-// one that runs code, or waits for its first, is told before the next request.
+// Renew applies a new configuration. An idle worker that has run a user's code is notified at once.
+// A worker that is running code, or has run none, is notified before the next request.
 func (s *Server) Renew(r Renewal) {
 	s.mu.Lock()
 	before := s.home
@@ -37,9 +37,9 @@ func (s *Server) Renew(r Renewal) {
 	}
 }
 
-// Sever lets the running code continue without its client: the connections are about to be cut
-// because the sandbox was saved and continues in another instance, not because the client has left.
-// The code's output is dropped.
+// Sever lets running code continue without its client. It is called before the connections are
+// closed because the sandbox was saved and continues in another instance; the clients did not
+// disconnect. The output of the code is discarded.
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,14 +47,15 @@ func (s *Server) Sever() {
 	s.severed = make(chan struct{})
 }
 
-// severance returns the channel that the next Sever closes.
+// severance returns the channel that the next call of Sever closes.
 func (s *Server) severance() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.severed
 }
 
-// renewalCounts counts the renewals that a worker was told, and those that were fresh.
+// renewalCounts counts the renewals of which a worker was notified, and how many of them were
+// fresh.
 type renewalCounts struct{ renewals, draws int }
 
 func (s *Server) renewalState() renewalCounts {
@@ -63,23 +64,24 @@ func (s *Server) renewalState() renewalCounts {
 	return renewalCounts{s.renewals, s.draws}
 }
 
-// renewal is the message to a worker. Numbers stand for booleans, because the Python worker reads
-// no others.
+// renewal is the message to a worker. It has numbers in place of booleans, because the Python
+// worker parses only numbers.
 type renewal struct {
 	Env map[string]change `json:"env,omitempty"`
 	Dir *change           `json:"dir,omitempty"`
-	// Seed is nonzero if random streams begin anew. A worker that cannot draw a seed of its own
-	// uses it.
+	// Seed is nonzero if random generators must be reseeded. A worker that cannot obtain a seed
+	// itself uses this one.
 	Seed uint32 `json:"seed,omitempty"`
 }
 
-// change takes effect unless code has changed the same thing. Nil means unset.
+// change is the change of a variable. It does not apply if code has changed the variable itself.
+// Nil means unset.
 type change struct {
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
 }
 
-// changes are the differences between two environments.
+// changes returns the differences between two environments.
 func changes(from, to map[string]string) map[string]change {
 	all := map[string]change{}
 	for k, v := range from {
@@ -97,8 +99,8 @@ func changes(from, to map[string]string) map[string]change {
 	return all
 }
 
-// early reports whether interpreters, their libraries or the loader read a variable only at their
-// start.
+// early reports whether interpreters, their libraries or the dynamic loader read a variable only
+// when they start.
 func early(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "LANGUAGE", "NO_COLOR", "TMPDIR":
@@ -112,9 +114,9 @@ func early(name string) bool {
 	return false
 }
 
-// renew prepares what a worker has to be told before another request. It returns false for an
-// unused worker that would have started differently: a new one replaces it, and no state is lost.
-// The slot must be held.
+// renew prepares the notification that a worker needs before another request. It returns false for
+// an unused worker that would have started differently. A new worker then replaces it, and no state
+// is lost. The slot must be held.
 func (x *session) renew(w *worker) bool {
 	now := x.server.renewalState()
 	if w.told == now {
@@ -153,8 +155,8 @@ func seed() uint32 {
 	return max(1, binary.NativeEndian.Uint32(b[:]))
 }
 
-// renewIdle tells a worker now that would otherwise be told only before its next use: code that it
-// left running may draw random values too.
+// renewIdle notifies an idle worker now instead of before its next use, because its background code
+// may use random values too.
 func (x *session) renewIdle() {
 	select {
 	case x.slot <- struct{}{}:
@@ -168,7 +170,7 @@ func (x *session) renewIdle() {
 	}
 	x.server.workers.Go(func() {
 		defer x.release()
-		// It fails only when the worker is gone.
+		// An error means that the worker has ended.
 		_ = w.flush()
 	})
 }

@@ -143,8 +143,8 @@ func TestRenewalReachesContexts(t *testing.T) {
 	}
 }
 
-// A worker that waits for its first code is moved and told everything; the only trace is that it
-// exists already.
+// A worker that has not run code is moved and notified of everything. The only visible effect is
+// that it already exists.
 func TestPreloadedWorkerIsClaimed(t *testing.T) {
 	for name, show := range map[string]string{
 		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
@@ -209,7 +209,7 @@ func TestPreloadShowsNothing(t *testing.T) {
 	}
 }
 
-func TestPreloadLoadsWhatIsUsual(t *testing.T) {
+func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	needNumpy(t)
 	b := newTestServer(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
@@ -220,9 +220,9 @@ func TestPreloadLoadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// Code whose client was cut off continues; code whose client left is interrupted, which
+// Code whose connection was severed continues. Code whose client disconnected is interrupted, which
 // TestLeavingInterrupts checks.
-func TestSeveredCodeGoesOn(t *testing.T) {
+func TestSeveredCodeContinues(t *testing.T) {
 	b := newTestServer(t)
 	mark := filepath.Join(b.home, "mark")
 	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(mark) + "): time.sleep(0.01)\nx = 'went on'"

@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
-// statusOf returns the HTTP status for an error. Clients of this service read 404 as a missing
-// context and 502 as a sandbox that is gone, and distinguish only the request's fault from the
-// server's otherwise. So kinds with a status of their own elsewhere are 400 or 500 here.
+// statusOf returns the HTTP status for an error. For clients of this service 404 means that the
+// context is missing, and 502 that the sandbox is gone. Apart from that they distinguish only
+// errors of the request from errors of the server. So all other kinds become 400 or 500.
 func statusOf(err error) int {
 	switch fault.KindOf(err) {
 	case fault.Unsupported:
@@ -23,11 +23,11 @@ func statusOf(err error) int {
 	}
 }
 
-// refuse answers with an error as text, which clients of this service show.
+// refuse answers with an error as text, which clients display.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(statusOf(err))
-	// A write error means that the client has left.
+	// A write error means that the client has disconnected.
 	_, _ = io.WriteString(w, fault.PublicText(err))
 }
 

@@ -11,18 +11,17 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// session is a context of the protocol: code runs in it one piece after the other and finds the
-// state that earlier pieces left.
+// session is a context of the protocol. Executions in it run one after the other and share state.
 type session struct {
 	server *Server
 	id     string
 	lang   *language
-	// slot holds the right to use the worker. The goroutine that has put a value in may use the
-	// worker, and takes the value out again.
+	// slot is a lock for the worker. A goroutine acquires it by sending a value and releases it by
+	// receiving the value.
 	slot chan struct{}
 	// gone is closed when the context is removed.
 	gone chan struct{}
-	// worker runs the code, or is nil. The slot guards it.
+	// worker runs the code. It may be nil. The slot guards it.
 	worker *worker
 
 	mu      sync.Mutex
@@ -38,7 +37,7 @@ func (s *Server) newSession(lang *language, dir string) *session {
 	}
 }
 
-// newID returns a random UUID, by which clients know contexts.
+// newID returns a random UUID, which is the context's ID for clients.
 func newID() string {
 	b := ids.NewUUID()
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
@@ -80,8 +79,8 @@ func (s *Server) byLanguage(name string) (*session, error) {
 	return sess, nil
 }
 
-// create creates a context and starts its worker at once, so that errors show now and its first
-// execution is fast.
+// create creates a context and starts its worker at once, so that errors are reported now and the
+// first execution is fast.
 func (s *Server) create(ctx context.Context, language, dir string) (*session, error) {
 	lang, err := findLanguage(language)
 	if err != nil {
@@ -104,7 +103,7 @@ func (s *Server) create(ctx context.Context, language, dir string) (*session, er
 	return sess, nil
 }
 
-// add lists a context. s.mu must be held.
+// add adds a context to the list. s.mu must be held.
 func (s *Server) add(sess *session) error {
 	if s.life.Err() != nil {
 		return errClosed
@@ -118,7 +117,7 @@ func (s *Server) add(sess *session) error {
 
 var errClosed = fault.New(fault.Unavailable, "interpreter_closed", "The code interpreter is shutting down.")
 
-// acquire waits for the slot, and sends the client keepalive lines while it waits.
+// acquire waits for the slot, and sends keepalive lines to the client until then.
 func (x *session) acquire(ctx context.Context, waiting func() time.Duration) error {
 	timer := time.NewTimer(x.server.pace.keepalive)
 	defer timer.Stop()
@@ -138,7 +137,7 @@ func (x *session) acquire(ctx context.Context, waiting func() time.Duration) err
 	}
 }
 
-// usable gives the slot back if the context was removed while it was free.
+// usable releases the slot and returns an error if the context has been removed.
 func (x *session) usable() error {
 	select {
 	case <-x.gone:
@@ -151,7 +150,7 @@ func (x *session) usable() error {
 
 func (x *session) release() { <-x.slot }
 
-// live returns the worker, or a new one if the last has ended. The slot must be held.
+// live returns the worker. If it has ended, live starts a new one. The slot must be held.
 func (x *session) live(ctx context.Context) (*worker, error) {
 	if x.worker != nil && x.worker.alive() && x.renew(x.worker) {
 		return x.worker, nil
@@ -173,7 +172,7 @@ func (x *session) stop() {
 	}
 }
 
-// interruptWith ends the running execution, if there is one, with an error.
+// interruptWith ends the running execution, if any, with an error.
 func (x *session) interruptWith(e execError) {
 	x.mu.Lock()
 	abort := x.abort
@@ -183,7 +182,7 @@ func (x *session) interruptWith(e execError) {
 	}
 }
 
-// restart replaces the worker by a new one without state.
+// restart replaces the worker by a new one, without state.
 func (x *session) restart(ctx context.Context) error {
 	x.interruptWith(execError{Name: "ContextRestarting", Value: "The context was restarted while the code ran."})
 	if err := x.acquire(ctx, func() time.Duration { return time.Hour }); err != nil {
@@ -195,7 +194,7 @@ func (x *session) restart(ctx context.Context) error {
 	return err
 }
 
-// close removes the context and returns when its worker is gone.
+// close removes the context and waits until its worker has ended.
 func (x *session) close() {
 	x.unlist()
 	x.mu.Lock()

@@ -17,7 +17,7 @@ func (lockedOut) Start(cmd *exec.Cmd) (Process, error) {
 
 // F20: a working directory that the user may not enter is the client's mistake, so the status is
 // 400 and not 500.
-func TestF20DirectoryThatCannotBeEntered(t *testing.T) {
+func TestF20InaccessibleDirectory(t *testing.T) {
 	b := newTestServer(t)
 	b.server.opts.Starter = lockedOut{}
 	for _, path := range []string{"/contexts", "/execute"} {

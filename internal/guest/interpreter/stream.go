@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// stalled is how long a client may leave a line unread.
+// stalled is how long a client may take to read a line.
 const stalled = time.Minute
 
-// stream writes the lines of one execution to its client. The status and the headers are sent with
-// the first line, so that an earlier error can still be an HTTP error. It is safe for concurrent
-// use.
+// stream writes the lines of one execution to its client. It sends status and headers with the
+// first line, so that an earlier error can still be an HTTP error. It is safe for concurrent use.
 type stream struct {
 	w http.ResponseWriter
 
@@ -55,24 +54,24 @@ func (st *stream) result(r result)            { st.write(resultLine{"result", r}
 func (st *stream) fail(e execError)           { st.write(errorLine{"error", e}) }
 func (st *stream) text(kind string, b []byte) { st.write(textLine{kind, string(b), stamp(time.Now())}) }
 
-// end writes the last line. Later lines are dropped: the handler has returned, and its
-// ResponseWriter must not be used any more.
+// end ends the stream. Later lines are discarded, because the ResponseWriter must not be used after
+// the handler has returned.
 func (st *stream) end() {
 	st.write(plainLine{"end_of_execution"})
 	st.cut()
-	// The connection may serve other requests, for which this one's deadline must not apply.
+	// The connection may serve other requests, to which the deadline of this one must not apply.
 	_ = http.NewResponseController(st.w).SetWriteDeadline(time.Time{})
 }
 
-// cut drops later lines.
+// cut discards all later lines.
 func (st *stream) cut() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
 }
 
-// keepalive writes a line if there was none for the given time, and returns how long to wait until
-// the next may be due.
+// keepalive writes a line if none was written for the given time. It returns how long to wait
+// before the next call.
 func (st *stream) keepalive(silence time.Duration) time.Duration {
 	st.mu.Lock()
 	quiet := time.Since(st.last)
@@ -101,7 +100,7 @@ func (st *stream) write(line any) {
 	enc := json.NewEncoder(&st.buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(line); err != nil {
-		// Only raw JSON from a worker can fail, and that was parsed before.
+		// Only raw JSON from a worker could fail, and that has been parsed already.
 		panic("encode line: " + err.Error())
 	}
 	if !st.opened {
@@ -112,10 +111,11 @@ func (st *stream) write(line any) {
 	}
 	st.last = time.Now()
 	ctl := http.NewResponseController(st.w)
-	// Without a deadline, a client that neither reads nor leaves would hold its context for ever.
-	// If none can be set, there is no connection to wait for.
+	// Without a deadline, a client that neither reads nor disconnects would hold its context for
+	// ever. If no deadline can be set, there is no connection to wait for.
 	_ = ctl.SetWriteDeadline(st.last.Add(stalled))
-	// A failed write needs no report: the client is gone, and the request's context ends.
+	// A failed write needs no report, because the client has disconnected and the request's context
+	// ends.
 	if _, err := st.w.Write(st.buf.Bytes()); err != nil {
 		st.closed = true
 		return
@@ -128,5 +128,5 @@ func (st *stream) write(line any) {
 	}
 }
 
-// stamp formats a time as notebook clients expect it.
+// stamp formats a time in the format of notebook clients.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }

@@ -19,7 +19,7 @@ type listener interface {
 	message(m message)
 }
 
-// worker is one running process that executes code.
+// worker is one process that executes code.
 type worker struct {
 	lang     *language
 	proc     Process
@@ -29,9 +29,9 @@ type worker struct {
 	acks     *os.File
 	outputs  []*output
 
-	// ready is closed when the worker can take its first request; lost when it sends nothing more,
-	// because it ended, was replaced by another program or violated the protocol; exited when its
-	// process has ended.
+	// ready is closed when the worker can accept its first request. lost is closed when it sends no
+	// more messages, because it ended, was replaced by another program or violated the protocol.
+	// exited is closed when its process has ended.
 	ready  chan struct{}
 	lost   chan struct{}
 	exited chan struct{}
@@ -40,7 +40,7 @@ type worker struct {
 	mu       sync.Mutex
 	listener listener // of the current execution, or nil
 
-	// Only the holder of the slot may use these.
+	// Only the holder of the slot may use the fields below.
 	executions int
 	env        map[string]string // which renewals of the sandbox the worker was told
 	dir        string            // where it was started, or was moved to
@@ -48,9 +48,9 @@ type worker struct {
 	first      []byte // what it has to read before the next request
 }
 
-// startWorker starts a worker and returns when it is ready.
+// startWorker starts a worker and waits until it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
-	// Before the variables are read: a later change is sent with the next request.
+	// Read this before the variables: a later change is then sent with the next request.
 	known := s.renewalState()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)
@@ -90,13 +90,13 @@ func (s *Server) run(w *worker) {
 		close(w.exited)
 	})
 	s.workers.Go(func() {
-		// The pipes are ours: a write fails as soon as the worker is gone. After an error the
-		// worker never becomes ready.
+		// A write fails as soon as the worker has ended. Then it never becomes ready, and
+		// awaitReady reports the error.
 		_, _ = w.requests.Write(w.lang.hello())
 	})
 }
 
-// awaitReady waits for the first message. After an error nothing of the worker is left.
+// awaitReady waits for the first message. If it returns an error, the worker has been stopped.
 func (s *Server) awaitReady(ctx context.Context, w *worker) error {
 	timer := time.NewTimer(s.pace.start)
 	defer timer.Stop()
@@ -120,7 +120,7 @@ func (s *Server) awaitReady(ctx context.Context, w *worker) error {
 	return err
 }
 
-// listen passes the worker's messages on until there are no more.
+// listen passes on the worker's messages until there are no more.
 func (w *worker) listen() {
 	defer close(w.lost)
 	in := newMessages(w.control)
@@ -128,8 +128,8 @@ func (w *worker) listen() {
 		m, err := in.next()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				// Nothing after a broken line can be understood. An error of kill means that the
-				// worker has ended anyway.
+				// Data after an invalid line has no meaning. An error of Signal means that the
+				// worker has already ended.
 				_ = w.proc.Signal(syscall.SIGKILL)
 			}
 			return
@@ -142,7 +142,7 @@ func (w *worker) listen() {
 	}
 }
 
-// nowReady drops what the interpreter printed during its start.
+// nowReady discards the output of the interpreter's start.
 func (w *worker) nowReady() {
 	select {
 	case <-w.ready: // code wrote to the pipe itself
@@ -152,7 +152,7 @@ func (w *worker) nowReady() {
 	}
 }
 
-// deliver passes a message on after all text that was written before it.
+// deliver passes on a message after all text that was written before it.
 func (w *worker) deliver(m message) {
 	w.drain()
 	w.mu.Lock()
@@ -161,7 +161,7 @@ func (w *worker) deliver(m message) {
 	}
 	w.mu.Unlock()
 	if m.Ack {
-		// It fails only when the worker is gone.
+		// An error means that the worker has ended.
 		_, _ = w.acks.Write([]byte{1})
 	}
 }
@@ -172,7 +172,8 @@ func (w *worker) drain() {
 	}
 }
 
-// attach makes l the listener. attach(nil) returns when the previous one is not called any more.
+// attach sets the listener. After attach(nil) has returned, the previous listener is not called any
+// more.
 func (w *worker) attach(l listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +194,7 @@ func (w *worker) send(r request) error {
 	return w.flush()
 }
 
-// flush writes what the worker has to read.
+// flush writes all pending notifications to the worker.
 func (w *worker) flush() error {
 	data := w.first
 	w.first = nil
@@ -201,8 +202,8 @@ func (w *worker) flush() error {
 	return err
 }
 
-// kill ends the worker and everything in its process group, and returns when it is reaped. It may
-// be called again.
+// kill ends the worker and its process group, and waits until the worker is reaped. It may be
+// called more than once.
 func (w *worker) kill() {
 	select {
 	case <-w.exited:
@@ -213,7 +214,7 @@ func (w *worker) kill() {
 	w.closePipes()
 }
 
-// alive reports whether the worker can take a request.
+// alive reports whether the worker can accept a request.
 func (w *worker) alive() bool {
 	select {
 	case <-w.lost:

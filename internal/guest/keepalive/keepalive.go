@@ -1,4 +1,4 @@
-// Package keepalive owns how long a stream may be silent before a keepalive is sent.
+// Package keepalive owns the interval after which a keepalive is sent on a silent stream.
 package keepalive
 
 import (
@@ -10,14 +10,14 @@ import (
 // Header is the header by which a client requests an interval, in seconds.
 const Header = "Keepalive-Ping-Interval"
 
-// Intervals: the default, and the longest that a client may request.
+// The default interval, and the longest that a client may request.
 const (
 	Default = 90 * time.Second
 	longest = time.Hour
 )
 
-// Interval returns the interval that a client requests. Anything but a positive number requests the
-// default.
+// Interval returns the interval that a client requests, or the default if the header is not a
+// positive number.
 func Interval(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get(Header))
 	if err != nil || seconds <= 0 {

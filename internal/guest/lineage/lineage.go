@@ -1,11 +1,11 @@
-// Package lineage owns the marks by which the guest finds every process that descends from one that
-// it started.
+// Package lineage owns the marks by which the guest finds all processes that descend from a process
+// that it started.
 //
-// A process group is not enough, because setsid leaves it. Parents are not enough, because after a
-// second fork the guest is the parent. The mark is a resource limit that no kernel has enforced
-// since Linux 2.4, RLIMIT_LOCKS. Children inherit it, exec keeps it, and it is not in the
-// environment, which programs may clean or overwrite. The kernel of a sandbox lets a process set it
-// only once, so that no program inside can leave its command's family.
+// Neither process groups nor parents are enough: setsid leaves a group, and after a double fork the
+// guest is the parent. The mark is the resource limit RLIMIT_LOCKS, which Linux has not enforced
+// since 2.4. Child processes inherit it, exec preserves it, and it is not in the environment, which
+// programs may change. The kernel of a sandbox lets a process set it only once, so that no program
+// inside can leave its command's family.
 package lineage
 
 import (
@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// base is added to each mark, so that a program that reads the limit does not think that there are
-// too few locks.
+// base is added to each mark, so that a program that reads the limit does not conclude that it may
+// have too few locks.
 const base = 1 << 40
 
-// Mark identifies a family. None is that of a process without one.
+// Mark identifies a family. Processes without a family have None.
 type Mark uint64
 
-// None is no mark.
+// None means that there is no mark.
 const None Mark = 0
 
 var last atomic.Uint64
@@ -35,8 +35,8 @@ func New() Mark {
 	return Mark(base + last.Add(1))
 }
 
-// possible reports whether the kernel supports marks. An unmodified gVisor refuses to set this
-// limit, even to its present value.
+// possible reports whether the kernel supports marks. An unmodified gVisor does not allow setting
+// this limit, even to its current value.
 var possible = sync.OnceValue(func() bool {
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
@@ -45,13 +45,13 @@ var possible = sync.OnceValue(func() bool {
 	return unix.Prlimit(0, unix.RLIMIT_LOCKS, &now, nil) == nil && now.Max > base
 })
 
-// Limit returns the limit that a process sets to get the mark, with prlimit(2) and Resource.
+// Limit returns the value of the resource limit (prlimit(2), Resource) that represents the mark.
 func (m Mark) Limit() unix.Rlimit { return unix.Rlimit{Cur: uint64(m), Max: uint64(m)} }
 
-// Resource is the resource limit that holds the mark.
+// Resource is the resource limit that represents the mark.
 const Resource = unix.RLIMIT_LOCKS
 
-// Give marks a process that was just started and has no child yet.
+// Give marks a process that was just started and has no child processes yet.
 func (m Mark) Give(pid int) error {
 	if m == None {
 		return nil

@@ -1,5 +1,5 @@
-// Package metadata owns the metadata that callers attach to files: its form in headers and in
-// extended attributes.
+// Package metadata owns the metadata that callers attach to files, in headers and in extended
+// attributes.
 package metadata
 
 import (
@@ -18,7 +18,7 @@ import (
 const (
 	headerPrefix = "X-Metadata-"
 	attrPrefix   = "user.e2b."
-	// maxKey leaves room for the prefix in an attribute's name of 255 bytes.
+	// maxKey leaves space for the prefix in an attribute name of 255 bytes.
 	maxKey = 246
 	// maxTotal limits all keys and values of one file together, because some file systems store
 	// them in one block.
@@ -28,7 +28,7 @@ const (
 // ErrUnsupported is returned if the file system has no extended attributes.
 var ErrUnsupported = errors.New("the file system does not keep metadata")
 
-// FromHeader parses the metadata of an upload. Its errors are for the caller.
+// FromHeader parses the metadata of an upload. The caller of the API sees its errors.
 func FromHeader(h http.Header) (map[string]string, error) {
 	var set map[string]string
 	total := 0
@@ -67,8 +67,8 @@ func shorten(s string) string {
 	return s
 }
 
-// Read returns the metadata of a file or of a link's target. It returns none if the file system
-// does not support it or the user may not read it.
+// Read returns the metadata of a file or of a link's target. It returns nil if the file system does
+// not support metadata or the user may not read it.
 func Read(path string) map[string]string {
 	names, err := list(func(buf []byte) (int, error) { return unix.Listxattr(path, buf) })
 	if err != nil {
@@ -88,7 +88,7 @@ func Read(path string) map[string]string {
 	return set
 }
 
-// Replace replaces the metadata of an open file by set.
+// Replace replaces the metadata of an open file.
 func Replace(fd int, set map[string]string) error {
 	old, err := list(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) })
 	if errors.Is(err, unix.ENOTSUP) {
@@ -120,7 +120,7 @@ func Replace(fd int, set map[string]string) error {
 	return nil
 }
 
-// list returns the names of our attributes, prefix included.
+// list returns the names of Crannog's attributes, including the prefix.
 func list(call func([]byte) (int, error)) ([]string, error) {
 	data, err := grow(call)
 	if err != nil {
@@ -141,7 +141,7 @@ func get(path, name string) (string, error) {
 	return string(data), err
 }
 
-// maxAttr is the greatest size of a list or a value in Linux.
+// maxAttr is Linux's maximum size of a list or value.
 const maxAttr = 64 << 10
 
 // grow calls read with larger buffers until the answer fits. Most files have no attributes, so the

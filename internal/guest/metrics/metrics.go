@@ -1,5 +1,5 @@
-// Package metrics owns the sandbox's use of processor, memory and disk, as its own kernel reports
-// it.
+// Package metrics owns the measurement of a sandbox's processor, memory and disk use, as its own
+// kernel reports it.
 package metrics
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Limits are the totals that are enforced outside. Zero means unknown: then the kernel inside is
-// used.
+// Limits are the totals that are enforced from outside. Zero means unknown, and then the values of
+// the kernel inside are used.
 type Limits struct {
 	MilliCPU    int64
 	MemoryBytes int64
@@ -20,7 +20,7 @@ type Limits struct {
 	HostMemory bool
 }
 
-// Sample is one answer, with the field names that clients expect.
+// Sample is one measurement, with the field names that clients expect.
 type Sample struct {
 	Unix       int64   `json:"ts"`
 	CPUCount   int64   `json:"cpu_count"`
@@ -34,8 +34,8 @@ type Sample struct {
 	DiskTotal  int64   `json:"disk_total"`
 }
 
-// Sampler takes samples. The share of a processor is measured since the last sample, so nothing
-// runs between two. It is safe for concurrent use.
+// Sampler takes samples. It measures processor use since the previous sample, so nothing runs in
+// between. It is safe for concurrent use.
 type Sampler struct {
 	proc   string
 	groups string
@@ -48,12 +48,12 @@ type Sampler struct {
 	percent float64
 }
 
-// New starts to count.
+// New returns a Sampler that measures from now on.
 func New(limits Limits) *Sampler {
 	return &Sampler{limits: limits, proc: "/proc", groups: "/sys/fs/cgroup", root: "/", at: time.Now()}
 }
 
-// Renew replaces the totals.
+// Renew replaces the limits.
 func (s *Sampler) Renew(limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +66,8 @@ func (s *Sampler) totals() Limits {
 	return s.limits
 }
 
-// shortest is the least time between two samples that gives a useful share: the kernel counts in
-// hundredths of a second.
+// shortest is the minimum time between two samples for a useful result, because the kernel counts
+// in hundredths of a second.
 const shortest = 200 * time.Millisecond
 
 // Sample takes a sample.
@@ -100,8 +100,8 @@ func (s *Sampler) Sample() (Sample, error) {
 	return out, nil
 }
 
-// memory returns the memory that the kernel inside reports, or what is counted for the sandbox
-// alone.
+// memory returns the memory that the kernel inside reports, or that of the sandbox's own cgroup or
+// processes if the kernel shows the host's.
 func (s *Sampler) memory(l Limits) (memory, error) {
 	if !l.HostMemory {
 		return readMeminfo(s.proc + "/meminfo")
@@ -117,7 +117,7 @@ func (s *Sampler) memory(l Limits) (memory, error) {
 	return memory{total: total, free: total - used, cache: min(cache, used)}, nil
 }
 
-// cpus rounds up: a sandbox with one and a half sees two.
+// cpus rounds up: a sandbox with 1.5 processors sees two.
 func (l Limits) cpus() int64 {
 	if l.MilliCPU > 0 {
 		return (l.MilliCPU + 999) / 1000
@@ -125,7 +125,8 @@ func (l Limits) cpus() int64 {
 	return int64(runtime.NumCPU())
 }
 
-// cpu returns the share of one processor since the last sample: 150 is one and a half.
+// cpu returns the processor use since the previous sample in percent of one processor: 150 means
+// one and a half.
 func (s *Sampler) cpu() (float64, error) {
 	spent, err := cpuTime(s.proc)
 	if err != nil {

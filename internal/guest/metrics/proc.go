@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ticks is how many units of processor time the kernel counts in a second.
+// ticks is the number of clock ticks per second (USER_HZ).
 const ticks = 100
 
-// memory is the used part of meminfo, in bytes.
+// memory is the part of meminfo that is used, in bytes.
 type memory struct{ total, free, cache int64 }
 
 func readMeminfo(name string) (memory, error) {
@@ -49,9 +49,8 @@ func readMeminfo(name string) (memory, error) {
 	return m, nil
 }
 
-// cpuTime sums the time of all processes, including dead ones, which are counted by the parents
-// that waited for them, up to PID 1. It does not use a kernel's own sum, because the sandbox's
-// kernel keeps none.
+// cpuTime returns the sum over all processes, including ended ones, whose time the kernel adds to
+// the parent that waited for them, up to PID 1. The sandbox's kernel has no total of its own.
 func cpuTime(proc string) (time.Duration, error) {
 	stats, err := filepath.Glob(proc + "/[0-9]*/stat")
 	if err != nil {
@@ -71,8 +70,8 @@ func cpuTime(proc string) (time.Duration, error) {
 	return time.Duration(sum) * (time.Second / ticks), nil
 }
 
-// statTicks adds the process's own time and that of its dead children. The program's name comes
-// first and may contain anything, so counting begins after its last bracket.
+// statTicks returns the time of a process and of its ended children. The program's name precedes
+// the numbers and may contain any character, so parsing begins after the last bracket.
 func statTicks(stat string) int64 {
 	const utime, cstime = 11, 14 // positions after the name
 	_, rest, ok := cutLast(stat, ")")
@@ -98,8 +97,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// groupMemory returns what the sandbox's cgroup counts, if it is visible inside: the total, and the
-// page cache.
+// groupMemory returns the memory and the page cache of the sandbox's cgroup, if that is visible
+// inside.
 func groupMemory(dir string) (used, cache int64, ok bool) {
 	for _, f := range []struct{ used, stat, key string }{
 		{"memory.current", "memory.stat", "inactive_file"},
@@ -123,7 +122,7 @@ func groupMemory(dir string) (used, cache int64, ok bool) {
 	return 0, 0, false
 }
 
-// processMemory sums the private memory of processes.
+// processMemory returns the sum of the private memory of all processes.
 func processMemory(proc string) (used int64, err error) {
 	names, err := filepath.Glob(proc + "/[0-9]*/statm")
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds how long the guest waits for the engine to compile a module. Without an answer,
+// compileTimeout limits how long the guest waits for the engine to compile a module. After that,
 // the runner compiles the module itself.
-const patience = 2 * time.Minute
+const compileTimeout = 2 * time.Minute
 
-// compiled asks the engine for the compiled module. It returns nil if there is none, for instance
-// because the process that made the sandbox has ended.
+// compiled requests the compiled module from the engine. It returns nil if there is none, for
+// example because the process that created the sandbox has ended.
 func (r *Runner) compiled(ctx context.Context, module *os.File) *os.File {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, compileTimeout)
 	defer cancel()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -27,7 +27,7 @@ func (r *Runner) compiled(ctx context.Context, module *os.File) *os.File {
 	file.Close()
 	if err == nil {
 		defer answer.Close()
-		// Not waiting: an engine that does not read must not block the guest.
+		// Do not block: an engine that does not read must not block the guest.
 		err = unix.Sendmsg(r.service, []byte{0}, unix.UnixRights(int(module.Fd()), pair[1]), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	}
 	unix.Close(pair[1])
@@ -38,7 +38,7 @@ func (r *Runner) compiled(ctx context.Context, module *os.File) *os.File {
 	return received(answer.(*net.UnixConn)) //nolint:forcetypeassert // it was made as one above
 }
 
-// received reads one message with one descriptor. It returns nil for anything else.
+// received reads one message with one descriptor. It returns nil for any other message.
 func received(conn *net.UnixConn) *os.File {
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, controls, _, _, err := conn.ReadMsgUnix(make([]byte, 1), rights)

@@ -1,5 +1,5 @@
-// Package modules owns how the guest starts programs in a sandbox whose programs are WebAssembly
-// modules: it starts the engine's runner in place of the module, and nothing else.
+// Package modules owns starting programs in a sandbox whose programs are WebAssembly modules: it
+// starts the engine's runner with the module.
 package modules
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// Config is what the engine tells the guest (guestboot.ModulesFlag).
+// Config is the engine's configuration for the guest (guestboot.ModulesFlag).
 type Config struct {
 	// Program is the path of the runner inside.
 	Program string `json:"program"`
 	// Deterministic gives modules a fixed clock and fixed random numbers.
 	Deterministic bool `json:"deterministic,omitempty"`
-	// MemoryBytes bounds the memory of each module.
+	// MemoryBytes limits the memory of each module.
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-// Argument returns the guest's argument.
+// Argument returns the guest's command-line argument for c.
 func (c Config) Argument() (string, error) {
 	data, err := json.Marshal(c)
 	return guestboot.ModulesFlag + string(data), err
 }
 
-// ErrOnly is the error of a request for anything but a module.
+// ErrOnly is returned for programs that are not WebAssembly modules.
 var ErrOnly = errors.New("this sandbox runs WebAssembly modules only; use another engine for other programs, as crannog engines lists them")
 
-// ErrTerminal is the error of a request for a terminal.
+// ErrTerminal is returned for requests of a terminal.
 var ErrTerminal = errors.New("a WebAssembly module has no terminal; leave the terminal out (crannog run --no-tty)")
 
 // Runner starts modules.
@@ -47,7 +47,7 @@ type Runner struct {
 	service int // guestboot.ServiceFD
 }
 
-// FromArguments returns the runner that the guest's arguments announce, or nil.
+// FromArguments returns the runner that the guest's arguments configure, or nil.
 func FromArguments(args []string) (*Runner, error) {
 	for _, arg := range args {
 		text, found := strings.CutPrefix(arg, guestboot.ModulesFlag)
@@ -63,24 +63,24 @@ func FromArguments(args []string) (*Runner, error) {
 	return nil, nil
 }
 
-// Start is the program to start for a module.
+// Start is the program that runs a module.
 type Start struct {
 	Path string
 	Argv []string
-	// Files are its descriptors from guestboot.ModuleFD on.
+	// Files are its descriptors, starting at guestboot.ModuleFD.
 	Files []*os.File
 }
 
-// Close closes our copies of the files.
+// Close closes the guest's copies of the files.
 func (s *Start) Close() {
 	for _, f := range s.Files {
 		_ = f.Close() // nothing was written
 	}
 }
 
-// Find returns the module that a command names: by its path, in PATH, or in the working directory.
-// All of them are files of the sandbox, which only the runner reads, so the working directory is
-// no more dangerous than PATH.
+// Find returns the path of the module that a command names, which may be a path or a name in PATH
+// or the working directory. Searching the working directory adds no risk, because all of them are
+// files of the sandbox, which only the runner reads.
 func (r *Runner) Find(cmd, path, dir string) (string, error) {
 	if strings.Contains(cmd, "/") {
 		return absolute(cmd, dir), nil
@@ -101,11 +101,12 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// Prepare opens the module with the rights of as, has it compiled, and returns what to start.
+// Prepare opens the module with the rights of as, has the engine compile it, and returns what to
+// start.
 func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path string, argv []string) (*Start, error) {
 	var module *os.File
 	err := as(func() (err error) {
-		// A pipe without a writer must not block the guest.
+		// O_NONBLOCK, because a pipe without a writer must not block the guest.
 		module, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		return err
 	})
@@ -139,7 +140,7 @@ const (
 	component = "\x0d\x00\x01\x00"
 )
 
-// check refuses files that are no modules, by name and before anything is started.
+// check rejects files that are not modules before anything is started.
 func check(f *os.File, cmd string) error {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package offline owns the name server of a sandbox without a network: no name exists, which
-// programs learn at once instead of after a timeout. It remembers what they looked up, so that a
-// person can be told what to allow.
+// Package offline owns the DNS server of a sandbox without a network. It answers that no name
+// exists, so that programs fail at once instead of after a timeout. It records the names, so that
+// the user can be told which ones to allow.
 package offline
 
 import (
@@ -16,19 +16,19 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Address is the server's address. It is not 127.0.0.1, so that a program inside may be a name
-// server itself.
+// Address is the server's address. It is not 127.0.0.1, so that programs inside can run a DNS
+// server there.
 var Address = netip.MustParseAddrPort("127.0.0.53:53")
 
 // ResolvConf is the resolver configuration that refers to the server.
 const ResolvConf = "# This sandbox has no network: no name exists.\nnameserver 127.0.0.53\noptions timeout:1 attempts:1\n"
 
-// most limits what is remembered: a program that looks up more names than a person would read gets
-// the same answer, and nothing grows. The name that was not looked up for the longest time is
-// dropped, so that a command's names are there at its end, however many others came before.
-const most = 64
+// maxNames limits the recorded names, so that memory is bounded. When it is reached, the name with
+// the oldest query is dropped. The names of a command are thus available at its end, however many
+// names came before.
+const maxNames = 64
 
-// Server answers queries and remembers the names.
+// Server answers queries and records the names.
 type Server struct {
 	conn *net.UDPConn
 
@@ -36,13 +36,13 @@ type Server struct {
 	asked []Name
 }
 
-// Name is a name that programs looked up.
+// Name is a name that programs tried to resolve.
 type Name struct {
 	Name string
 	At   time.Time // of the last query
 }
 
-// Listen starts to serve at an address in the background. Close ends it.
+// Listen starts serving at an address in the background, until Close.
 func Listen(at netip.AddrPort) (*Server, error) {
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 	if err != nil {
@@ -59,9 +59,9 @@ func (s *Server) Addr() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr
 // Close ends the server.
 func (s *Server) Close() error { return s.conn.Close() }
 
-// Asked returns the names that programs looked up, in the order of their first query, lower-case
-// and without the final dot.
-func (s *Server) Asked() []Name {
+// Lookups returns the names that programs tried to resolve, in the order of their first query, in
+// lower case and without the final dot.
+func (s *Server) Lookups() []Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.asked)
@@ -79,7 +79,7 @@ func (s *Server) serve() {
 		}
 		if reply, name, err := answer(query[:n]); err == nil {
 			s.remember(name)
-			// The client may be gone; nothing depends on the answer.
+			// An error means that the client has gone, and nothing depends on the answer.
 			_, _ = s.conn.WriteToUDPAddrPort(reply, from)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Server) remember(name string) {
 	case i >= 0:
 		s.asked[i].At = now
 	default:
-		if len(s.asked) == most {
+		if len(s.asked) == maxNames {
 			oldest := slices.MinFunc(s.asked, func(a, b Name) int { return a.At.Compare(b.At) })
 			s.asked = slices.DeleteFunc(s.asked, func(n Name) bool { return n == oldest })
 		}
@@ -102,7 +102,7 @@ func (s *Server) remember(name string) {
 	}
 }
 
-// answer returns the reply to one query: the name does not exist.
+// answer returns the reply to one query: NXDOMAIN.
 func answer(query []byte) (reply []byte, name string, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)

@@ -21,7 +21,7 @@ func server(t *testing.T) (*Server, *net.Resolver) {
 	}}
 }
 
-func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
+func TestNoNameExistsAndLookupsAreRecorded(t *testing.T) {
 	s, resolver := server(t)
 	for _, name := range []string{"Example.com.", "pypi.org.", "example.com."} {
 		_, err := resolver.LookupHost(t.Context(), name)
@@ -30,7 +30,7 @@ func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
 			t.Fatalf("%s: got %v, want a name that does not exist", name, err)
 		}
 	}
-	got := s.Asked()
+	got := s.Lookups()
 	if len(got) != 2 || got[0].Name != "example.com" || got[1].Name != "pypi.org" {
 		t.Fatalf("remembered %v", got)
 	}
@@ -41,14 +41,14 @@ func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
 
 func TestMemoryIsBounded(t *testing.T) {
 	s, _ := server(t)
-	for i := range 2 * most {
+	for i := range 2 * maxNames {
 		s.remember(fmt.Sprint(i, ".example"))
 	}
-	got := s.Asked()
-	if n := len(got); n != most {
+	got := s.Lookups()
+	if n := len(got); n != maxNames {
 		t.Errorf("remembered %d names", n)
 	}
-	if last := got[len(got)-1].Name; last != fmt.Sprint(2*most-1, ".example") {
+	if last := got[len(got)-1].Name; last != fmt.Sprint(2*maxNames-1, ".example") {
 		t.Errorf("the last is %s: a new name is not remembered", last)
 	}
 }

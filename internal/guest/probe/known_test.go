@@ -53,7 +53,7 @@ func slowly(t *testing.T, after time.Duration) string {
 // On a busy machine the gateway's name server may need longer than one probe waits: a sandbox with
 // a working network must not be refused because of it.
 func TestAKnownNameIsWaitedFor(t *testing.T) {
-	at := slowly(t, 2*patience)
+	at := slowly(t, 2*tryTimeout)
 	before := resolver
 	t.Cleanup(func() { resolver = before })
 	resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unusedAddress is an address without a host (RFC 5737): a connection to it can only work if
-// something routes it.
+// unusedAddress is an address of a documentation network (RFC 5737). A connection to it can succeed
+// only if something routes it.
 const unusedAddress = "192.0.2.1:9"
 
 // errUnroutable is returned if the kernel inside has no route to an address.
 var errUnroutable = errors.New("no route")
 
-// route looks up the route to an address without sending anything. It is one system call, where
-// Go's dialer would take milliseconds of a start.
+// route looks up the route to an address without sending packets. It is one system call, where Go's
+// dialer would take milliseconds of the boot time.
 func route(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Is4() {
@@ -42,7 +42,7 @@ func route(address string) error {
 	}
 }
 
-// open starts to connect a socket to an address, without waiting.
+// open starts connecting a socket to an address without waiting.
 func open(kind int, address string) (fd int, err error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil || !at.Addr().Is4() {
@@ -63,10 +63,10 @@ func open(kind int, address string) (fd int, err error) {
 // unreachedError is returned if the kernel reports that an address is unreachable.
 type unreachedError struct{ error }
 
-// await waits until a socket is ready, or the context ends.
+// await waits until a socket is ready or the context ends.
 func await(ctx context.Context, fd int, event int16) bool {
 	for {
-		left := patience
+		left := tryTimeout
 		if end, ok := ctx.Deadline(); ok {
 			left = time.Until(end)
 		}
@@ -80,19 +80,19 @@ func await(ctx context.Context, fd int, event int16) bool {
 	}
 }
 
-// errSilent is returned if no answer came.
+// errSilent is returned if there was no answer.
 var errSilent = errors.New("no answer")
 
-// connect tries a connection and closes it again. The status is the error of one that was refused;
-// zero is a connection.
+// connect opens a connection and closes it. The status is the error of a refused connection, or
+// zero if the connection succeeded.
 func connect(ctx context.Context, address string) (status unix.Errno, err error) {
 	fd, err := open(unix.SOCK_STREAM, address)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	// The rest of it would otherwise stay in the kernel for a minute, and in a saved state of the
-	// sandbox.
+	// Without this, the rest of the connection would stay in the kernel for a minute, and in a
+	// snapshot of the sandbox.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return 0, err
 	}
@@ -103,7 +103,7 @@ func connect(ctx context.Context, address string) (status unix.Errno, err error)
 	return unix.Errno(code), err
 }
 
-// refused tries a connection that must not succeed. Silence is as good as a refusal.
+// refused opens a connection that must fail. No answer counts as a failure too.
 func refused(ctx context.Context, address string) error {
 	status, err := connect(ctx, address)
 	if _, unreached := errors.AsType[*unreachedError](err); unreached || errors.Is(err, errSilent) || err == nil && status != 0 {
@@ -115,8 +115,8 @@ func refused(ctx context.Context, address string) error {
 	return fmt.Errorf("a connection to %s was made", address)
 }
 
-// datagram is a sent datagram that must not reach anybody. Its number is negative if there was no
-// route.
+// datagram is a datagram that was sent to a destination that it must not reach. fd is negative if
+// there was no route.
 type datagram struct {
 	address string
 	fd      int
@@ -137,15 +137,15 @@ func send(address string) (datagram, error) {
 	return datagram{address, fd}, nil
 }
 
-// late checks whether a datagram was answered. Unless something that was sent after it is settled,
-// an answer may still be on its way.
+// late checks whether a datagram was answered. It waits for an answer, unless something that was
+// sent after the datagram has been settled.
 func (d datagram) late(ctx context.Context, settled bool) error {
 	if d.fd < 0 {
 		return nil
 	}
 	defer unix.Close(d.fd)
 	if !settled {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
 		await(ctx, d.fd, unix.POLLIN)
 	}
@@ -168,10 +168,10 @@ func offline(context.Context) error {
 	}
 }
 
-// resolver queries the gateway's name server, with Go's own code.
+// resolver queries the gateway's DNS server with Go's own resolver.
 var resolver = &net.Resolver{PreferGo: true}
 
-// host checks that a known name has an address, and probes its ports there.
+// host checks that a known name has an address, and probes the ports of that name.
 func (c Checks) host(ctx context.Context, name string) error {
 	at, err := known(ctx, name)
 	if err != nil {
@@ -190,7 +190,7 @@ func (c Checks) host(ctx context.Context, name string) error {
 	return err
 }
 
-// portOf returns the port of a name:port if it has the given name.
+// portOf returns the port of a name:port, if its name is the given one.
 func portOf(name, at string) (uint16, bool) {
 	host, text, err := net.SplitHostPort(at)
 	if err != nil || host != name {
@@ -200,15 +200,16 @@ func portOf(name, at string) (uint16, bool) {
 	return uint16(port), err == nil
 }
 
-// unnamed returns ports that would not be probed, because their host is not among the known names.
+// unnamed returns the ports that would not be probed, because their host is not among the known
+// names.
 func (c Checks) unnamed() []string {
 	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
 		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })
 	})
 }
 
-// reached checks that a connection succeeds. It is closed at once, and sends nothing: the gateway
-// does not dial before a first byte.
+// reached checks that a connection succeeds. It closes the connection at once and sends nothing:
+// the gateway dials only after the first byte.
 func reached(ctx context.Context, what string, at netip.AddrPort) error {
 	status, err := connect(ctx, at.String())
 	switch {
@@ -222,8 +223,8 @@ func reached(ctx context.Context, what string, at netip.AddrPort) error {
 
 // shut checks that a connection fails.
 func shut(ctx context.Context, what string, at netip.AddrPort) error {
-	// A refusal comes as soon as a connection would have.
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	// A refusal arrives as fast as a connection would.
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	if err := refused(ctx, at.String()); err != nil {
 		return fmt.Errorf("the closed %s: %w", what, err)
@@ -231,11 +232,11 @@ func shut(ctx context.Context, what string, at netip.AddrPort) error {
 	return nil
 }
 
-// known returns an address of a name that must have one.
+// known returns an address of a name, which must have one.
 func known(ctx context.Context, name string) (netip.Addr, error) {
-	// An answer may be lost or late on a busy machine; another query costs less than a sandbox. A
-	// query that is refused twice has been answered.
-	for limit, tries := patience/2, 1; ; limit, tries = 2*limit, tries+1 {
+	// An answer may be lost or late on a busy machine, and another query costs less than a new
+	// sandbox. A query that is refused twice counts as answered.
+	for limit, tries := tryTimeout/2, 1; ; limit, tries = 2*limit, tries+1 {
 		one, cancel := context.WithTimeout(ctx, limit)
 		found, err := resolver.LookupNetIP(one, "ip4", name)
 		cancel()
@@ -251,7 +252,7 @@ func known(ctx context.Context, name string) (netip.Addr, error) {
 }
 
 func unknown(ctx context.Context, name string) error {
-	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(patience/2))
+	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(tryTimeout/2))
 	defer cancel()
 	if found, err := resolver.LookupNetIP(ctx, "ip4", name); err == nil {
 		return fmt.Errorf("the name %s has the address %v", name, found)

@@ -1,5 +1,5 @@
-// Package probe owns the readiness probe from inside: before a sandbox is ready, its first process
-// tries what the policy forbids and what it allows. If the result of one try is wrong, the sandbox
+// Package probe owns the readiness probe inside a sandbox: before the sandbox is ready, its first
+// process tests what the policy forbids and allows. If one test has the wrong result, the sandbox
 // never becomes ready.
 package probe
 
@@ -11,52 +11,53 @@ import (
 	"time"
 )
 
-// Failure is the beginning of the message of a sandbox whose checks fail.
+// Failure is the prefix of the message of a sandbox whose checks fail.
 const Failure = "the policy does not hold inside: "
 
-// patience limits one try. No answer by then counts as no answer.
-const patience = 500 * time.Millisecond
+// tryTimeout limits one test. No answer within this time counts as no answer.
+const tryTimeout = 500 * time.Millisecond
 
-// namePatience limits the wait for a name that must have an address. The name server may be busy
-// with many sandboxes, and a sandbox with a working network must not be refused because of that.
-const namePatience = 5 * time.Second
+// nameTimeout limits the wait for a name that must have an address. The DNS server may be busy with
+// many sandboxes, which must not make a correct sandbox fail.
+const nameTimeout = 5 * time.Second
 
-// Checks are what must hold. Empty fields are not checked.
+// Checks are the conditions that must hold. Empty fields are not checked.
 type Checks struct {
 	// Offline means that there is no network: no outside address has a route.
 	Offline bool `json:"offline,omitempty"`
-	// Refused are addresses with ports to which no connection may succeed.
+	// Refused lists address:port to which no connection may succeed.
 	Refused []string `json:"refused,omitempty"`
-	// Dropped are addresses with ports that a datagram must not reach.
+	// Dropped lists address:port that datagrams must not reach.
 	Dropped []string `json:"dropped,omitempty"`
-	// Known are names that must have an address, Unknown those that must not.
+	// Known lists names that must have an address, Unknown names that must not.
 	Known   []string `json:"known,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
-	// Reached and Closed are ports of known names, as name:port: a connection must succeed, or must
-	// fail. Nothing is sent on it.
+	// Reached and Closed list ports of known names, as name:port, to which a connection must
+	// succeed or fail. No data is sent.
 	Reached []string `json:"reached,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
-	// Hidden are paths that must show nothing, ReadOnly paths that must not be writable, not even
-	// for root inside.
+	// Hidden lists paths that must have no content. ReadOnly lists paths that must not be writable,
+	// even for root inside.
 	Hidden   []string `json:"hidden,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
-	// Sealed are directories in which the users of programs cannot create files.
+	// Sealed lists directories in which the users of programs must not be able to create files.
 	Sealed []string `json:"sealed,omitempty"`
-	// The most that the kernel inside may offer: memory, disk, files, and processes of one user.
+	// Maximum values that the kernel inside may offer: memory, disk, files, and processes of one
+	// user.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	DiskBytes   int64 `json:"disk_bytes,omitempty"`
 	DiskInodes  int64 `json:"disk_inodes,omitempty"`
 	PIDs        int64 `json:"pids,omitempty"`
 }
 
-// As does work as the user as whom programs run.
+// As runs work as the user of the sandbox's programs.
 type As func(work func() error) error
 
-// Run makes all checks at once and returns an error that names all that fail, in a stable order.
+// Run runs all checks concurrently and returns an error that lists all failures in a stable order.
 //
-// Datagrams are sent first and checked last. The attachment carries data in order, so an answer to
-// a datagram has arrived when a connection or a query that was sent after it is settled. Only if
-// nothing was sent after them does the check wait for its full time.
+// It sends datagrams first and checks them last. The attachment delivers in order, so an answer to
+// a datagram has arrived when a later connection or query is settled. Only if nothing was sent
+// later, the check waits for the full time.
 func Run(ctx context.Context, c Checks, as As) error {
 	var wrong findings
 	var sent []datagram
@@ -68,7 +69,7 @@ func Run(ctx context.Context, c Checks, as As) error {
 		}
 	}
 	var group sync.WaitGroup
-	for _, look := range c.looks(as) {
+	for _, look := range c.connectionChecks(as) {
 		group.Go(func() { wrong.add(look(ctx)) })
 	}
 	group.Wait()
@@ -79,42 +80,42 @@ func Run(ctx context.Context, c Checks, as As) error {
 	return wrong.err()
 }
 
-// looks returns all checks but those of datagrams.
-func (c Checks) looks(as As) []func(context.Context) error {
-	var looks []func(context.Context) error
+// connectionChecks returns all checks except those of datagrams.
+func (c Checks) connectionChecks(as As) []func(context.Context) error {
+	var connectionChecks []func(context.Context) error
 	each := func(list []string, limit time.Duration, look func(context.Context, string) error) {
 		for _, what := range list {
-			looks = append(looks, func(ctx context.Context) error {
+			connectionChecks = append(connectionChecks, func(ctx context.Context) error {
 				ctx, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
 				return look(ctx, what)
 			})
 		}
 	}
-	each(c.Refused, patience, refused)
-	each(c.Known, namePatience, c.host)
-	each(c.Unknown, patience, unknown)
-	each(c.Hidden, patience, hidden)
-	each(c.ReadOnly, patience, readOnly)
-	each(c.Sealed, patience, func(ctx context.Context, dir string) error {
+	each(c.Refused, tryTimeout, refused)
+	each(c.Known, nameTimeout, c.host)
+	each(c.Unknown, tryTimeout, unknown)
+	each(c.Hidden, tryTimeout, hidden)
+	each(c.ReadOnly, tryTimeout, readOnly)
+	each(c.Sealed, tryTimeout, func(ctx context.Context, dir string) error {
 		return as(func() error { return readOnly(ctx, dir) })
 	})
-	each(c.unnamed(), patience, func(_ context.Context, at string) error {
+	each(c.unnamed(), tryTimeout, func(_ context.Context, at string) error {
 		return fmt.Errorf("%s is not a port of a known name", at)
 	})
 	if c.Offline {
-		looks = append(looks, offline)
+		connectionChecks = append(connectionChecks, offline)
 	}
 	if c.MemoryBytes > 0 {
-		looks = append(looks, func(context.Context) error { return memory(c.MemoryBytes) })
+		connectionChecks = append(connectionChecks, func(context.Context) error { return memory(c.MemoryBytes) })
 	}
 	if c.DiskBytes > 0 || c.DiskInodes > 0 {
-		looks = append(looks, func(context.Context) error { return disk(c.DiskBytes, c.DiskInodes) })
+		connectionChecks = append(connectionChecks, func(context.Context) error { return disk(c.DiskBytes, c.DiskInodes) })
 	}
 	if c.PIDs > 0 {
-		looks = append(looks, func(context.Context) error { return processes(c.PIDs) })
+		connectionChecks = append(connectionChecks, func(context.Context) error { return processes(c.PIDs) })
 	}
-	return looks
+	return connectionChecks
 }
 
 // findings collects failed checks.

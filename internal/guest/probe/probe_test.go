@@ -51,7 +51,7 @@ func echo(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
-// as does work as the current user.
+// as runs work as the current user.
 func as(work func() error) error { return work() }
 
 // port returns an address as one of localhost.
@@ -64,7 +64,7 @@ func port(t *testing.T, address string) string {
 	return net.JoinHostPort("localhost", number)
 }
 
-func TestProbeFindsWhatDoesNotHold(t *testing.T) {
+func TestProbeReportsFailedChecks(t *testing.T) {
 	dir := t.TempDir()
 	full, file := filepath.Join(dir, "full"), filepath.Join(dir, "file")
 	if err := os.Mkdir(full, 0o755); err != nil {
@@ -109,7 +109,7 @@ func TestProbeFindsWhatDoesNotHold(t *testing.T) {
 	}
 }
 
-func TestProbePassesWhatHolds(t *testing.T) {
+func TestProbePasses(t *testing.T) {
 	dir := t.TempDir()
 	empty, hollow := filepath.Join(dir, "empty"), filepath.Join(dir, "hollow")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

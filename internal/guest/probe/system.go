@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hidden checks that nothing can be read at a path: it is absent, empty, or inaccessible even to
-// root inside.
+// hidden checks that nothing can be read at a path: it is absent or empty, or even root inside
+// cannot access it.
 func hidden(_ context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -39,10 +39,10 @@ func hidden(_ context.Context, path string) error {
 	return nil
 }
 
-// probeName is a file that is created for a moment in a directory that must be read-only.
+// probeName is a temporary file for testing whether a directory is read-only.
 const probeName = ".crannog-probe"
 
-// readOnly tries to write to a read-only path. A missing path cannot be tried.
+// readOnly tries to write to a read-only path. It skips missing paths.
 func readOnly(_ context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,15 +103,15 @@ func disk(bytes, files int64) error {
 	if size := int64(stat.Blocks) * stat.Bsize; bytes > 0 && size > bytes {
 		return fmt.Errorf("there are %d bytes of disk, more than the limit of %d", size, bytes)
 	}
-	// A file system that does not count its files says zero.
+	// Some file systems do not count their files and report zero.
 	if files > 0 && (stat.Files == 0 || stat.Files > uint64(files)) {
 		return fmt.Errorf("there is room for %d files, where the limit is %d", stat.Files, files)
 	}
 	return nil
 }
 
-// processes returns an error if a user of programs can have more processes than the limit.
-// Everything inside descends from this process, and cannot raise its inherited limit.
+// processes returns an error if a user can have more processes than the limit. All processes inside
+// descend from this one and cannot raise the limit that they inherit.
 func processes(most int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
-// List names the running processes.
+// List returns the running processes.
 func (s *Service) List(context.Context, *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
 	res := &pb.ListResponse{}
 	for _, p := range s.table.list() {
@@ -38,14 +38,14 @@ func (s *Service) Update(_ context.Context, req *connect.Request[pb.UpdateReques
 	return connect.NewResponse(&pb.UpdateResponse{}), nil
 }
 
-// SendSignal signals a process with its group.
+// SendSignal signals a process and its group.
 func (s *Service) SendSignal(_ context.Context, req *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
 	p, err := s.table.find(req.Msg.GetProcess(), false)
 	if err != nil {
 		return nil, err
 	}
-	// The protocol names two signals. Its enumeration is open, and our own clients pass on other
-	// signals of a terminal, by number.
+	// The protocol's enumeration has two signals but is open. Crannog's clients send other signals
+	// of a terminal by number.
 	sig := syscall.Signal(req.Msg.GetSignal())
 	if sig < 1 || sig > 31 {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the signal must be SIGNAL_SIGTERM, SIGNAL_SIGKILL or a number from 1 to 31"))
@@ -60,7 +60,7 @@ func (s *Service) SendSignal(_ context.Context, req *connect.Request[pb.SendSign
 	return connect.NewResponse(&pb.SendSignalResponse{}), nil
 }
 
-// SendInput writes to a process and returns when the kernel has the data.
+// SendInput writes to a process and returns when the kernel has accepted the data.
 func (s *Service) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
 	p, err := s.table.find(req.Msg.GetProcess(), false)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Service) SendInput(ctx context.Context, req *connect.Request[pb.SendInp
 	return connect.NewResponse(&pb.SendInputResponse{}), nil
 }
 
-// StreamInput writes many pieces; the first message names the process.
+// StreamInput writes many pieces of input. The first message names the process.
 func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[pb.StreamInputRequest]) (*connect.Response[pb.StreamInputResponse], error) {
 	var p *process
 	for stream.Receive() {
@@ -98,8 +98,8 @@ func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[
 	return connect.NewResponse(&pb.StreamInputResponse{}), nil
 }
 
-// CloseStdin closes the input of a process without a terminal. Closing again, or after the process
-// has ended, succeeds.
+// CloseStdin closes the input of a process without a terminal. It succeeds if the input is already
+// closed or the process has ended.
 func (s *Service) CloseStdin(_ context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
 	p, err := s.table.find(req.Msg.GetProcess(), true)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Service) CloseStdin(_ context.Context, req *connect.Request[pb.CloseStd
 	return connect.NewResponse(&pb.CloseStdinResponse{}), nil
 }
 
-// feed writes input of the kind that the process has.
+// feed writes the kind of input that the process accepts.
 func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 	var data []byte
 	switch kind := in.GetInput().(type) {
@@ -139,11 +139,11 @@ func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 			defer func() { go g.follow() }()
 		}
 	}
-	return fed(ctx, p.input.write(ctx, data))
+	return inputError(ctx, p.input.write(ctx, data))
 }
 
-// fed returns the error about input for a caller.
-func fed(ctx context.Context, err error) error {
+// inputError converts an error about input for the caller.
+func inputError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil

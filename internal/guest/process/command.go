@@ -13,16 +13,17 @@ import (
 	"github.com/crannog/crannog/internal/guest/modules"
 )
 
-// Command is a process that another service of the guest runs. It is in no list and has no streams.
+// Command is a process that another service of the guest started. It is in no list and has no
+// streams.
 type Command struct {
 	pid  int
 	mark lineage.Mark
 	exit <-chan syscall.WaitStatus
 }
 
-// Command starts cmd as u. The caller sets its files, arguments and directory; its standard streams
-// must be files, because no goroutine copies. cmd.Wait must not be called. If u may not enter the
-// directory, the error is an *fs.PathError whose Op is "chdir".
+// Command starts cmd as u. The caller sets its files, arguments and directory. The standard streams
+// must be files, because no goroutine copies them. cmd.Wait must not be called. If u may not enter
+// the directory, the error is an *fs.PathError with Op "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	if s.cfg().Modules != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, modules.ErrOnly)
@@ -47,31 +48,31 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 		}
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	// It runs one of our own programs, which has not started anything yet. Its caller learns if it
-	// has ended already.
+	// The process runs one of Crannog's own programs and has not started any other yet. An error
+	// means that it has already ended, which Wait reports.
 	mark := lineage.New()
 	_ = mark.Give(pid)
 	s.origins.add(mark, census.Command{PID: pid, Args: cmd.Args})
-	// The reaper waits; the library's handle on the process is not needed.
+	// The reaper waits for the process, so the library's handle is not needed.
 	return &Command{pid, mark, exit}, cmd.Process.Release()
 }
 
-// PID returns the process's number.
+// PID returns the process ID.
 func (c *Command) PID() int { return c.pid }
 
-// Family returns the process, followed by all others of its family. It is empty
-// once the process has ended.
+// Family returns the process and all other processes of its family. It is empty once the process
+// has ended.
 func (c *Command) Family() ([]census.Member, error) {
 	return census.Family(procDir, c.pid, c.mark.Has)
 }
 
-// Signal signals the process's group.
+// Signal signals the process group.
 func (c *Command) Signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 
-// Wait returns how the process ended. It is called once.
+// Wait returns how the process ended. It may be called once.
 func (c *Command) Wait() syscall.WaitStatus { return <-c.exit }
 
-// Environ returns the variables of a process of u that requests none.
+// Environ returns the default environment of a process of u.
 func (s *Service) Environ(u identity.User) map[string]string {
 	env := map[string]string{"PATH": identity.SearchPath(u.Home, s.cfg().Path), "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
 	if s.cfg().NpmConfig != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/modules"
 )
 
-// environ builds the variables of a process; later ones win: PATH and the user's own, the
-// sandbox's, the request's.
+// environ returns the environment of a process. The sandbox's variables override PATH and the
+// user's, and the request's override both.
 func (s *Service) environ(u identity.User, request map[string]string) (map[string]string, error) {
 	env := s.Environ(u)
 	for name, value := range request {
@@ -30,7 +30,7 @@ func (s *Service) environ(u identity.User, request map[string]string) (map[strin
 	return env, nil
 }
 
-// pairs formats variables for the kernel, in a fixed order.
+// pairs formats variables for the kernel, sorted.
 func pairs(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for name, value := range env {
@@ -40,7 +40,7 @@ func pairs(env map[string]string) []string {
 	return list
 }
 
-// program returns what to start for a command.
+// program returns the program to start for a command.
 func (s *Service) program(ctx context.Context, u identity.User, config *pb.ProcessConfig, path, dir string) (*modules.Start, error) {
 	cmd := config.GetCmd()
 	argv := append([]string{cmd}, config.GetArgs()...)
@@ -60,14 +60,15 @@ func (s *Service) program(ctx context.Context, u identity.User, config *pb.Proce
 	return start, err
 }
 
-// program returns the file to run, searching PATH for a bare name. The kernel decides whether the
-// user may run it.
+// program returns the path of the program, searching PATH for a name without a slash. The kernel
+// checks whether the user may run it.
 func program(cmd, path string) (string, error) {
 	if strings.Contains(cmd, "/") {
 		return cmd, nil
 	}
 	for _, dir := range filepath.SplitList(path) {
-		// An empty or relative entry would run what an attacker left in the working directory.
+		// Skip empty and relative entries, which could run a file that an attacker left in the
+		// working directory.
 		if !filepath.IsAbs(dir) {
 			continue
 		}
@@ -80,7 +81,7 @@ func program(cmd, path string) (string, error) {
 }
 
 // startError explains why the kernel did not start a command. It checks the working directory only
-// now, so that a successful start costs nothing.
+// after the failure, so that successful starts are not delayed.
 func (s *Service) startError(u identity.User, cmd, dir string, cause error) error {
 	var text string
 	code := connect.CodeInvalidArgument
@@ -96,7 +97,7 @@ func (s *Service) startError(u identity.User, cmd, dir string, cause error) erro
 	return connect.NewError(code, fmt.Errorf("%s", text))
 }
 
-// enterable returns nil if a process can have dir as its working directory.
+// enterable returns nil if dir can be the working directory of a process.
 func enterable(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -135,7 +136,7 @@ func commandError(cmd string, cause error) (connect.Code, string) {
 	return connect.CodeInternal, fmt.Sprintf("start '%s': %v", cmd, cause)
 }
 
-// errno returns the kernel's error in err, or err.
+// errno returns the kernel's error that err wraps, or err itself.
 func errno(err error) error {
 	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// family returns the processes of a command: its group, its descendants, and those with its mark,
-// in whichever group and below whichever parent. It is empty if the kernel lists nothing.
+// family returns the processes of a command: those in its process group, its descendants, and those
+// with its mark. It is empty if the kernel lists no processes.
 func (p *process) family() []census.Member {
 	if !p.gone {
 		all, err := census.Family(procDir, p.pid, p.mark.Has)
@@ -29,21 +29,20 @@ func (p *process) family() []census.Member {
 }
 
 // reachesAll reports whether a signal is sent to all processes of a command and not only to its
-// process group. SIGINT, SIGHUP and SIGQUIT are those of a terminal, which a program that leaves
-// the group, like those of nohup and setsid, should survive. With the others a caller ends the
-// command: a process that has left the group would use CPU for nothing, and its output has no
-// reader.
+// process group. SIGINT, SIGHUP and SIGQUIT come from a terminal, and programs that leave the group
+// (with nohup or setsid) should survive them. With the other signals, the caller ends the command.
+// A process that has left the group would then use CPU time for output without a reader.
 func reachesAll(sig syscall.Signal) bool {
 	return sig == syscall.SIGKILL || sig == syscall.SIGTERM
 }
 
 // outside signals the members of a family that are not in the leader's process group, and reports
-// whether there was one.
+// whether there were any.
 func outside(family []census.Member, leader int, sig syscall.Signal) bool {
 	any := false
 	for _, m := range family {
 		if m.Group != leader && m.PID > 1 {
-			// An error means that it has ended by itself.
+			// An error means that the process has already ended.
 			any = syscall.Kill(m.PID, sig) == nil || any
 		}
 	}
@@ -51,15 +50,16 @@ func outside(family []census.Member, leader int, sig syscall.Signal) bool {
 }
 
 const (
-	// sweepPasses limits how often the rest of a killed command is looked for: a kill may hit
-	// processes in the middle of a fork.
+	// sweepPasses limits the number of attempts to kill the rest of a family. A process may fork
+	// while it is being killed.
 	sweepPasses = 100
 	// sweepPause is the pause between two passes, from the fourth on.
 	sweepPause = 20 * time.Millisecond
 )
 
-// sweep kills the rest of a family until nothing is left. A process that forks faster than it is
-// listed is found through its children: each has the mark, and a killed one makes no more.
+// sweep kills the rest of a family until none is left. It also finds processes that fork faster
+// than they are listed, because their children have the mark, and a killed process starts no more
+// children.
 func sweep(mark lineage.Mark) {
 	if mark == lineage.None {
 		return

@@ -67,7 +67,7 @@ const hangup, interrupt pb.Signal = 1, 2
 
 // F6: a process that left its command's process group also ends when the command is killed, asked
 // to end, or over its time.
-func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
+func TestF6EndReachesProcessesOutsideTheGroup(t *testing.T) {
 	hosttest.Need(t, marks)
 	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one that
 	// handles it they do not.
@@ -81,7 +81,7 @@ func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	other.finish() // it ended by itself: what it left stays
 	for name, sig := range map[string]pb.Signal{
 		"kill": pb.Signal_SIGNAL_SIGKILL, "term": pb.Signal_SIGNAL_SIGTERM, "time": 0,
-		// A terminal's signals are for the group, and a program survives them with nohup and
+		// A terminal's signals go to the process group, and programs survive them with nohup and
 		// setsid. A shell makes its background jobs ignore SIGINT, but not SIGHUP.
 		"int": interrupt, "hup": hangup,
 	} {

@@ -16,7 +16,7 @@ import (
 )
 
 // 256 MiB without a newline pass through without being held: four times what the heap may hold.
-func TestFloodIsNotKept(t *testing.T) {
+func TestFloodedOutputIsDiscarded(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("head -c 268435456 /dev/zero"))
 	var total, largest uint64
@@ -43,7 +43,7 @@ func TestFloodIsNotKept(t *testing.T) {
 }
 
 // Output does not block a process without a listener.
-func TestNobodyListens(t *testing.T) {
+func TestPortWithoutListener(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	req := connect.NewRequest(shell("read go; head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2; echo > done"))
@@ -70,7 +70,7 @@ func TestSlowListener(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	// What fits into pipes and sockets passes; then the process blocks.
+	// Data that fits into pipes and sockets is transferred. Then the process blocks.
 	before := "none"
 	hosttest.Eventually(t, "the process stands still", func() bool {
 		now := progress()
@@ -92,8 +92,8 @@ func TestSlowListener(t *testing.T) {
 	}
 }
 
-// A client that hangs must not keep a killed process.
-func TestKillWhileNobodyReads(t *testing.T) {
+// A client that does not read must not keep a killed process alive.
+func TestKillWithoutReader(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("cat /dev/zero"))
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {

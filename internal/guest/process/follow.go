@@ -10,27 +10,27 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// procDir is where the kernel lists processes.
+// procDir is the proc file system.
 const procDir = "/proc"
 
-// followAfter are the pauses before each check of a group that was signalled.
+// followAfter are the pauses before the checks of a signalled group.
 var followAfter = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
 
-// group is a process group that is about to get a signal which asks it to end.
+// group is a process group that is about to get a signal that ends it.
 //
-// A process that is being started at that moment can miss the signal: its parent gets it during the
-// fork and dies of it, and the new process joins the group after the signal was sent. So group
-// sends the signal once more, to each process that was not a member before and whose parent is not
-// a living earlier member, and only when the leader of the group has ended. A program that handles
-// the signal stays alive: neither it nor what it starts to clean up gets a second one.
+// A process that is just being started may miss the signal: its parent gets the signal during the
+// fork and dies, and the new process joins the group after the signal was sent. So group sends the
+// signal again, only after the group's leader has ended, to each process that was not a member
+// before and whose parent is not a living earlier member. A program that handles the signal stays
+// alive, and neither it nor its clean-up processes get a second signal.
 type group struct {
 	leader int
 	sig    syscall.Signal
 	before map[int]uint64 // start time of each member, by number
 }
 
-// gather returns a group from processes that were listed before the signal. Without a list there is
-// nothing to compare with, and follow does nothing.
+// gather returns a group of the processes that were listed before the signal. If listed is empty,
+// follow does nothing.
 func gather(listed []census.Member, leader int, sig syscall.Signal) *group {
 	if len(listed) == 0 {
 		return &group{}
@@ -57,13 +57,14 @@ func (g *group) follow() {
 		}
 		for _, m := range g.missed(members) {
 			g.before[m.PID] = m.Start // once is enough
-			// An error means that it has ended by itself.
+			// An error means that the process has already ended.
 			_ = syscall.Kill(m.PID, g.sig)
 		}
 	}
 }
 
-// missed returns the members that the signal cannot have reached, if its leader has ended.
+// missed returns the members that the signal cannot have reached. It returns none while the leader
+// lives.
 func (g *group) missed(members []census.Member) []census.Member {
 	old := map[int]bool{}
 	var joined []census.Member
@@ -86,8 +87,8 @@ func (g *group) missed(members []census.Member) []census.Member {
 	return missed
 }
 
-// interrupted returns the foreground group of a terminal if the input contains an interrupt
-// character, such as Ctrl-C, and nil otherwise.
+// interrupted returns the foreground process group of a terminal if the input contains an interrupt
+// character such as Ctrl-C, otherwise nil.
 func (t *terminal) interrupted(input []byte) *group {
 	raw, err := t.file.SyscallConn()
 	if err != nil {

@@ -55,7 +55,7 @@ func ends(t *testing.T, file string) {
 }
 
 // An interrupt that arrives while a program starts another one ends that too.
-func TestInterruptOfWhatIsBeingStarted(t *testing.T) {
+func TestInterruptDuringAStart(t *testing.T) {
 	b := newBench(t, nil)
 	command, pid := b.lateProgram(t)
 	s := b.start(t, shell("exec "+command))
@@ -70,7 +70,7 @@ func TestInterruptOfWhatIsBeingStarted(t *testing.T) {
 }
 
 // So does Ctrl-C in a terminal whose shell has jobs.
-func TestTerminalInterruptOfWhatIsBeingStarted(t *testing.T) {
+func TestTerminalInterruptDuringAStart(t *testing.T) {
 	b := newBench(t, nil)
 	command, pid := b.lateProgram(t)
 	req := terminal("")
@@ -91,7 +91,7 @@ func TestTerminalInterruptOfWhatIsBeingStarted(t *testing.T) {
 }
 
 // A program that handles the interrupt ends as it chooses, and so does what it starts to clean up.
-func TestInterruptThatIsHandled(t *testing.T) {
+func TestHandledInterrupt(t *testing.T) {
 	b := newBench(t, nil)
 	script := filepath.Join(b.home, "clean.sh")
 	if err := os.WriteFile(script, []byte("trap 'echo second' INT\necho cleaning\nread x\necho clean\n"), 0o600); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// input writes to a process, one request at a time and in their order. A process that does not read
-// blocks the request, not the guest: the request's end releases it.
+// input writes to a process, one request after the other. If the process does not read, the request
+// blocks until it is cancelled, but not the guest.
 type input struct {
 	file *os.File
 	turn chan struct{} // holds a token while no writer is active
@@ -29,7 +29,7 @@ func newInput(f *os.File) *input {
 	return in
 }
 
-// write returns when the kernel has all of the data.
+// write returns when the kernel has accepted all data.
 func (in *input) write(ctx context.Context, data []byte) error {
 	select {
 	case <-in.turn:
@@ -43,7 +43,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 		return err
 	}
 	in.fit(data)
-	// It fails only for a closed file, whose writers are released already.
+	// This fails only for a closed file, which has no blocked writers.
 	inTime := interrupt.When(ctx, func() { _ = in.file.SetWriteDeadline(time.Unix(1, 0)) })
 	_, err := in.file.Write(data)
 	if !inTime() {
@@ -52,7 +52,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	return err
 }
 
-// fit makes the pipe larger for bulk data. The caller must have the turn.
+// fit enlarges the pipe for bulk data. The caller must have the turn.
 func (in *input) fit(data []byte) {
 	if len(data) > usualPipe && !in.wide {
 		in.wide = true
@@ -60,8 +60,8 @@ func (in *input) fit(data []byte) {
 	}
 }
 
-// offer writes what the process accepts at once, which is nothing while another request writes, and
-// returns how much that was.
+// offer writes what the process accepts without blocking, and returns how much that was. It writes
+// nothing while another request writes.
 func (in *input) offer(data []byte) (n int, err error) {
 	select {
 	case <-in.turn:
@@ -94,7 +94,7 @@ func ignoringEINTR(fd int, b []byte, call func(int, []byte) (int, error)) (int, 
 	}
 }
 
-// close closes the input; a blocked write fails. It may be called twice.
+// close closes the input. A blocked write then fails. It may be called more than once.
 func (in *input) close() {
 	in.once.Do(func() {
 		close(in.closed)

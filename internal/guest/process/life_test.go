@@ -80,7 +80,7 @@ func TestStdinSwitch(t *testing.T) {
 }
 
 // A process that does not read must not block the request for ever.
-func TestStdinNobodyReads(t *testing.T) {
+func TestUnreadStdin(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// origins are commands by their marks, so that a process can be shown with the command that it
-// descends from, even after that has ended.
+// origins maps marks to commands, so that a process can be listed with the command from which it
+// descends, even after that command has ended.
 type origins struct {
 	mu    sync.Mutex
 	known map[lineage.Mark]census.Command
 	full  int // the number at which those without a process are removed
 }
 
-// minOrigins is how many are kept even without a process.
+// minOrigins is the number of commands that are stored even if they have no process.
 const minOrigins = 256
 
 // add adds a command that was just started.
@@ -31,13 +31,14 @@ func (o *origins) add(mark lineage.Mark, c census.Command) {
 	}
 	if len(o.known) >= o.full {
 		o.forget()
-		// Each listing of all processes is paid for by as many starts as are kept.
+		// Forget runs only after as many starts as there are stored commands, because it lists all
+		// processes.
 		o.full = max(minOrigins, 2*len(o.known))
 	}
 	o.known[mark] = c
 }
 
-// forget removes the commands without a process. o.mu must be held.
+// forget removes the commands that have no process. o.mu must be held.
 func (o *origins) forget() {
 	live := map[lineage.Mark]bool{}
 	if _, err := census.Belonging(procDir, func(pid int) bool { live[lineage.Of(pid)] = true; return false }); err != nil {
@@ -58,7 +59,7 @@ func (o *origins) of(mark lineage.Mark) (census.Command, bool) {
 	return c, ok
 }
 
-// originOf describes a command that a caller had run.
+// originOf describes a command that a caller started.
 func originOf(p *process) census.Command {
 	c := census.Command{PID: p.pid, Args: append([]string{p.config.GetCmd()}, p.config.GetArgs()...)}
 	if p.tag != nil {
@@ -67,8 +68,8 @@ func originOf(p *process) census.Command {
 	return c
 }
 
-// NameOrigins adds to each process the command that it descends from. A command that a caller had
-// run, and a worker of the code interpreter, are their own.
+// NameOrigins adds to each process the command from which it descends. A command that a caller
+// started, and a worker of the code interpreter, descend from themselves.
 func (s *Service) NameOrigins(c *census.Census) {
 	runs := map[lineage.Mark]bool{}
 	marks := make([]lineage.Mark, len(c.Processes))
@@ -82,7 +83,7 @@ func (s *Service) NameOrigins(c *census.Census) {
 	}
 	for i, p := range c.Processes {
 		if p.Command != nil {
-			// If the list is cut, missing processes may be running.
+			// If the list is incomplete, the command's process may still be running.
 			p.Command.Ended = !runs[marks[i]] && !c.Cut
 		}
 	}

@@ -15,41 +15,42 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// Sizes of one data event.
+// Maximum sizes of one data event.
 const (
 	pipeChunk = 32 << 10
 	ttyChunk  = 16 << 10
 )
 
-// maxLeftover limits what is still read of a pipe after its deadline: as much as the largest pipe
-// holds. Otherwise a child that keeps writing could keep the stream open for ever.
+// maxLeftover limits how much is read from a pipe after its deadline to the size of the largest
+// pipe. Otherwise a child process that keeps writing could hold the stream open for ever.
 const maxLeftover = 1 << 20
 
-// chunks are read buffers. They are taken only while there is something to read, so a silent
-// process holds none.
+// chunks has read buffers. They are used only while there is data, so a silent process needs none.
 var chunks = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
 
-// ahead is how many events a listener may be behind. Those that wait are written together.
+// ahead is how many events a listener may lag behind. Queued events are written together.
 const ahead = 4
 
-// listener is one stream that shows a process.
+// listener is one stream that shows the output of a process.
 type listener struct {
 	events chan *pb.ProcessEvent
 	left   chan struct{} // closed when the receiver has left
 }
 
-// output passes events to all listeners. Without one, output is dropped, so that it never blocks
-// the process; otherwise the slowest listener sets the pace, so that memory stays bounded.
+// output passes events to all listeners. Without a listener, output is discarded so that it never
+// blocks the process. Otherwise the slowest listener determines the speed, so that memory stays
+// bounded.
 type output struct {
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 	end       *pb.ProcessEvent
-	// detach keeps a pipe open and empty after its deadline: otherwise a background process that
-	// holds it would die of its next write.
+	// detach means that a pipe is still read after its deadline. Otherwise a background process
+	// would be killed by its next write to the pipe.
 	detach atomic.Bool
 }
 
-// join adds a listener for all later events. After the end it gets only the end.
+// join adds a listener for all later events. After the process has ended, the listener gets only
+// the end.
 func (o *output) join() *listener {
 	l := &listener{events: make(chan *pb.ProcessEvent, ahead), left: make(chan struct{})}
 	o.mu.Lock()
@@ -65,7 +66,7 @@ func (o *output) join() *listener {
 	return l
 }
 
-// leave removes a listener and releases a pump that waits for it.
+// leave removes a listener and unblocks a pump that waits for it.
 func (o *output) leave(l *listener) {
 	o.mu.Lock()
 	delete(o.listeners, l)
@@ -95,7 +96,7 @@ func publish(to []*listener, e *pb.ProcessEvent) {
 	}
 }
 
-// finish sends the end to all listeners, including later ones.
+// finish sends the end event to all listeners, including later ones.
 func (o *output) finish(end *pb.ProcessEvent) {
 	o.mu.Lock()
 	o.end = end
@@ -103,30 +104,30 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	publish(o.snapshot(), end)
 }
 
-// usualPipe is the size of a pipe, and widePipe that of one for bulk data: each time that it is
-// empty or full, the other side has to be woken.
+// usualPipe is the default size of a pipe, and widePipe the size for bulk data. Each time that a
+// pipe is empty or full, the peer must be woken.
 const (
 	usualPipe = 64 << 10
 	widePipe  = 256 << 10
 )
 
-// widen makes a pipe larger if the kernel allows it.
+// widen enlarges a pipe if the kernel allows it.
 func widen(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return // closed
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// It fails for a terminal, or a pipe beyond the kernel's limit.
+		// This fails for a terminal, or a pipe at the kernel's limit.
 		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
 	})
 }
 
-// widenAfter is the number of consecutive full chunks that counts as bulk data.
+// widenAfter is the number of consecutive full chunks that count as bulk data.
 const widenAfter = 4
 
-// pump passes on all output of f until it ends or its deadline passes, and closes it, or has it
-// closed when no process holds it any more.
+// pump passes on the output of f until it ends or its deadline passes. It then closes f, or lets
+// discard close it when no process holds it any more.
 func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 	keep := false
 	defer func() {
@@ -165,7 +166,7 @@ func discard(f *os.File) {
 	_ = f.Close()
 }
 
-// drain passes on what is in the pipe already.
+// drain passes on the data that is already in the pipe.
 func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.ProcessEvent) {
 	once := func(read func(uintptr) bool) error {
 		return raw.Control(func(fd uintptr) { read(fd) })
@@ -179,7 +180,7 @@ func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.Proc
 	}
 }
 
-// forward reads one chunk with read and passes it on.
+// forward reads one chunk and passes it on.
 func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap func([]byte) *pb.ProcessEvent) (int, error) {
 	var (
 		n    int

@@ -14,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// drainGrace is how long to wait for the output of a process that was made to end. Its children may
-// hold the pipes open for ever; those that got the signal too have this long for their last output.
+// drainGrace is how long to wait for the output of a process that was ended. Its children may hold
+// the pipes open for ever, but may still write their last output within this time.
 const drainGrace = 100 * time.Millisecond
 
-// process is one program that was started here.
+// process is one program that the service started.
 type process struct {
 	pid       int
 	mark      lineage.Mark // the mark of all its descendants
@@ -32,8 +32,7 @@ type process struct {
 	pipes  []*os.File // the ends that pumps read
 	pumps  sync.WaitGroup
 
-	// delay limits how long to wait for output after the process itself has ended. Zero waits as
-	// long as the output is held open.
+	// delay limits how long to wait for output after the process has ended. Zero means no limit.
 	delay time.Duration
 
 	expired atomic.Bool // its time was up
@@ -61,8 +60,8 @@ func (p *process) info() *pb.ProcessInfo {
 	return &pb.ProcessInfo{Config: p.config, Pid: uint32(p.pid), Tag: p.tag}
 }
 
-// signal sends sig to the process and its group, and to all others of the command if the signal
-// reachesAll. It fails with ESRCH if none of them is left.
+// signal sends sig to the process group, and also to all other processes of the command if
+// reachesAll. It returns ESRCH if none of them exists.
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +90,8 @@ func (p *process) signal(sig syscall.Signal) error {
 	return err
 }
 
-// signalGroup signals the command's process group. Once the command itself is gone and no process
-// with its mark is in the group, another group may have the number.
+// signalGroup signals the command's process group. Once the command has ended and no process with
+// its mark is in the group, the kernel may reuse the group's number.
 func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error {
 	if p.gone && p.mark != lineage.None && !slices.ContainsFunc(family, func(m census.Member) bool { return m.Group == p.pid }) {
 		return syscall.ESRCH
@@ -100,8 +99,8 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// ends reports whether a signal asks the process to end. Others, such as that of a window's size,
-// do not change how the end is awaited.
+// ends reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change how
+// the end is awaited.
 func ends(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
@@ -110,10 +109,10 @@ func ends(sig syscall.Signal) bool {
 	return false
 }
 
-// kill kills all processes of the command. It is not an error if they are gone already.
+// kill kills all processes of the command. Already ended processes are not an error.
 func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
 
-// expire kills the process because its time is up, unless it is over.
+// expire kills the process at its time limit, unless it has ended.
 func (p *process) expire() {
 	p.mu.Lock()
 	over := p.over
@@ -126,12 +125,11 @@ func (p *process) expire() {
 	}
 }
 
-// limit ends the process after d. Time during which the sandbox was saved does not count: after a
-// restore the clock has jumped, and a timer for all of d would fire at once. So d is counted in
-// steps.
+// limit ends the process after d. The time during which the sandbox is saved does not count: after
+// a restore the clock jumps, and one timer for d would expire at once. So d is counted in steps.
 func (p *process) limit(d time.Duration) { p.step(d, max(d/16, time.Second)) }
 
-// step counts one step of the remaining time.
+// step waits for one step of the remaining time.
 func (p *process) step(left, step time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +147,8 @@ func (p *process) step(left, step time.Duration) {
 	})
 }
 
-// charge returns what is left after a step. A step that took far longer than planned costs nothing,
-// because the sandbox was saved, or its host suspended, during it.
+// charge returns the remaining time after a step. A step that took far longer than planned does not
+// count, because the sandbox was saved or its host suspended.
 func charge(left, step, took time.Duration) time.Duration {
 	if took > 2*step+time.Second {
 		return left
@@ -158,7 +156,7 @@ func charge(left, step, took time.Duration) time.Duration {
 	return left - step
 }
 
-// pump starts to pass on the output.
+// pump starts passing on the output.
 func (p *process) pump() {
 	show := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 		p.pumps.Go(func() { p.output.pump(f, size, wrap) })
@@ -171,20 +169,20 @@ func (p *process) pump() {
 	show(p.pipes[1], pipeChunk, stderrEvent)
 }
 
-// hurry makes the pumps stop soon. p.mu must be held.
+// hurry stops the pumps after drainGrace. p.mu must be held.
 func (p *process) hurry() { p.stopPumps(drainGrace) }
 
-// stopPumps makes the pumps stop after a time. p.mu must be held.
+// stopPumps stops the pumps after a time. p.mu must be held.
 func (p *process) stopPumps(after time.Duration) {
 	for _, f := range p.pipes {
-		// The pumps may have closed it, as intended.
+		// An error means that a pump has closed the file.
 		_ = f.SetReadDeadline(time.Now().Add(after))
 	}
 }
 
-// watch waits for the process and the end of its output, and then notifies all listeners. It calls
-// retire before that, so that a listener that gets the end does not find the process among the
-// running ones.
+// watch waits for the process and the end of its output, then notifies all listeners. It calls
+// retire first, so that a listener that gets the end no longer finds the process among the running
+// ones.
 func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	status := <-exit
 	if p.tty != nil {
@@ -192,7 +190,7 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	}
 	p.mu.Lock()
 	p.gone = true
-	// The kernel hangs up a terminal when its session leader ends, so no more output comes from it.
+	// The kernel hangs up a terminal when its session leader ends, so there is no more output.
 	switch {
 	case p.ending || p.tty != nil:
 		p.hurry()

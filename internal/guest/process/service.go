@@ -1,5 +1,5 @@
-// Package process owns the process service: it starts programs as users of the sandbox, writes to
-// their input, sends their output to listeners, and enforces their time limits.
+// Package process owns the process service: it starts programs as users of the sandbox, writes
+// their input, streams their output, and enforces their time limits.
 package process
 
 import (
@@ -15,23 +15,22 @@ import (
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
-// Config configures a Service. All fields but the times are required.
+// Config configures a Service. All fields except the times are required.
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
 	Reaper   reap.Reaper
 	// Env returns the sandbox's variables, which may change while it runs.
 	Env func() map[string]string
-	// Path is the PATH of every process, after what its user has installed.
+	// Path is the PATH of every process, after the program directories of the user's home.
 	Path string
 	// NpmConfig is npm's configuration for all users, or "".
 	NpmConfig string
-	// DefaultDir is the working directory if a request names none, or "" for the user's home.
+	// DefaultDir is the working directory of requests that name none. "" means the user's home.
 	DefaultDir string
-	// CommandTimeout is the time limit of a command that requests none. Zero means that only the
-	// sandbox's end stops it.
+	// CommandTimeout is the time limit of a command whose request has none. Zero means no limit.
 	CommandTimeout time.Duration
-	// Modules starts the sandbox's programs where they are WebAssembly modules, or is nil.
+	// Modules starts programs that are WebAssembly modules. It is nil on other engines.
 	Modules *modules.Runner
 }
 
@@ -52,8 +51,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Renew replaces the configuration. Requests in progress continue with what they have read of the
-// old one.
+// Renew replaces the configuration. Requests in progress continue with the old one.
 func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
 
 func (s *Service) cfg() *Config { return s.config.Load() }
@@ -62,8 +60,7 @@ func (s *Service) cfg() *Config { return s.config.Load() }
 // unless one hangs in a system call.
 const closeWait = 5 * time.Second
 
-// Close cuts all streams, kills every process with its group and returns when
-// they are gone.
+// Close closes all streams, kills all processes and waits for them.
 func (s *Service) Close() error {
 	live, first := s.table.close()
 	if !first {
@@ -85,7 +82,7 @@ func (s *Service) Close() error {
 	return nil
 }
 
-// userError converts a failed look-up of the request's user to the client's error.
+// userError converts the error of looking up the request's user.
 func userError(err error) error {
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
 		return connect.NewError(connect.CodeUnauthenticated, unknown)

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// stdio is what a process is connected to: the child's descriptors, which are closed once it runs,
-// and our ends.
+// stdio has the standard streams of a process: the child's descriptors, which are closed once it
+// runs, and the guest's ends.
 type stdio struct {
 	child  []int // stdin, stdout, stderr; all of them a terminal, if there is one
 	input  *input
@@ -28,8 +28,8 @@ type stdio struct {
 	output []*os.File // one for a terminal, else stdout and stderr
 }
 
-// launch starts the requested process and returns it with a first listener, which misses nothing. A
-// delay of zero means none.
+// launch starts the requested process and returns it with a first listener, which gets all output.
+// A delay of zero means none.
 func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequest, delay time.Duration) (*process, *listener, error) {
 	config := req.GetProcess()
 	if config.GetCmd() == "" {
@@ -73,7 +73,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 	return p, first, err
 }
 
-// shown returns a command in the form in which it is listed, as valid UTF-8.
+// shown returns a command as it is listed, as valid UTF-8.
 func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
 	c := &pb.ProcessConfig{Cmd: utf8text.Valid(config.GetCmd())}
 	for _, a := range config.GetArgs() {
@@ -92,7 +92,7 @@ func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
 	return c
 }
 
-// fork starts the program and sets p.pid. It closes the child's descriptors in any case.
+// fork starts the program and sets p.pid. It always closes the child's descriptors.
 func (s *Service) fork(p *process, u identity.User, std *stdio, start *modules.Start, dir string, env []string) (<-chan syscall.WaitStatus, error) {
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg().Actor.Attr(u)}
 	for _, fd := range std.child {
@@ -110,8 +110,8 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, start *modules.S
 	return exit, err
 }
 
-// track lists the process, starts its time limit, and starts to pass its output to a first
-// listener.
+// track adds the process to the list, starts its time limit, and starts passing its output to a
+// first listener.
 func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.WaitStatus) (*listener, error) {
 	known := s.table.add(p)
 	s.origins.add(p.mark, originOf(p))
@@ -151,7 +151,7 @@ func (s *Service) connectTerminal(u identity.User, size *pb.PTY_Size) (*stdio, e
 	}
 	std := &stdio{child: []int{tty.slave, tty.slave, tty.slave}, tty: tty, output: []*os.File{tty.file}, input: newInput(tty.file)}
 	if s.cfg().Actor.Switch {
-		// Programs open their terminal again by name.
+		// Programs open their terminal by name.
 		if err := unix.Fchown(tty.slave, int(u.UID), -1); err != nil {
 			std.abandon()
 			return nil, fmt.Errorf("hand the terminal to %s: %w", u.Name, err)
@@ -201,7 +201,7 @@ func (std *stdio) connectStdin(wanted bool) error {
 	return nil
 }
 
-// ours wraps our end of a pipe so that waiting for it blocks no thread.
+// ours wraps the guest's end of a pipe in a file that does not block a thread.
 func ours(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd) // the first error is returned

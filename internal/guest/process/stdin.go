@@ -15,9 +15,9 @@ import (
 )
 
 // Stdin writes the body of a request to a process without a terminal, and answers when the kernel
-// has all of it. It first writes as much of the arriving data as the process accepts at once, and
-// the rest after the whole body has arrived. From then on the HTTP server notices when the caller
-// leaves, so that a process that does not read does not block a request without a caller.
+// has accepted all of it. While the body arrives, it writes what the process accepts without
+// blocking, and the rest afterwards. Once the body has been read, the HTTP server notices when the
+// caller disconnects. So a process that does not read cannot block an abandoned request.
 func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.ParseUint(r.URL.Query().Get("pid"), 10, 32)
 	if err != nil || r.ContentLength < 0 || r.ContentLength > guestwire.MaxStdin {
@@ -27,7 +27,7 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := s.table.find(&pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: uint32(pid)}}, false)
 	if err == nil {
-		err = p.pour(r)
+		err = p.writeBody(r)
 	}
 	if err != nil {
 		guestwire.RefuseStdin(w, r, err)
@@ -36,11 +36,11 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// bodies are the buffers of Stdin, which are only held while there is a body.
+// bodies has the buffers of Stdin, which are used only while there is a body.
 var bodies = sync.Pool{New: func() any { return new([guestwire.MaxStdin]byte) }}
 
-// pour writes a body to the process.
-func (p *process) pour(r *http.Request) error {
+// writeBody writes the body of a request to the process.
+func (p *process) writeBody(r *http.Request) error {
 	if p.input == nil || p.tty != nil {
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has no stdin, or a terminal"))
 	}
@@ -53,7 +53,7 @@ func (p *process) pour(r *http.Request) error {
 		if len(waits) == 0 {
 			waits = buffer[:0]
 		}
-		// The rest of the body fits behind what waits of it.
+		// The rest of the body fits behind the pending data.
 		n, err := r.Body.Read(waits[len(waits):min(cap(waits), len(waits)+int(left))])
 		waits, left = waits[:len(waits)+n], left-int64(n)
 		if err != nil && left > 0 {
@@ -61,16 +61,16 @@ func (p *process) pour(r *http.Request) error {
 		}
 		taken, err := p.input.offer(waits)
 		if err != nil {
-			return fed(ctx, err)
+			return inputError(ctx, err)
 		}
 		waits = waits[taken:]
 	}
-	// Its end is read too: then the server starts to notice a caller that leaves.
+	// Read the body to its end, so that the server starts to notice when the caller disconnects.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
 	}
 	if len(waits) == 0 {
 		return nil
 	}
-	return fed(ctx, p.input.write(ctx, waits))
+	return inputError(ctx, p.input.write(ctx, waits))
 }

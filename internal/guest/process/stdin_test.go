@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// pour sends input as the body of a request, and returns the error if it was not accepted.
-func (b *bench) pour(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
+// writeBody sends input as the body of a request, and returns the error if it was not accepted.
+func (b *bench) writeBody(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
 	t.Helper()
 	url := fmt.Sprintf("http://guest%s?pid=%v", guestwire.StdinPath, pid)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
@@ -46,7 +46,7 @@ func TestF29InputAsABody(t *testing.T) {
 	}
 	large := make([]byte, guestwire.MaxStdin)
 	for _, body := range [][]byte{large, []byte("small"), large} {
-		if err := b.pour(t.Context(), t, s.pid, bytes.NewReader(body)); err != nil {
+		if err := b.writeBody(t.Context(), t, s.pid, bytes.NewReader(body)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestF29InputAsABody(t *testing.T) {
 
 // F29: input that a program does not want is refused with the errors of a call, after all of it was
 // read, so that the answer is not lost.
-func TestF29InputThatIsRefused(t *testing.T) {
+func TestF29RejectedInput(t *testing.T) {
 	b := newBench(t, nil)
 	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
 	closed.until("closed\n")
@@ -84,21 +84,21 @@ func TestF29InputThatIsRefused(t *testing.T) {
 		"too long":       {closed.pid, bytes.NewReader(append(large, 0)), connect.CodeInvalidArgument},
 		"without length": {closed.pid, struct{ io.Reader }{bytes.NewReader([]byte("x"))}, connect.CodeInvalidArgument},
 	} {
-		err := b.pour(t.Context(), t, c.pid, c.body)
+		err := b.writeBody(t.Context(), t, c.pid, c.body)
 		if connect.CodeOf(err) != c.code || !connect.IsWireError(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// Input for a closed pipe gives this error, which ends the feeding.
 	var said *connect.Error
-	if err := b.pour(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &said) || said.Message() != guestwire.StdinClosed {
+	if err := b.writeBody(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &said) || said.Message() != guestwire.StdinClosed {
 		t.Errorf("closed: %v", err)
 	}
 }
 
 // F29: a program that does not read blocks a body, not the guest; the request's end releases it,
 // and the input is not closed.
-func TestF29BodyThatNobodyReads(t *testing.T) {
+func TestF29UnreadBody(t *testing.T) {
 	b := newBench(t, nil)
 	returned := make(chan struct{}, 1)
 	b.http = hosttest.ServeUnix(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +111,7 @@ func TestF29BodyThatNobodyReads(t *testing.T) {
 	sent := make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- b.pour(ctx, t, s.pid, &signalling{Reader: bytes.NewReader(make([]byte, guestwire.MaxStdin)), all: sent})
+		done <- b.writeBody(ctx, t, s.pid, &signalling{Reader: bytes.NewReader(make([]byte, guestwire.MaxStdin)), all: sent})
 	}()
 	// Far more than the pipe holds: the guest has it, and waits for the program.
 	select {
@@ -131,7 +131,7 @@ func TestF29BodyThatNobodyReads(t *testing.T) {
 	if err := b.closeStdin(t, s); err != nil {
 		t.Error(err)
 	}
-	if err := b.pour(t.Context(), t, s.pid, bytes.NewReader([]byte("x"))); connect.CodeOf(err) != connect.CodeInternal {
+	if err := b.writeBody(t.Context(), t, s.pid, bytes.NewReader([]byte("x"))); connect.CodeOf(err) != connect.CodeInternal {
 		t.Errorf("input after closing: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // errTimeLimit ends the stream of a command that ran too long.
 var errTimeLimit = errors.New("the command ran longer than its time limit and was killed")
 
-// Start runs a process and streams its output until it ends. The process outlives the call: only
+// Start runs a process and streams its output until it ends. The process outlives the call. Only
 // its time limit, a signal or its own end stop it.
 func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
 	user, err := s.cfg().Accounts.ByHeader(req.Header())
@@ -91,20 +91,20 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 			if !late || !f.owner {
 				return interrupted(ctx, late)
 			}
-			// The process has its own limit for the same time, which is about to end it. After a
-			// save in between, it has more time left.
+			// The process has its own timer for the same limit. If the sandbox was saved in
+			// between, the process has more time.
 			left = nil
 			continue
 		case <-f.closing:
-			// A clean end would look like the command's own; clients recognise a cut connection as
-			// the end of the sandbox.
+			// A clean end would look like the end of the command. Clients recognise a cut
+			// connection as the end of the sandbox.
 			panic(http.ErrAbortHandler)
 		}
 		idle.Reset(f.keepalive)
 	}
 }
 
-// end sends the last event. A process that was killed at its time limit gives an error and not a
+// end sends the last event. A process that was killed at its time limit gives an error instead of a
 // result.
 func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) error {
 	select {

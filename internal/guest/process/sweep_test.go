@@ -82,7 +82,7 @@ func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
 
 // F6: once a command and its group are gone, another group may have their number, and must not get
 // the command's signals.
-func TestF6AGroupWithTheNumberOfOneThatIsGone(t *testing.T) {
+func TestF6ReusedGroupNumber(t *testing.T) {
 	needMarks(t)
 	mark := lineage.New()
 	pid, ended := sleeper(t, lineage.New())

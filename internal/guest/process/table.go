@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// retention is how long a late Connect still learns how a process ended.
+	// retention is how long a later Connect can still learn how a process ended.
 	retention = 30 * time.Second
 	// maxPast limits the memory for ended processes.
 	maxPast = 10_000
 )
 
-// table holds the running processes and, for a while, those that ended.
+// table has the running processes and, for a while, those that have ended.
 type table struct {
 	mu     sync.Mutex
 	closed bool
@@ -27,7 +27,7 @@ type table struct {
 
 func newTable() table { return table{live: map[int]*process{}} }
 
-// add returns false if the table is closed: the process must not run then.
+// add returns false if the table is closed. Then the process must not run.
 func (t *table) add(p *process) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *table) expire() {
 	}
 }
 
-// close refuses all later processes. It returns the running ones, and whether this is the first
+// close rejects all later processes. It returns the running ones, and whether this is the first
 // call.
 func (t *table) close() ([]*process, bool) {
 	t.mu.Lock()
@@ -77,7 +77,7 @@ func (t *table) list() []*process {
 	return t.all()
 }
 
-// all copies the running processes. t.mu must be held.
+// all returns a copy of the running processes. t.mu must be held.
 func (t *table) all() []*process {
 	live := make([]*process, 0, len(t.live))
 	for _, p := range t.live {
@@ -86,8 +86,8 @@ func (t *table) all() []*process {
 	return live
 }
 
-// find returns the process that sel names, also an ended one if past is true. Of several with one
-// tag it returns the one that started last.
+// find returns the process that sel selects. With past it also finds ended ones. Of several with
+// the same tag it returns the newest.
 func (t *table) find(sel *pb.ProcessSelector, past bool) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

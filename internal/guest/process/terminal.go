@@ -11,15 +11,15 @@ import (
 )
 
 // terminal is the controlling side of a pseudo-terminal. It also holds the program's side until the
-// program has ended: a program that closes its own, as cat does before it exits, has not hung up,
-// and may open the terminal again by name.
+// program has ended: a program that closes its own descriptors, as cat does before it exits, has
+// not hung up, and may open the terminal again by name.
 type terminal struct {
 	file  *os.File
 	slave int
 }
 
-// openTerminal returns both sides. The program's side is a plain descriptor,
-// because it must stay blocking.
+// openTerminal opens both sides. The program's side is a plain descriptor, because it must be
+// blocking.
 func openTerminal(size *pb.PTY_Size) (*terminal, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

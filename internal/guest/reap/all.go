@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// All waits for every child of the process, including orphans that the kernel reparents to it.
-// Nothing else may wait for children: a second waiter would take statuses that others need. A child
-// that was started without it is reaped as an orphan.
+// All waits for all child processes, including orphans that the kernel reparents to this process.
+// Nothing else may wait for child processes, because a second waiter would take statuses that
+// others need. A child that was not started through All is reaped as an orphan.
 type All struct {
 	mu      sync.Mutex
 	clock   uint64                            // counts starts and deaths
@@ -21,7 +21,7 @@ type All struct {
 	strays  map[int]stray                     // dead ones that a start may claim
 }
 
-// stray is a dead child that may belong to a start that does not know its child's number yet.
+// stray is an ended child process that may belong to a start that does not know its PID yet.
 type stray struct {
 	died   uint64
 	status syscall.WaitStatus
@@ -36,9 +36,9 @@ func NewAll() *All {
 	}
 }
 
-// Run reaps until the context ends or waiting becomes impossible. It does not wait in the kernel,
-// where it would occupy one of the runtime's processors. The runtime would then look for that every
-// few microseconds, which is expensive under a user-space kernel.
+// Run reaps until the context ends or waiting becomes impossible. It does not block in wait4, where
+// it would occupy one of the runtime's processors. The runtime would then check every few
+// microseconds, which is expensive under a user-space kernel.
 func (a *All) Run(ctx context.Context) error {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
@@ -55,7 +55,7 @@ func (a *All) Run(ctx context.Context) error {
 	}
 }
 
-// collect reaps all dead children. One signal may stand for several.
+// collect reaps all ended child processes. One signal may stand for several.
 func (a *All) collect() error {
 	for {
 		var status syscall.WaitStatus
@@ -72,7 +72,7 @@ func (a *All) collect() error {
 	}
 }
 
-// Start starts a child whose status Run delivers, however early it dies.
+// Start starts a child process whose status Run delivers, even if it ends at once.
 func (a *All) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
 	began := a.begin()
 	pid, err := fork()
@@ -98,8 +98,8 @@ func (a *All) begin() uint64 {
 	return a.clock
 }
 
-// register connects a child with its status, which may exist already. A stray that died before the
-// fork began had the same number by chance. a.mu must be held.
+// register connects a child process with its status, which may exist already. A stray that ended
+// before the fork began has the same PID only by chance. a.mu must be held.
 func (a *All) register(pid int, began uint64, exit chan<- syscall.WaitStatus) {
 	if s, ok := a.strays[pid]; ok && s.died > began {
 		delete(a.strays, pid)
@@ -123,7 +123,7 @@ func (a *All) deliver(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// forget removes the strays that no start in progress can claim. a.mu must be held.
+// forget removes the strays that belong to no start in progress. a.mu must be held.
 func (a *All) forget() {
 	if len(a.forking) == 0 {
 		clear(a.strays)

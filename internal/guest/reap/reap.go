@@ -1,5 +1,5 @@
-// Package reap owns waiting for child processes: for each by its number if the guest runs within
-// another process, or for every child and orphan if it is the sandbox's first process.
+// Package reap owns waiting for child processes: for each by its PID if the guest runs within
+// another process, or for all children and orphans if it is the sandbox's first process.
 package reap
 
 import (
@@ -9,12 +9,12 @@ import (
 
 // Reaper starts processes and waits for them.
 type Reaper interface {
-	// Start calls fork, which returns the number of its child. The channel receives the child's
-	// status once and is never closed.
+	// Start calls fork, which returns the PID of its child. The channel receives the child's status
+	// once and is never closed.
 	Start(fork func() (pid int, err error)) (pid int, exit <-chan syscall.WaitStatus, err error)
 }
 
-// Each waits for each child by its number and for no others.
+// Each waits for each child process by its PID and for no others.
 type Each struct{}
 
 // Start starts a child and a goroutine that waits for it.

@@ -14,15 +14,16 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// A channel carries many streams over two pipes between the host and a guest. It stays open when
-// the sandbox's state is saved, which a forwarded port does not survive, and leads to the new
-// host's end where the sandbox continues.
+// A channel carries many streams over two pipes between the host and a guest. It survives saving
+// the sandbox's state, which a forwarded port does not, and connects to the new host process when
+// the sandbox is restored.
 //
-// The host sends frames of at most wholeBytes, which a pipe accepts whole or not at all: a host
-// that dies leaves no partial frame. A host begins with a greeting, a random number that the guest
-// repeats; whatever came before it in either direction was for another host.
+// The host sends frames of at most wholeBytes, which a pipe accepts entirely or not at all, so that
+// a host process that ends leaves no partial frame. A host process begins with a greeting, a random
+// number that the guest repeats. All earlier data, in both directions, was for another host
+// process.
 
-// wholeBytes is how many bytes a pipe accepts atomically: PIPE_BUF of Linux.
+// wholeBytes is how many bytes a pipe accepts atomically: PIPE_BUF on Linux.
 const wholeBytes = 4096
 
 const (
@@ -31,27 +32,27 @@ const (
 	nonceSize   = 32
 )
 
-// patience of a channel's sessions: a guest that does not respond, because its state is being saved
-// or its processors are busy, is not dead.
-const patience = 10 * time.Minute
+// sessionTimeout is the timeout of a channel's sessions. It is long, because a guest may be slow to
+// respond while its state is being saved or its processors are busy.
+const sessionTimeout = 10 * time.Minute
 
 func sessionConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false // an idle sandbox must cost nothing
-	c.ConnectionWriteTimeout = patience
+	c.ConnectionWriteTimeout = sessionTimeout
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = linger
 	c.LogOutput = io.Discard
 	return c
 }
 
-// Inside is what a guest connects streams to.
+// Inside is what the guest's end connects streams to.
 type Inside interface {
 	// Serves reports whether the guest itself serves a port.
 	Serves(port int) bool
-	// Take serves a stream to such a port, and reports whether it did.
+	// Take serves a stream to one of the guest's own ports, and reports whether it did.
 	Take(port int, stream net.Conn) bool
-	// Open connects to a program's port; an error becomes a refusal.
+	// Open connects to a program's port. The host gets an error as a refusal.
 	Open(port int) (net.Conn, error)
 }
 
@@ -74,7 +75,7 @@ func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
 	}
 }
 
-// serveSession serves one host until it leaves or another one comes.
+// serveSession serves one host process until it ends or another one connects.
 func serveSession(session *yamux.Session, inside Inside) {
 	for {
 		opened, err := session.AcceptStream()
@@ -112,8 +113,8 @@ func serveStream(stream net.Conn, inside Inside) {
 	_, _ = plain.Close(), stream.Close()
 }
 
-// channelStream makes a stream of a channel a connection: a reader stops waiting when it is closed,
-// while yamux would wait for the other side's end.
+// channelStream adapts a stream of a channel to net.Conn. Closing it unblocks a reader at once,
+// where yamux would wait until the peer closes too.
 type channelStream struct {
 	*yamux.Stream
 	closed atomic.Bool
@@ -141,7 +142,7 @@ func splice(a, b net.Conn) {
 	ended := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		go func() {
-			// An error ends the stream like an end.
+			// An error ends the stream in the same way as its end.
 			_, _ = io.Copy(onlyWriter{way[1]}, onlyReader{way[0]})
 			ended <- struct{}{}
 		}()
@@ -149,14 +150,14 @@ func splice(a, b net.Conn) {
 	<-ended
 }
 
-// onlyReader and onlyWriter keep io.Copy from its optimizations, which hold more memory for each
+// onlyReader and onlyWriter disable the optimizations of io.Copy, which need more memory for each
 // stream.
 type onlyReader struct{ io.Reader }
 
 type onlyWriter struct{ io.Writer }
 
-// guestEnd is the guest's end of a channel: one connection per host, one after the other, over the
-// same pipes.
+// guestEnd is the guest's end of a channel. It is one connection per host process, one after the
+// other, over the same pipes.
 type guestEnd struct {
 	pipes
 	buf  [128 << 10]byte
@@ -167,7 +168,7 @@ type guestEnd struct {
 	next []byte // the greeting of the next host
 }
 
-// greeted waits for a host.
+// greeted waits for the greeting of a host process.
 func (g *guestEnd) greeted() ([]byte, error) {
 	if err := g.SetDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -187,9 +188,9 @@ func (g *guestEnd) greeted() ([]byte, error) {
 	}
 }
 
-// Read implements net.Conn. It returns EOF at the next host's greeting, and continues to do so
-// until the greeting is answered: a session in the middle of a stream's data takes a single EOF for
-// the end of that data only.
+// Read implements net.Conn. It returns EOF at the next greeting, and again until the greeting is
+// answered, because a session within a stream's data takes a single EOF only for the end of that
+// data.
 func (g *guestEnd) Read(b []byte) (int, error) {
 	if g.awaited() {
 		return 0, io.EOF
@@ -224,14 +225,14 @@ func (g *guestEnd) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaited reports whether a host waits for its answer.
+// awaited reports whether a host process waits for the answer to its greeting.
 func (g *guestEnd) awaited() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.next != nil
 }
 
-// fill reads until there are at least n bytes.
+// fill reads until the buffer has at least n bytes.
 func (g *guestEnd) fill(n int) error {
 	for len(g.have) < n {
 		if len(g.have) > 0 {
@@ -246,5 +247,5 @@ func (g *guestEnd) fill(n int) error {
 	return nil
 }
 
-// Close implements net.Conn. The pipes stay for the next host.
+// Close implements net.Conn. The pipes stay open for the next host process.
 func (g *guestEnd) Close() error { return g.SetDeadline(time.Unix(1, 0)) }

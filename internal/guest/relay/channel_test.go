@@ -162,7 +162,7 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 
 // A host that is killed between a header and the announced data, of an existing stream or a former
 // one, leaves a usable channel to the next.
-func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
+func TestChannelAfterHostWasKilledWithinData(t *testing.T) {
 	for _, stream := range []byte{1, 99} {
 		f := newFifo(t)
 		guest(t, f)
@@ -317,4 +317,24 @@ func FuzzGuestEnd(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A caller does not wait for another one that is about to start the session.
+func TestDialGivesUpDuringAStart(t *testing.T) {
+	f := newFifo(t)
+	c, err := NewChannel(f.again(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.starting <- struct{}{}
+	ended := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ended)
+	if _, err := c.Dial(ctx, 1); !errors.Is(err, ended) {
+		t.Errorf("got %v", err)
+	}
+	if c.Broken() {
+		t.Error("the channel is broken for other callers")
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"net"
 )
 
-// ServeDirect answers streams that come through a socket of the host's kernel, until the listener
+// ServeDirect answers streams that arrive through a socket of the host's kernel, until the listener
 // fails. Such a socket loses no bytes, so no frames are needed.
 func ServeDirect(l net.Listener, inside Inside) error {
 	for {
@@ -17,11 +17,11 @@ func ServeDirect(l net.Listener, inside Inside) error {
 	}
 }
 
-// DialDirect asks a guest that serves by ServeDirect for a port. The stream then is the connection
+// DialDirect requests a port from a guest that uses ServeDirect. The stream then is the connection
 // to this port. After an error the stream is closed. DialDirect returns ErrRefused for a port
 // without a listener.
 func DialDirect(ctx context.Context, stream net.Conn, port int) error {
-	if err := ask(ctx, stream, port); err != nil {
+	if err := handshake(ctx, stream, port); err != nil {
 		_ = stream.Close() // it failed already
 		return err
 	}

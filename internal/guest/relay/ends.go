@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// Dial asks the guest at the other end of a channel for a port and returns a connection to it. It
-// takes ownership of the channel. It returns ErrRefused for a port without a listener.
+// Dial requests a port from the guest at the other end of a channel and returns a connection to it.
+// It takes ownership of the channel. It returns ErrRefused for a port without a listener.
 func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
-	if err := ask(ctx, channel, port); err != nil {
+	if err := handshake(ctx, channel, port); err != nil {
 		_ = channel.Close() // it failed already
 		return nil, err
 	}
@@ -30,18 +30,18 @@ func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 	return ours, nil
 }
 
-// ask makes the handshake of a stream, until the context ends.
-func ask(ctx context.Context, channel net.Conn, port int) error {
+// handshake requests a port, until the context ends.
+func handshake(ctx context.Context, channel net.Conn, port int) error {
 	return within(ctx, channel, func() error {
-		if err := say(channel, port); err != nil {
+		if err := sendPort(channel, port); err != nil {
 			return err
 		}
-		return hear(channel)
+		return readAnswer(channel)
 	})
 }
 
-// within runs a function with a connection, until the context ends. It leaves no deadline on a
-// connection that is kept.
+// within runs a function that uses a connection, until the context ends. It removes the deadline
+// from the connection afterwards.
 func within(ctx context.Context, channel net.Conn, do func() error) error {
 	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
 	err := do()
@@ -51,8 +51,8 @@ func within(ctx context.Context, channel net.Conn, do func() error) error {
 	return err
 }
 
-// say sends the guest a port.
-func say(channel net.Conn, port int) error {
+// sendPort sends a port number to the guest.
+func sendPort(channel net.Conn, port int) error {
 	var number [2]byte
 	binary.BigEndian.PutUint16(number[:], uint16(port))
 	if _, err := channel.Write(number[:]); err != nil {
@@ -61,8 +61,8 @@ func say(channel net.Conn, port int) error {
 	return nil
 }
 
-// hear waits for the guest's answer.
-func hear(channel net.Conn) error {
+// readAnswer waits for the guest's answer.
+func readAnswer(channel net.Conn) error {
 	var answer [1]byte
 	if _, err := io.ReadFull(channel, answer[:]); err != nil {
 		return fmt.Errorf("the guest's answer: %w", err)
@@ -76,8 +76,8 @@ func hear(channel net.Conn) error {
 	return errProtocol
 }
 
-// pair creates two connected sockets: the kernel's have deadlines, buffers and everything else that
-// a connection's user may need.
+// pair returns two connected sockets. Unlike net.Pipe they have buffers and everything else that
+// the users of a connection may need.
 func pair() (ours, theirs net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -96,11 +96,11 @@ func pair() (ours, theirs net.Conn, err error) {
 	return ours, theirs, nil
 }
 
-// askTimeout limits how long a channel may be open without stating its port.
-const askTimeout = 10 * time.Second
+// handshakeTimeout limits how long a channel may be open before it names its port.
+const handshakeTimeout = 10 * time.Second
 
-// Serve answers channels until the listener fails. Open connects to a port inside; its error
-// becomes a refusal.
+// Serve answers channels until the listener fails. Open connects to a port inside. The host gets
+// its error as a refusal.
 func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
 	for {
 		channel, err := l.Accept()
@@ -113,7 +113,7 @@ func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
 
 func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 	var number [2]byte
-	if channel.SetDeadline(time.Now().Add(askTimeout)) != nil {
+	if channel.SetDeadline(time.Now().Add(handshakeTimeout)) != nil {
 		_ = channel.Close()
 		return
 	}

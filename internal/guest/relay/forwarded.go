@@ -2,12 +2,12 @@ package relay
 
 import "net"
 
-// gVisor's port forwarding can miss a wake-up: it finds nothing to read, and only then asks to be
-// woken. Data that arrives in between wakes no reader, and stays until more arrives or the guest
-// closes the stream: a command's answer came ten minutes late. So the guest announces again that
-// there is data.
+// gVisor's port forwarding can miss a wake-up: it finds no data, and only then registers for
+// notification. Data that arrives in between wakes no reader until more data arrives or the guest
+// closes the stream. A command's answer has been ten minutes late this way. So the guest announces
+// again that there is data.
 
-// forwarded is join for the guest's end of a port that gVisor forwards.
+// forwarded is like join, for the guest's end of a port that gVisor forwards.
 func forwarded(plain, channel net.Conn) {
 	s := newStream(plain, channel, 0)
 	s.again.remind = s.remind

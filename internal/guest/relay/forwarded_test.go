@@ -12,7 +12,7 @@ import (
 
 // F29: gVisor's port forwarding may miss data. The guest announces again that there is something to
 // read, after each write and after growing pauses, and stops with the stream.
-func TestF29TheGuestSaysItAgain(t *testing.T) {
+func TestF29GuestRepeatsTheAnnouncement(t *testing.T) {
 	program, plain := net.Pipe()
 	host, channel := net.Pipe()
 	ended := make(chan struct{})

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// yamux frames that our guest never sends.
+// yamux frames that a genuine guest never sends.
 const (
 	flagsAt  = 2
 	flagOpen = 1 // SYN
@@ -14,12 +14,12 @@ const (
 	typeLast = 3
 )
 
-// errGuest ends the session of a guest that sends what ours never sends.
+// errGuest ends the session of a guest that sends such frames.
 var errGuest = errors.New("the guest does not keep to the channel's protocol")
 
-// guard reads for the host's session, and ends it at a frame that the guest has no reason to send.
-// yamux answers each ping with a goroutine of its own, and keeps data of streams that were not
-// accepted: an attacker who is root inside could fill the server's memory with either.
+// guard reads for the host's session, and ends it at a frame that a genuine guest does not send.
+// yamux answers each ping with a new goroutine, and buffers data of streams that were not accepted.
+// An attacker who is root inside could use both to fill the server's memory.
 type guard struct {
 	net.Conn
 	header [sessionHeader]byte
@@ -34,14 +34,14 @@ func (g *guard) Read(b []byte) (int, error) {
 		return 0, g.err
 	}
 	n, err := g.Conn.Read(b)
-	if g.err = g.look(b[:n]); g.err != nil {
+	if g.err = g.check(b[:n]); g.err != nil {
 		return 0, g.err
 	}
 	return n, err
 }
 
-// look follows the frames in what was read.
-func (g *guard) look(b []byte) error {
+// check inspects the frames in b.
+func (g *guard) check(b []byte) error {
 	for len(b) > 0 {
 		if g.data > 0 {
 			n := min(uint64(g.data), uint64(len(b)))

@@ -34,8 +34,8 @@ type Channel struct {
 	err     error // why the session ended
 }
 
-// NewChannel creates a channel. The greeting may stay in the pipe until there is a guest. The
-// channel takes ownership of both ends.
+// NewChannel returns the host's end of a channel. The greeting may stay in the pipe until there is
+// a guest. The channel takes ownership of both files.
 func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	nonce, err := greet(toGuest)
 	if err != nil {
@@ -59,20 +59,19 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := within(ctx, stream, func() error { return hear(stream) }); err != nil {
+	if err := within(ctx, stream, func() error { return readAnswer(stream) }); err != nil {
 		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
 		return nil, err
 	}
 	return stream, nil
 }
 
-// openings limits how many streams are opened at once, and so how many of them wait in a guest that
-// does not read.
+// openings limits how many streams are opened concurrently, and so how many can wait for a guest
+// that does not read.
 const openings = 64
 
-// begin opens a stream and sends its port. A session does not support contexts, and waits long for
-// a guest that does not read: a stream that comes too late is closed, and the session's end ends
-// everything.
+// begin opens a stream and sends its port number. A session does not support contexts, and waits
+// long for a guest that does not read. A stream that opens too late is closed.
 func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (*channelStream, error) {
 	select {
 	case c.openings <- struct{}{}:
@@ -92,7 +91,7 @@ func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (
 		}
 		stream := &channelStream{Stream: opened}
 		if err == nil {
-			err = say(stream, port)
+			err = sendPort(stream, port)
 		}
 		select {
 		case begins <- begun{stream, err}:
@@ -111,7 +110,7 @@ func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (
 	}
 }
 
-// open starts the session with the first stream: an idle sandbox has none.
+// open starts the session with the first stream, because an idle sandbox needs none.
 func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	select {
 	case c.starting <- struct{}{}:
@@ -151,7 +150,7 @@ func (c *Channel) fail(err error) error {
 	return c.err
 }
 
-// Broken reports whether no stream can be opened any more.
+// Broken reports whether no more streams can be opened.
 func (c *Channel) Broken() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,11 +170,11 @@ func (c *Channel) Close() error {
 	return c.conn.Close()
 }
 
-// greetTime limits how long a host waits for room for its greeting: a guest that does not read can
-// let its pipe fill up.
+// greetTime limits how long a host process waits to write its greeting. The pipe may be full if the
+// guest does not read.
 const greetTime = 3 * time.Second
 
-// greet writes a greeting and returns its number.
+// greet writes a greeting and returns its random number.
 func greet(toGuest *os.File) ([]byte, error) {
 	if err := toGuest.SetWriteDeadline(time.Now().Add(greetTime)); err != nil {
 		return nil, fmt.Errorf("greet the guest: %w", err)
@@ -194,16 +193,16 @@ func greet(toGuest *os.File) ([]byte, error) {
 	return frame[frameHeader:], nil
 }
 
-// hostEnd is the host's end of a channel as a connection.
+// hostEnd adapts the host's end of a channel to net.Conn.
 type hostEnd struct {
 	pipes
 	wrote func() // is called after every write
 }
 
-// batchFrames is how many complete frames are written at once.
+// batchFrames is the number of complete frames in one write.
 const batchFrames = 32
 
-// Write implements net.Conn, in frames.
+// Write implements net.Conn. It writes frames.
 func (h *hostEnd) Write(b []byte) (int, error) {
 	if err := h.writeBoth(nil, b); err != nil {
 		return 0, err // the session ends with it
@@ -211,9 +210,9 @@ func (h *hostEnd) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeBoth writes both buffers as one, in frames. Of several complete frames, each is a page of
-// the pipe: Linux takes them page by page, so that a host that dies in the middle leaves no partial
-// one here either. Less than a frame is written separately.
+// writeBoth writes both buffers as one, in frames. Each complete frame is a page of the pipe. Linux
+// copies page by page, so that a host process that ends in the middle leaves no partial frame. An
+// incomplete frame is written separately.
 func (h *hostEnd) writeBoth(head, data []byte) error {
 	defer h.wrote()
 	const most = wholeBytes - frameHeader
@@ -238,10 +237,11 @@ func (h *hostEnd) writeBoth(head, data []byte) error {
 	return nil
 }
 
-// batches are buffers of writeBoth, which holds none while nothing is written.
+// batches has the buffers of writeBoth, which are used only during a write.
 var batches = sync.Pool{New: func() any { return new([batchFrames * wholeBytes]byte) }}
 
-// putFrame fills a frame from both buffers, shortens them and returns the size.
+// putFrame fills a frame from both buffers, removes the copied data from them and returns the size
+// of the frame.
 func putFrame(frame []byte, head, data *[]byte) int {
 	n := copy(frame[frameHeader:], *head)
 	*head = (*head)[n:]
@@ -251,13 +251,14 @@ func putFrame(frame []byte, head, data *[]byte) int {
 	return n + m
 }
 
-// answered reads until the guest has repeated the greeting. What came before that was for another
-// host. A caller that gives up leaves the rest to the next.
+// answered reads until the guest has repeated the greeting. Earlier data was for another host
+// process. If the context ends, the next caller continues.
 func (c *Channel) answered(ctx context.Context) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return c.fail(err)
 	}
-	// A late one would make the next caller's reads fail, and with them the channel.
+	// A deadline that is set too late would make the next caller's reads fail, and with them the
+	// channel.
 	inTime := interrupt.When(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer inTime()
 	defer c.nudging()()

@@ -5,9 +5,8 @@ import (
 	"net"
 )
 
-// A session writes the header of data and the data separately. Each write wakes the other side,
-// which can do nothing until it has both, and is expensive under a user-space kernel. So they are
-// written together.
+// A session writes the header of data and the data separately. Each write wakes the peer, which
+// needs both and is expensive to wake under a user-space kernel. So they are written together.
 
 // The header of a yamux frame: version, type, flags, stream and length.
 const (
@@ -17,10 +16,10 @@ const (
 	typeData      = 0
 )
 
-// joiner writes the header of data together with the data. Only one goroutine writes.
+// joiner writes a header together with its data. Only one goroutine may write.
 type joiner struct {
 	net.Conn
-	// both writes a header and its data. If it is nil, the two are copied into one buffer first.
+	// both writes a header and its data. If it is nil, they are copied into one buffer first.
 	both func(head, data []byte) error
 
 	head [sessionHeader]byte
@@ -28,8 +27,7 @@ type joiner struct {
 	buf  []byte // of header and data
 }
 
-// Write implements net.Conn. A header is held until its data comes; a session that ends between the
-// two has written neither.
+// Write implements net.Conn. It holds a header until its data arrives.
 func (j *joiner) Write(b []byte) (int, error) {
 	if !j.held {
 		if !announces(b) {
@@ -51,12 +49,12 @@ func (j *joiner) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// mostJoined is how much data is copied behind its header.
-const mostJoined = wholeBytes - frameHeader - sessionHeader
+// maxJoined is how much data is copied behind its header.
+const maxJoined = wholeBytes - frameHeader - sessionHeader
 
-// together writes the held header and data.
+// together writes the held header and its data.
 func (j *joiner) together(data []byte) error {
-	first := min(len(data), mostJoined)
+	first := min(len(data), maxJoined)
 	j.buf = append(append(j.buf[:0], j.head[:]...), data[:first]...)
 	if _, err := j.Conn.Write(j.buf); err != nil || first == len(data) {
 		return err
@@ -65,7 +63,7 @@ func (j *joiner) together(data []byte) error {
 	return err
 }
 
-// announces reports whether data of a session is a header that data follows.
+// announces reports whether b is a header that data follows.
 func announces(b []byte) bool {
 	return len(b) == sessionHeader && b[typeAt] == typeData && binary.BigEndian.Uint32(b[lengthAt:]) > 0
 }

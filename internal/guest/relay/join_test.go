@@ -26,7 +26,7 @@ func sessionFrame(kind byte, length int) []byte {
 	return head
 }
 
-func TestHeaderGoesWithItsData(t *testing.T) {
+func TestHeaderIsWrittenWithItsData(t *testing.T) {
 	const most = wholeBytes - frameHeader
 	for name, c := range map[string]struct {
 		written [][]byte

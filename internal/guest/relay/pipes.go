@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// pipes makes two non-blocking pipes a connection. Unlike a socket, a pipe of a sandbox's kernel
-// stays usable when the sandbox continues elsewhere from a saved state: the new kernel's pipe
-// replaces it.
+// pipes adapts two non-blocking pipes to net.Conn. Unlike a socket, a pipe of a sandbox's kernel
+// can still be used after the sandbox is restored, because the new kernel's pipe replaces it.
 type pipes struct{ read, write *os.File }
 
 func (p *pipes) Read(b []byte) (int, error)  { return p.read.Read(b) }

@@ -1,11 +1,12 @@
 // Package relay owns the streams between the host and a sandbox's guest: a small protocol with flow
-// control over a channel that loses bytes when it is full. gVisor's port forwarding writes to a
-// port inside without checking how much of it was accepted, so a sender must never have more in
-// flight than the port's send buffer holds.
+// control over a channel that loses bytes when it is full.
 //
-// A stream begins with the port's number in two bytes from the host, which the guest answers with
-// one byte. After that both sides send frames: data, how much of the other's data was delivered,
-// and the end. An end from either side ends the stream once the data before it was delivered.
+// gVisor's port forwarding writes to a port inside without checking how much was accepted. So a
+// sender must never have more data in flight than the port's send buffer holds.
+//
+// A stream begins with the port number in two bytes from the host, which the guest answers with one
+// byte. After that both sides send frames: data, reports of how much data was delivered, and the
+// end. An end from either side ends the stream once all earlier data was delivered.
 package relay
 
 import (
@@ -18,8 +19,8 @@ import (
 	"time"
 )
 
-// window is how much data each side may have in flight. gVisor's send buffer holds a mebibyte;
-// frame headers and reports take little of it.
+// window is how much data each side may have in flight. gVisor's send buffer holds 1 MiB, of which
+// frame headers and reports need little.
 const window = 256 << 10
 
 // Answers of the guest to a port number.
@@ -28,7 +29,7 @@ const (
 	refused  byte = 2
 )
 
-// Kinds of frames. A header is the kind in its first byte and a length in the other three.
+// Kinds of frames. A header has the kind in its first byte and a length in the other three.
 const (
 	kindData  byte = 1 // and that many bytes
 	kindTaken byte = 2 // that many bytes were delivered
@@ -38,7 +39,7 @@ const (
 const (
 	headerSize = 4
 	maxFrame   = 32 << 10
-	// reportAfter is how much is delivered before the sender gets a report.
+	// reportAfter is how much data is delivered between reports to the sender.
 	reportAfter = window / 4
 )
 
@@ -53,8 +54,8 @@ type stream struct {
 	patience       time.Duration
 
 	writing sync.Mutex // one frame at a time is written to the channel
-	// again repeats to the host that there is something to read. The zero reminder, which is the
-	// host's, is never started.
+	// again repeats the announcement of data to the host. The host's own reminder is the zero value
+	// and is never started.
 	again reminder
 
 	mu      sync.Mutex
@@ -67,12 +68,12 @@ type stream struct {
 	timer   *time.Timer // runs since this side's end
 }
 
-// linger is how long the host waits for the guest to close a stream that the host has ended. A
-// guest that never does would otherwise hold a descriptor of the server for each.
+// linger is how long the host waits until the guest closes a stream that the host has ended. A
+// guest that never closes it would otherwise hold a descriptor of the server.
 const linger = 30 * time.Second
 
-// join copies between a plain connection and a channel until one of them ends, and closes both.
-// Unless it is zero, patience limits the time between this side's end and the other's close.
+// join copies between a plain connection and a channel until one of them ends, and closes both. If
+// patience is not zero, it limits the time from this side's end to the peer's close.
 func join(plain, channel net.Conn, patience time.Duration) {
 	newStream(plain, channel, patience).run()
 }
@@ -93,7 +94,7 @@ func (s *stream) run() {
 }
 
 // close ends all three goroutines of a stream. Data that was received before an end has been
-// delivered by then.
+// delivered already.
 func (s *stream) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,21 +107,20 @@ func (s *stream) close() {
 	}
 	s.again.stop()
 	s.changed.Broadcast()
-	// Both ends are ours, and their users notice the close.
+	// Both ends of plain belong to this process, and their users notice the close.
 	_ = s.plain.Close()
 	_ = s.channel.Close()
 }
 
-// send copies data from the plain connection to the channel, as far as the other side has room for
-// it.
+// send copies data from the plain connection to the channel, within the peer's window.
 func (s *stream) send() {
 	buffer := make([]byte, headerSize+maxFrame)
 	for {
-		room := s.room()
-		if room == 0 {
+		available := s.available()
+		if available == 0 {
 			return
 		}
-		n, err := s.plain.Read(buffer[headerSize : headerSize+room])
+		n, err := s.plain.Read(buffer[headerSize : headerSize+available])
 		if n > 0 {
 			s.spend(n)
 			putHeader(buffer, kindData, n)
@@ -136,8 +136,8 @@ func (s *stream) send() {
 	}
 }
 
-// end announces that no more data follows. The other side closes the channel when it has delivered
-// all, which ends this side too.
+// end announces that no more data follows. The peer closes the channel when it has delivered
+// everything, which also ends this side.
 func (s *stream) end() {
 	var header [headerSize]byte
 	putHeader(header[:], kindEnd, 0)
@@ -152,9 +152,8 @@ func (s *stream) end() {
 	}
 }
 
-// room waits until data may be sent and returns how much, or 0 if the stream
-// is closed.
-func (s *stream) room() int {
+// available waits until data may be sent and returns how much, or 0 if the stream is closed.
+func (s *stream) available() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.credit == 0 && !s.closed {
@@ -182,8 +181,8 @@ func (s *stream) write(frame []byte) error {
 	return err
 }
 
-// receive reads frames. It never waits for the plain connection, so that
-// reports of the other direction are not held up behind data.
+// receive reads frames. It never waits for the plain connection, so that reports about the other
+// direction are not delayed by data.
 func (s *stream) receive() {
 	var header [headerSize]byte
 	for {
@@ -199,8 +198,8 @@ func (s *stream) receive() {
 	}
 }
 
-// take handles one frame. The limits apply even to a hostile other side: it can make this one hold
-// no more than a window.
+// take handles one frame. The limits hold even against a hostile peer, which can make this side
+// store at most one window.
 func (s *stream) take(kind byte, n int) error {
 	switch kind {
 	case kindData:
@@ -260,8 +259,7 @@ func (s *stream) deliver() {
 			s.close()
 			return
 		}
-		// Room is freed only when it is reported, and the queue shrinks then too, so that both
-		// sides count alike.
+		// The queue shrinks only when the data is reported, so that both sides count alike.
 		if unreported += len(data); unreported < reportAfter {
 			continue
 		}
@@ -273,7 +271,7 @@ func (s *stream) deliver() {
 	}
 }
 
-// report tells the other side how much was delivered.
+// report sends the peer how much data was delivered.
 func (s *stream) report(n int) error {
 	s.mu.Lock()
 	s.queued -= n
@@ -283,8 +281,8 @@ func (s *stream) report(n int) error {
 	return s.write(header[:])
 }
 
-// next waits for data. It returns false if there will be no more: the other side has ended and all
-// is delivered, or the stream is closed.
+// next waits for data. It returns false if there will be no more, because the peer has ended and
+// everything is delivered, or because the stream is closed.
 func (s *stream) next() ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 )
 
 // A session over one reliable stream, such as the standard streams of a program that an engine
-// starts inside, loses no bytes, has one host, and ends with the stream. So it needs neither the
-// greetings of a channel nor its frames.
+// starts inside, loses no bytes, has one host process, and ends with the stream. So it needs
+// neither greetings nor frames.
 
 // ServeStreams serves the guest's end of such a session until the stream ends.
 func ServeStreams(stream io.ReadWriteCloser, inside Inside) error {
@@ -28,7 +28,7 @@ type Streams struct {
 	channel Channel // for its way to open streams
 }
 
-// NewStreams begins a session over a stream, which the session owns from then on.
+// NewStreams starts a session over a stream and takes ownership of it.
 func NewStreams(stream net.Conn) (*Streams, error) {
 	session, err := yamux.Client(&joiner{Conn: &guard{Conn: stream}}, sessionConfig())
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Streams) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := within(ctx, stream, func() error { return hear(stream) }); err != nil {
+	if err := within(ctx, stream, func() error { return readAnswer(stream) }); err != nil {
 		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
 		return nil, err
 	}

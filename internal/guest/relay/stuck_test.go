@@ -58,9 +58,9 @@ func noneBegins(t *testing.T) {
 	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
 }
 
-// A guest that reads nothing holds no caller longer than the caller's context. What is left of such
-// calls is limited, and ends with the channel.
-func TestDialToAGuestThatReadsNothing(t *testing.T) {
+// If a guest reads nothing, callers wait only as long as their contexts. The goroutines of such
+// calls are limited, and end with the channel.
+func TestDialToGuestThatDoesNotRead(t *testing.T) {
 	c, _ := stuck(t)
 	const callers = openings + 10
 	why := errors.New("the caller went away")
@@ -98,7 +98,7 @@ func TestDialToAGuestThatReadsNothing(t *testing.T) {
 }
 
 // A stream that opens after its caller has left is closed.
-func TestStreamThatComesTooLate(t *testing.T) {
+func TestLateStream(t *testing.T) {
 	c, f := stuck(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -9,28 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guest can sleep although there is something to read. When a sandbox's state is saved, gVisor
-// moves the pipe's content into its own memory, and does not wake the pipe's readers: only the next
-// byte does. The host that began the save may be dead by now. So a host that waits for a guest
+// A guest can sleep although there is data to read. When a sandbox's state is saved, gVisor moves
+// the pipe's content into its own memory without waking the pipe's readers, until the next byte
+// arrives. The host process that started the save may have ended. So a host that waits for a guest
 // nudges it.
 
-// nudgeEvery is the first pause before a guest that does not answer is nudged, and lastNudge the
-// pause after which nudging stops.
+// nudgeEvery is the first pause before a silent guest is nudged. After the pause lastNudge, nudging
+// stops.
 const (
 	nudgeEvery = 200 * time.Millisecond
 	lastNudge  = time.Minute
 )
 
-// Nudge makes a guest check its channel. An empty frame has no other meaning, and any process of
-// the host may write one at any time. It does not block: a guest that does not read can let its
-// pipe fill up, and a full pipe has a next byte. The pipe must be non-blocking.
+// Nudge makes a guest read its channel. It writes an empty frame, which has no other meaning and
+// which any process of the host may write at any time. It does not block: if the pipe is full, data
+// that wakes the guest is already there. The pipe must be non-blocking.
 func Nudge(toGuest *os.File) error {
 	raw, err := toGuest.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	// Not with the file's own Write, which waits its turn behind another one.
+	// The file's own Write would wait for other writers.
 	err = raw.Control(func(fd uintptr) {
 		if _, failed = unix.Write(int(fd), make([]byte, frameHeader)); errors.Is(failed, unix.EAGAIN) {
 			failed = nil
@@ -68,8 +68,8 @@ func (c *Channel) remind() bool {
 	return busy
 }
 
-// reminder nudges the guest about the last write, after growing pauses: an idle sandbox, whose
-// streams may stay open, is soon left alone.
+// reminder nudges the guest after the last write, with growing pauses. So it soon stops for an idle
+// sandbox, whose streams may stay open.
 type reminder struct {
 	remind func() bool
 
@@ -79,7 +79,7 @@ type reminder struct {
 	over  bool
 }
 
-// wrote starts again with the shortest pause.
+// wrote restarts the reminder with the shortest pause.
 func (r *reminder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *reminder) due() {
 	}
 }
 
-// stop ends it for good.
+// stop stops the reminder permanently.
 func (r *reminder) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,8 +28,8 @@ func late(from, to *os.File) {
 	}
 }
 
-// A guest that gets no reminder answers all the same.
-func TestAGuestThatLiesStillIsReminded(t *testing.T) {
+// A guest that is not nudged answers too.
+func TestSilentGuestIsNudged(t *testing.T) {
 	f := newFifo(t)
 	taken, passed, err := os.Pipe()
 	if err != nil {
@@ -124,7 +124,7 @@ func unread(t *testing.T) *fifo {
 }
 
 // No caller waits for a guest that does not read, not even behind another caller.
-func TestNudgeWaitsForNobody(t *testing.T) {
+func TestNudgeDoesNotBlock(t *testing.T) {
 	f := unread(t)
 	go func() { _, _ = f.toGuest.Write(make([]byte, wholeBytes)) }() // until it is closed
 	time.Sleep(20 * time.Millisecond)
@@ -140,7 +140,7 @@ func TestNudgeWaitsForNobody(t *testing.T) {
 	}
 }
 
-// A host that finds no room for its greeting has no channel, and gets an error.
+// If a host cannot write its greeting, it gets an error and no channel.
 func TestNoRoomForTheGreeting(t *testing.T) {
 	f := unread(t)
 	read, write := f.again(t)

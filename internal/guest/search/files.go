@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxFile limits the size of a file that is searched. Larger ones are data.
+	// maxFile limits the size of a searched file. Larger files are usually data.
 	maxFile = 16 << 20
 	// maxFiles limits how many files one search opens.
 	maxFiles = 200_000
 	// maxBytes limits how much one search reads.
 	maxBytes = 2 << 30
-	// maxShown limits what is shown of a line.
+	// maxShown limits how much of a line is returned.
 	maxShown = 400
-	// sniffed is how much of a file is read to decide whether it is text.
+	// sniffed is how many bytes of a file determine whether it is text.
 	sniffed = 8 << 10
 )
 
@@ -29,7 +29,7 @@ type searcher struct {
 	root        string
 	glob        *regexp.Regexp
 	line, whole *regexp.Regexp
-	most        int
+	limit       int
 	each        func(Match) error
 	end         End
 	found       int
@@ -37,10 +37,10 @@ type searcher struct {
 	buf         []byte
 }
 
-// search searches all files below the root, in the order of names. It does not follow links: their
-// targets are searched where they are.
+// search searches all files below the root, sorted by name. It does not follow links, because their
+// targets are searched in their own place.
 func (s *searcher) search() error {
-	// The root itself may be one, such as a linked project.
+	// The root itself may be a link, for example to a project.
 	root, err := filepath.EvalSymlinks(s.root)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (s *searcher) search() error {
 		case d.IsDir() && path != root && (d.Name() == ".git" || d.Name() == "node_modules"):
 			return fs.SkipDir
 		case !d.Type().IsRegular():
-			// A device or a pipe would block the search for ever.
+			// Skip devices and pipes, which could block the search for ever.
 			return nil
 		}
 		rel, err := filepath.Rel(root, path)
@@ -105,7 +105,7 @@ func (s *searcher) file(path, rel string) error {
 		if line := data[begin:stop]; s.line.Match(line) && (len(line) > 0 || stop < len(data) || begin < stop) {
 			number += bytes.Count(data[counted:begin], []byte("\n"))
 			counted = begin
-			if s.found >= s.most {
+			if s.found >= s.limit {
 				s.end.More = true
 				return fs.SkipAll
 			}
@@ -119,7 +119,7 @@ func (s *searcher) file(path, rel string) error {
 	return nil
 }
 
-// load reads a text file of a sensible size.
+// load reads a text file, unless it is too large.
 func (s *searcher) load(path string) ([]byte, bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *searcher) load(path string) ([]byte, bool) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
 		return nil, false
 	}
-	// One byte more shows that it has grown.
+	// Reading one byte more shows whether the file has grown.
 	if need := int(info.Size()) + 1; cap(s.buf) < need {
 		s.buf = make([]byte, need+need/2)
 	}
@@ -146,7 +146,7 @@ func (s *searcher) load(path string) ([]byte, bool) {
 	return data, bytes.IndexByte(data[:min(len(data), sniffed)], 0) < 0
 }
 
-// short returns what is shown of a line.
+// short returns the part of a line that is returned.
 func short(line []byte) string {
 	text := strings.ToValidUTF8(string(line[:min(len(line), maxShown)]), "\uFFFD")
 	if len(line) > maxShown && utf8.ValidString(text) {

@@ -10,9 +10,9 @@ import (
 // maxGlob limits the length of a pattern.
 const maxGlob = 1024
 
-// Glob converts a pattern into a regular expression over paths: * and ? match within a name, **
-// matches any number of directories, {a,b} is either, [a-z] one of a range. A pattern without a
-// slash matches a file's name at any level.
+// Glob converts a pattern into a regular expression for paths: * and ? match within a name, **
+// matches any number of directories, {a,b} is either, [a-z] is a range. A pattern without a slash
+// matches a file's name in any directory.
 func Glob(pattern string) (*regexp.Regexp, error) {
 	if pattern == "" || len(pattern) > maxGlob {
 		return nil, errors.New("the glob is empty or too long")
@@ -55,7 +55,7 @@ func Glob(pattern string) (*regexp.Regexp, error) {
 			i++
 			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 		default:
-			// Byte by byte would split letters beyond ASCII.
+			// Splitting by bytes would break characters beyond ASCII.
 			r := []rune(rest)[0]
 			b.WriteString(regexp.QuoteMeta(string(r)))
 			i += len(string(r)) - 1
@@ -68,8 +68,8 @@ func Glob(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile("(?s)" + b.String())
 }
 
-// class converts [a-z] or [!a-z] into an expression and returns its length, or zero if it has no
-// end.
+// class converts [a-z] or [!a-z] into an expression and returns its length, or zero if the bracket
+// is not closed.
 func class(s string) (string, int) {
 	end := strings.IndexByte(s[1:], ']')
 	if end < 1 {

@@ -1,6 +1,5 @@
 // Package search owns searching for text in a sandbox's files from inside: the files do not leave
-// the sandbox, and the user's permissions apply. The guest's program does it when it is started as
-// "crannog-guest search".
+// the sandbox, and the user's permissions apply. It runs as "crannog-guest search".
 package search
 
 import (
@@ -13,10 +12,10 @@ import (
 	"strconv"
 )
 
-// Role is the first argument that makes the guest's program search.
+// Role is the first argument that selects the search.
 const Role = "search"
 
-// Query is what to search for.
+// Query is a search request.
 type Query struct {
 	Pattern string
 	Root    string // a directory or a file
@@ -48,9 +47,9 @@ type End struct {
 // maxLine limits one line of output. The longest has a path and a shortened text.
 const maxLine = 64 << 10
 
-// Read passes on the matches of a search until its end. The data comes from a sandbox: more than
-// most matches are an error.
-func Read(r io.Reader, most int, each func(Match)) (End, error) {
+// Read calls each for every match of a search until its end. The data comes from a sandbox, so more
+// than limit matches are an error.
+func Read(r io.Reader, limit int, each func(Match)) (End, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for n := 0; lines.Scan(); n++ {
@@ -61,7 +60,7 @@ func Read(r io.Reader, most int, each func(Match)) (End, error) {
 		if m.End != nil {
 			return *m.End, nil
 		}
-		if n >= most {
+		if n >= limit {
 			return End{}, errors.New("search: there are more matches than requested")
 		}
 		each(m)
@@ -72,7 +71,7 @@ func Read(r io.Reader, most int, each func(Match)) (End, error) {
 	return End{}, io.ErrUnexpectedEOF
 }
 
-// Main searches as args say, without the role, and returns an exit code.
+// Main runs the search that args describe (without the role), and returns an exit code.
 func Main(args []string, w io.Writer) int {
 	out := json.NewEncoder(w)
 	end, err := run(args, func(m Match) error { return out.Encode(m) })
@@ -89,17 +88,17 @@ func run(args []string, each func(Match) error) (End, error) {
 	if len(args) != 4 {
 		return End{}, errors.New("search takes four arguments")
 	}
-	most, err := strconv.Atoi(args[0])
-	if err != nil || most < 1 {
+	limit, err := strconv.Atoi(args[0])
+	if err != nil || limit < 1 {
 		return End{}, errors.New("search: the first argument is not a number of matches")
 	}
-	s := &searcher{root: args[1], most: most, each: each}
+	s := &searcher{root: args[1], limit: limit, each: each}
 	if args[2] != "" {
 		if s.glob, err = Glob(args[2]); err != nil {
 			return End{}, err
 		}
 	}
-	// On the whole file it quickly finds the files that matter; on its lines it decides.
+	// Matching the whole file quickly finds candidate files. Matching its lines then decides.
 	if s.line, err = regexp.Compile(args[3]); err != nil {
 		return End{}, err
 	}

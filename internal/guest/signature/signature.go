@@ -1,5 +1,5 @@
 // Package signature owns the signatures of file URLs: a hash over what the URL allows and the
-// sandbox's access token, so that a URL can be given to somebody who has no token.
+// sandbox's access token. A signed URL can be given to people who have no token.
 package signature
 
 import (
@@ -21,9 +21,8 @@ const (
 
 const version = "v1_"
 
-// Sign returns the signature for one path. The path is exactly the one in the query, "" if it is
-// absent, and so is the user. Expires is in Unix seconds, and zero makes a signature that does not
-// expire.
+// Sign returns the signature for one path. path and user are exactly as in the query, and "" if
+// absent. expires is in Unix seconds. Zero means that the signature does not expire.
 func Sign(path string, op Op, user, token string, expires int64) string {
 	parts := []string{path, string(op), user, token}
 	if expires != 0 {
@@ -33,10 +32,9 @@ func Sign(path string, op Op, user, token string, expires int64) string {
 	return version + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// Verify reports whether got is the signature for these values. It does not check the time: Expired
-// does. The comparison takes the same time wherever the difference is, so that a signature cannot
-// be guessed byte by byte. Without a token nothing verifies: everybody can make a hash over an
-// empty secret.
+// Verify reports whether got is the signature for these values. It does not check the time (see
+// Expired). It compares in constant time, so that a signature cannot be guessed byte by byte. It
+// returns false for an empty token, because anyone can make a hash over an empty secret.
 func Verify(got, path string, op Op, user, token string, expires int64) bool {
 	if token == "" {
 		return false
@@ -45,14 +43,14 @@ func Verify(got, path string, op Op, user, token string, expires int64) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// Expired reports whether a signature's end has passed at the given Unix second.
+// Expired reports whether a signature has expired at the given Unix time.
 func Expired(expires, now int64) bool {
 	return expires != 0 && expires < now
 }
 
-// ParseExpiration parses the expiration of a query, where "" is none. A value that is not a
-// positive number is an error, so that no client can turn an expiring signature into one without an
-// end.
+// ParseExpiration parses the expiration of a query, where "" means none. A value that is not a
+// positive number is an error, so that a client cannot turn a signature with an expiration into one
+// without.
 func ParseExpiration(value string) (int64, error) {
 	if value == "" {
 		return 0, nil

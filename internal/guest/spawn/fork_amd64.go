@@ -15,7 +15,7 @@ type cloneArgs struct {
 	_          [6]uint64 // its own stack and storage, its numbers, its group
 }
 
-// fork makes a child that executes the steps, and returns when it has become the program or has
+// fork starts a child process that executes the steps, and returns when it runs the program or has
 // failed. The caller must hold syscall.ForkLock.
 func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 	how := &cloneArgs{
@@ -23,8 +23,7 @@ func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 		exitSignal: uint64(syscall.SIGCHLD),
 	}
 	failed := new(uintptr)
-	// Otherwise a signal with a handler would run it in the child, on this stack and in this
-	// memory.
+	// Without this, a signal handler could run in the child, on this stack and in this memory.
 	beforeFork()
 	number, errno := vfork(how, &list[0], len(list), failed)
 	afterFork()
@@ -34,9 +33,9 @@ func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 	return int(number), syscall.Errno(*failed), nil
 }
 
-// vfork makes a child in the caller's memory, which executes the steps in order and stops at the
-// first that fails, whose error it leaves in failed. It is assembly because the child has the
-// caller's stack, to which nothing may be written before the child leaves it.
+// vfork starts a child in the caller's memory. The child executes the steps in order, stops at the
+// first that fails and stores the error in failed. It is assembly because the child shares the
+// caller's stack, to which nothing may be written until the child has left it.
 func vfork(how *cloneArgs, list *step, n int, failed *uintptr) (pid, errno uintptr)
 
 //go:linkname beforeFork syscall.runtime_BeforeFork

@@ -4,5 +4,5 @@ package spawn
 
 import "syscall"
 
-// fork supports no other architecture.
+// fork is not implemented on other architectures.
 func fork([]step) (pid int, stopped syscall.Errno, err error) { return 0, 0, syscall.ENOSYS }

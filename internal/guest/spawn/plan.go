@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// step is a system call of the child.
+// step is a system call that the child makes.
 type step struct {
 	number    uintptr
 	arguments [5]uintptr
 }
 
-// steps are what a child does; the last one becomes the program. The memory at the addresses in
-// them is pinned, because nothing else refers to it.
+// steps are the system calls of a child. The last one executes the program. The memory at the
+// addresses in them is pinned, because Go sees no other reference to it.
 type steps struct {
 	list []step
 	pin  *runtime.Pinner
@@ -29,14 +29,14 @@ func (s *steps) add(number uintptr, arguments ...uintptr) {
 	s.list = append(s.list, one)
 }
 
-// address returns the address of v, which stays valid until the child is done.
+// address returns the address of v, which stays valid until the child has executed its steps.
 func address[T any](s *steps, v *T) uintptr {
 	s.pin.Pin(v)
 	return uintptr(unsafe.Pointer(v))
 }
 
-// plan lists what a child must do to become the program, in an order in which each step still has
-// the rights that it needs.
+// plan returns the system calls by which a child becomes the program. Each comes while the child
+// still has the rights for it.
 func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) ([]step, error) {
 	name, err := syscall.BytePtrFromString(path)
 	if err != nil {
@@ -72,13 +72,13 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	if attr.Sys.Setctty {
 		s.add(unix.SYS_IOCTL, uintptr(attr.Sys.Ctty), unix.TIOCSCTTY, 1)
 	}
-	// All signals have been blocked since before the fork.
+	// All signals have been blocked since before the fork. Unblock them.
 	s.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, address(s, new(uint64)), 0, unsafe.Sizeof(uint64(0)))
 	s.add(unix.SYS_EXECVE, address(s, name), address(s, &args[0]), address(s, &env[0]))
 	return s.list, nil
 }
 
-// become makes the child another user.
+// become adds the steps that change the child's user.
 func (s *steps) become(c *syscall.Credential) {
 	if c == nil {
 		return

@@ -1,5 +1,5 @@
 // Package spawn owns starting programs with few system calls, because each is expensive in a
-// sandbox: Go's own way makes one for each signal, and four to learn the result.
+// sandbox. Go's standard library makes one for each signal, and four to learn the result.
 package spawn
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// ForkExec does what syscall.ForkExec does, with half of its system calls if possible: on an
-// architecture with code for it (fork), for attributes that it supports, and under a kernel that
-// can reset a child's signal handlers. Otherwise it is syscall.ForkExec. The program has the mark
-// from its first instruction on or, after syscall.ForkExec, soon after.
+// ForkExec is like syscall.ForkExec, with half of its system calls where that is possible: on an
+// architecture with code for it (fork), for supported attributes, and on a kernel that can reset a
+// child's signal handlers. Otherwise it calls syscall.ForkExec. The program has the mark from its
+// first instruction on, or soon after its start with syscall.ForkExec.
 func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
 	if !known(attr) {
 		return plainly(path, argv, attr, mark)
@@ -31,7 +31,7 @@ func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.M
 	syscall.ForkLock.Unlock()
 	switch {
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EPERM):
-		// The kernel is older than 5.5, or a filter does not know the call.
+		// The kernel is older than 5.5, or a seccomp filter rejects the call.
 		return plainly(path, argv, attr, mark)
 	case err != nil:
 		return 0, err
@@ -46,13 +46,13 @@ func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.M
 func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err == nil {
-		// It fails for a program that has ended by now.
+		// An error means that the program has already ended.
 		_ = mark.Give(pid)
 	}
 	return pid, err
 }
 
-// known reports whether attr requests no more than a plan does.
+// known reports whether plan supports attr.
 func known(attr *syscall.ProcAttr) bool {
 	if attr.Sys == nil {
 		return false
@@ -62,13 +62,13 @@ func known(attr *syscall.ProcAttr) bool {
 	if c := attr.Sys.Credential; c != nil && c.NoSetGroups {
 		return false
 	}
-	// A descriptor among those that the child gets would be overwritten before its turn.
+	// A source descriptor within the target range would be overwritten before it is duplicated.
 	low := slices.ContainsFunc(attr.Files, func(fd uintptr) bool { return fd < uintptr(len(attr.Files)) })
 	return !low && len(attr.Files) >= 3 && reflect.ValueOf(rest).IsZero()
 }
 
-// bury reaps a child that never became the program. Another goroutine that waits for all children
-// may have done so.
+// bury reaps a child that did not become the program. A goroutine that waits for all children may
+// have reaped it already.
 func bury(pid int) {
 	var status syscall.WaitStatus
 	for {

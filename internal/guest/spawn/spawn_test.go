@@ -53,8 +53,8 @@ func output(t *testing.T, start forkExec, script string, dir string, sys *syscal
 	return string(bytes.TrimSpace(got))
 }
 
-// A program finds the same as if Go had started it: none of our files is open, and no signal is
-// blocked, ignored or handled.
+// A program is started in the same state as by package os/exec: none of the guest's files is open,
+// and no signal is blocked, ignored or handled.
 func TestSameAsGo(t *testing.T) {
 	const show = `pwd; env | grep '^[AB]='; ls /proc/self/fd; grep -E '^(Sig(Blk|Ign|Cgt)|Uid|Gid|Groups|Cap)' /proc/self/status; ulimit -n
 		cut -d' ' -f6 /proc/self/stat | grep -qx $$ && echo own session; true`

@@ -14,9 +14,9 @@ import (
 
 var errNotRegular = errors.New("not a regular file")
 
-// openDirectory opens a directory and no link to one. gVisor follows a link in spite of O_NOFOLLOW
-// if O_DIRECTORY is set too, so the opened file is compared with the one that has the name: a
-// program that swaps the two must not make us read other files of the sandbox under these names.
+// openDirectory opens a directory, but not a link to one. gVisor follows a link despite O_NOFOLLOW
+// if O_DIRECTORY is set too, so the opened file is compared with the file of that name. Otherwise a
+// program could swap the two and make the guest list other files under these names.
 func openDirectory(in int, base string) (int, error) {
 	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -36,8 +36,8 @@ func openDirectory(in int, base string) (int, error) {
 	return fd, nil
 }
 
-// openRegular opens a regular file for reading, and nothing that blocks or has effects when it is
-// opened.
+// openRegular opens a regular file for reading. It does not open files that block or have side
+// effects.
 func openRegular(in int, base string) (*os.File, changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -84,8 +84,8 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// openPath keeps open the directories that lead to the last path, which are mostly those of the
-// next one.
+// openPath holds open the parent directories of the last path, which usually are those of the next
+// path too.
 type openPath struct {
 	top  int
 	dirs []step
@@ -105,7 +105,7 @@ func (w *openPath) up(n int) {
 	w.dirs = w.dirs[:n]
 }
 
-// parent opens the directory of a path. It stays open until another one is requested.
+// parent opens the parent directory of a path. It stays open until another path is requested.
 func (w *openPath) parent(name string) (fd int, base string, err error) {
 	if name == "" || name == ".." || path.IsAbs(name) || path.Clean(name) != name || strings.HasPrefix(name, "../") || len(name) > maxPath {
 		return -1, "", fmt.Errorf("the path %.80q is not clean", name)

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Pack writes the content of regular files as a tar, in the requested order. It leaves out a file
-// that is missing, or not a regular file or too large by now: the host notices that. The last
-// header marks the stream as complete.
+// Pack writes the content of regular files as a tar, in the requested order. It skips a file that
+// is missing, not regular or too large by now; the host notices that. The last header marks the
+// stream as complete.
 func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
@@ -59,17 +59,17 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most 
 	if e.Size > most {
 		return errLeftOut
 	}
-	// The host ignores name and mode, which it knows from the list.
+	// The host ignores name and mode, because it has them from the list.
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: e.Size, Mode: 0o600, Format: tar.FormatPAX}
 	if err := out.WriteHeader(header); err != nil {
 		return err
 	}
-	n, err := io.Copy(out, &patient{ctx, io.LimitReader(f, e.Size)})
+	n, err := io.Copy(out, &cancelableReader{ctx, io.LimitReader(f, e.Size)})
 	if err != nil {
 		return err
 	}
-	// A file that was truncated since is padded to the announced size. Its checksum differs then,
-	// and the host rejects it.
+	// A file that was truncated in the meantime is padded to the announced size. The host then
+	// rejects it because of its checksum.
 	_, err = io.CopyN(out, zeros{}, e.Size-n)
 	return err
 }

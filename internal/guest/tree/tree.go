@@ -1,5 +1,5 @@
 // Package tree owns listing and packing the files of a sandbox for the host, which compares them
-// with an earlier state and decides what comes out.
+// with an earlier state and decides which changes to export.
 package tree
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Limits of one walk. The host has its own: these protect the guest's memory.
+// Limits of one listing. They protect the guest's memory; the host has its own limits.
 const (
 	maxFiles = 1_000_000
 	maxPath  = 4096
 	maxDepth = 200
 )
 
-// List writes the list of files below a directory. After an error the list is incomplete, and has
-// no last line.
+// List writes the list of files below a directory. After an error the list is incomplete and has no
+// last line.
 func List(ctx context.Context, w io.Writer, req changeset.TreeRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
@@ -70,7 +70,7 @@ type list struct {
 	buffer []byte
 }
 
-// dir lists one directory, which stays open.
+// dir lists one directory, which the caller holds open.
 func (l *list) dir(fd int, above string, depth int) error {
 	names, err := readNames(fd)
 	if err != nil {
@@ -92,7 +92,7 @@ func (l *list) entry(in int, base, name string, depth int) error {
 		return errors.New("too many files, or too long a path")
 	}
 	for range attempts {
-		err := l.tell(in, base, name, depth)
+		err := l.write(in, base, name, depth)
 		if !gone(err) {
 			return err
 		}
@@ -100,17 +100,17 @@ func (l *list) entry(in int, base, name string, depth int) error {
 			return nil
 		}
 	}
-	// Programs put another file there again and again. It must not look as if there were none.
+	// Programs replace the file again and again. It must not look as if it were absent.
 	return l.out.Put(changeset.Entry{Path: name, Type: changeset.Other, Opaque: true})
 }
 
 // attempts is how often a file is read again because it was replaced.
 const attempts = 5
 
-// tell writes one file, and what is below it. As long as nothing is written, the error may be that
-// the file was replaced.
-func (l *list) tell(in int, base, name string, depth int) error {
-	e, err := l.look(in, base, name)
+// write writes one file and everything below it. If nothing has been written yet, the error may
+// mean that the file was replaced.
+func (l *list) write(in int, base, name string, depth int) error {
+	e, err := l.describe(in, base, name)
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", name, err)
 	}
@@ -128,7 +128,7 @@ func (l *list) tell(in int, base, name string, depth int) error {
 		defer unix.Close(sub)
 	}
 	if err != nil || depth == maxDepth {
-		// An invisible file must not look as if it had been removed.
+		// A file that cannot be read must not look as if it had been removed.
 		e.Opaque = true
 		return l.out.Put(e)
 	}
@@ -141,8 +141,9 @@ func (l *list) tell(in int, base, name string, depth int) error {
 	return nil
 }
 
-// look describes a file, with the target of a link and the checksum if requested.
-func (l *list) look(in int, base, name string) (changeset.Entry, error) {
+// describe returns the description of a file, with the target of a link, and with a checksum if
+// requested.
+func (l *list) describe(in int, base, name string) (changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return changeset.Entry{}, err
@@ -179,12 +180,13 @@ func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	return e, nil
 }
 
-// kernel reports whether the kernel itself serves a path.
+// kernel reports whether a path belongs to a file system of the kernel, such as /proc.
 func kernel(name string) bool {
 	return name == "/proc" || name == "/sys" || name == "/dev"
 }
 
-// sum reads a file and returns a consistent description: that of the file that was read.
+// sum reads a file and returns its description with a checksum. Both are of the same version of the
+// file.
 func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset.Entry, error) {
 	f, now, err := openRegular(in, base)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
@@ -197,7 +199,7 @@ func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset
 	defer f.Close()
 	now.Path = e.Path
 	h := sha256.New()
-	n, err := io.Copy(h, &patient{ctx, io.LimitReader(f, now.Size)})
+	n, err := io.Copy(h, &cancelableReader{ctx, io.LimitReader(f, now.Size)})
 	if err != nil {
 		return e, err
 	}
@@ -206,21 +208,21 @@ func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset
 	return now, nil
 }
 
-// patient ends a long read when its caller has left.
-type patient struct {
+// cancelableReader ends a long read when the caller has disconnected.
+type cancelableReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
 // Read implements io.Reader.
-func (p *patient) Read(b []byte) (int, error) {
+func (p *cancelableReader) Read(b []byte) (int, error) {
 	if err := context.Cause(p.ctx); err != nil {
 		return 0, err
 	}
 	return p.r.Read(b)
 }
 
-// some lists the requested paths, and uses what is above them only to get there.
+// some lists the requested paths, without their parent directories.
 func (l *list) some(top int) error {
 	w := openPath{top: top}
 	defer w.close()
@@ -232,7 +234,7 @@ func (l *list) some(top int) error {
 		in, base, err := w.parent(name)
 		if err == nil {
 			var e changeset.Entry
-			if e, err = l.look(in, base, name); err == nil {
+			if e, err = l.describe(in, base, name); err == nil {
 				err = l.out.Put(e)
 			}
 		}
@@ -243,8 +245,7 @@ func (l *list) some(top int) error {
 	return nil
 }
 
-// gone reports whether an error means that a program removed the file, or replaced it by something
-// else.
+// gone reports whether an error means that a program removed or replaced the file.
 func gone(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errNotRegular))
 }
@@ -268,8 +269,8 @@ func mountsBelow(dir string) (map[string]bool, error) {
 	return below, nil
 }
 
-// unescape decodes the kernel's escapes of spaces, tabs, line ends and backslashes in its list of
-// mounts.
+// unescape decodes the octal escapes of spaces, tabs, newlines and backslashes in the kernel's list
+// of mounts.
 func unescape(name string) string {
 	if !strings.ContainsRune(name, '\\') {
 		return name

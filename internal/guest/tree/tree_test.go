@@ -54,7 +54,7 @@ func names(all []changeset.Entry) (out []string) {
 	return out
 }
 
-func TestListTellsWhatIsThere(t *testing.T) {
+func TestListContainsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "text")
 	write(t, filepath.Join(dir, "d", "odd\xff\n\"name"), "")
@@ -97,7 +97,7 @@ func TestListTellsWhatIsThere(t *testing.T) {
 }
 
 // A file that the policy masks with something else is not listed as if it were the workspace's.
-func TestListMarksWhatIsMounted(t *testing.T) {
+func TestListMarksMounts(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir, other := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(dir, "with space", "x"), "")
@@ -137,7 +137,7 @@ func TestListEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPackLeavesOutWhatIsTooLarge(t *testing.T) {
+func TestPackSkipsTooLargeFiles(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "AAAA")
 	write(t, filepath.Join(dir, "b"), "BBB")

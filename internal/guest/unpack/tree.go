@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth limits how many directories are open at once.
+// maxDepth limits how many directories are open at the same time.
 const maxDepth = 200
 
-// tree is the root with the open directories down to that of the last entry, which is mostly that
-// of the next one.
+// tree has the root and the open directories down to that of the last entry, which usually is that
+// of the next entry too.
 type tree struct {
 	root  *os.Root
 	dirs  []dir // from the root
@@ -55,7 +55,7 @@ func (t *tree) close() {
 	_ = t.root.Close() // nothing is written through it
 }
 
-// up closes all directories but the first n.
+// up closes all open directories except the first n.
 func (t *tree) up(n int) {
 	for _, d := range t.dirs[n:] {
 		_ = unix.Close(d.fd) // nothing is written through it
@@ -80,7 +80,7 @@ func (t *tree) common(parts []string) int {
 	return n
 }
 
-// parent opens the directory of name. It stays open until another one is requested.
+// parent opens the parent directory of name. It stays open until another name is requested.
 func (t *tree) parent(name string) (fd int, base string, err error) {
 	parts := strings.Split(name, "/")
 	above, base := parts[:len(parts)-1], parts[len(parts)-1]
@@ -99,10 +99,10 @@ func (t *tree) parent(name string) (fd int, base string, err error) {
 	return t.dirs[len(t.dirs)-1].fd, base, nil
 }
 
-// openDirectory opens a directory and no link to one. gVisor follows a link in spite of O_NOFOLLOW
-// if O_DIRECTORY is set too, so the opened file is compared with the one that has the name.
+// openDirectory opens a directory, but not a link to one. gVisor follows a link despite O_NOFOLLOW
+// if O_DIRECTORY is set too, so the opened file is compared with the file of that name.
 func openDirectory(in int, base string) (fd int, dev uint64, err error) {
-	named, err := look(in, base)
+	named, err := stat(in, base)
 	if err != nil {
 		return -1, 0, err
 	}
@@ -128,8 +128,8 @@ func openDirectory(in int, base string) (fd int, dev uint64, err error) {
 	return fd, opened.Dev, nil
 }
 
-// look returns nil if there is nothing.
-func look(in int, base string) (*unix.Stat_t, error) {
+// stat returns nil if the file does not exist.
+func stat(in int, base string) (*unix.Stat_t, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -138,8 +138,8 @@ func look(in int, base string) (*unix.Stat_t, error) {
 	return &stat, err
 }
 
-// describe sets the owner, the attributes and then the mode, because a new owner clears some of its
-// bits.
+// describe sets the owner, the attributes and then the mode, because a change of owner clears some
+// mode bits.
 func (t *tree) describe(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (t *tree) describe(fd int, h *tar.Header) error {
 // recordPrefix is the prefix of PAX records that are attributes.
 const recordPrefix = "SCHILY.xattr."
 
-// attribute sets an attribute. It skips those of the overlay itself.
+// attribute sets an extended attribute. It skips the attributes of overlayfs.
 func attribute(fd int, key, value string) error {
 	name, is := strings.CutPrefix(key, recordPrefix)
 	if !is || strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
@@ -176,7 +176,7 @@ func attribute(fd int, key, value string) error {
 	return err
 }
 
-// opaque is the attribute of a directory that hides everything of the one below.
+// opaque reports whether a directory hides the directory below it in the overlay.
 func opaque(h *tar.Header) bool {
 	for _, space := range []string{"trusted", "user"} {
 		if h.PAXRecords[recordPrefix+space+".overlay.opaque"] == "y" {
@@ -194,11 +194,11 @@ func touch(in int, base string, at time.Time) error {
 	return unix.UtimesNanoAt(in, base, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// block is the unit in which a file is stored on a disk.
+// block is the block size of the file system.
 const block = 4 << 10
 
-// fill writes the content. It leaves a hole for zeros, as there was before the file was packed: a
-// disk that was large enough must be so again.
+// fill writes the content and leaves holes for blocks of zeros. The file then needs no more disk
+// space than before it was packed.
 func fill(f *os.File, content io.Reader) error {
 	var buffer [16 * block]byte
 	var size int64

@@ -1,5 +1,5 @@
-// Package unpack owns unpacking the files that a sandbox had changed over the root of a booting
-// one, from a tar of the upper layer of its overlay.
+// Package unpack owns unpacking the changed files of a sandbox over the root of a booting one, from
+// a tar of the upper layer of its overlay.
 package unpack
 
 import (
@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tar comes from a sandbox, and its root user may have put anything into it. Nothing in it is
-// followed: each directory is opened from the one above it, and a link in its place is rejected.
+// The tar comes from a sandbox, whose root user may have written anything into it. So no link is
+// followed: each directory is opened from its parent, and a link in its place is rejected.
 
 // Over unpacks archive over the directory root, as root. It must be called before any program of
 // the sandbox runs.
@@ -46,8 +46,7 @@ func Over(root string, archive io.Reader) error {
 	}
 }
 
-// measured notices an archive that is cut short, which the library accepts if it is cut between two
-// files.
+// measured detects a truncated archive. The library accepts one that ends between two files.
 type measured struct {
 	r     io.Reader
 	ended bool
@@ -60,14 +59,14 @@ func (m *measured) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// drain reads the padding of the last record of an archive.
+// drain reads the padding after the last record of an archive.
 func (m *measured) drain() error {
 	_, err := io.Copy(io.Discard, m.r)
 	return err
 }
 
-// kernels are directories at the top whose files are the kernel's. Files of an overlay there are
-// below a mount.
+// kernels lists top-level directories whose files belong to the kernel. Files of the overlay there
+// are below a mount.
 var kernels = []string{"proc", "sys", "dev"}
 
 // entry unpacks one entry.
@@ -102,7 +101,7 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		return t.symlink(in, base, name, h)
 	case tar.TypeLink:
-		// Deleted files are one inode with many names.
+		// Deleted files of an overlay are hard links to one inode.
 		if other, err := clean(h.Linkname); err == nil && t.gone[other] {
 			return t.drop(name)
 		}
@@ -123,11 +122,11 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	return fmt.Errorf("an entry of the type %q", h.Typeflag)
 }
 
-// errSparse rejects a form in which a few bytes could stand for more than any disk holds, and take
-// as long to write.
+// errSparse rejects sparse files, in which a few bytes of the archive could stand for more data
+// than any disk holds.
 var errSparse = errors.New("files with holes are not accepted in this form")
 
-// clean returns a name without redundant elements.
+// clean returns the cleaned name, or an error if it leads out of the root.
 func clean(name string) (string, error) {
 	local := filepath.Clean(strings.TrimSuffix(name, "/"))
 	if name == "" || !filepath.IsLocal(local) {
@@ -136,15 +135,15 @@ func clean(name string) (string, error) {
 	return local, nil
 }
 
-// drop removes what is at a name, with everything below it. Its directory has just been opened
-// without following links.
+// drop removes the file or directory tree at a name. Its parent directory was opened without
+// following links.
 func (t *tree) drop(name string) error {
 	t.leave(name)
 	return t.root.RemoveAll(name)
 }
 
 func (t *tree) directory(in int, base, name string, h *tar.Header) error {
-	before, err := look(in, base)
+	before, err := stat(in, base)
 	if err != nil {
 		return err
 	}
@@ -168,7 +167,7 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// The time is that of the last change, and files may follow.
+	// The time is set at the end, because files may follow.
 	t.times = append(t.times, moment{name, h.ModTime})
 	return t.describe(fd, h)
 }
@@ -210,7 +209,7 @@ func (t *tree) link(in int, base, name string, h *tar.Header) error {
 	if err := t.drop(name); err != nil {
 		return err
 	}
-	// Looking up the other may close the directory that in is.
+	// Opening the other parent directory may close this one.
 	here, err := unix.FcntlInt(uintptr(in), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -233,7 +232,7 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// It was created just now, and there is no other process that could replace it by a link.
+	// The file was created just now, and no other process runs that could replace it by a link.
 	if err := unix.Fchmodat(in, base, permission(h), 0); err != nil {
 		return err
 	}
@@ -243,13 +242,13 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 // permission returns the twelve permission bits.
 func permission(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
-// moment is the time of a directory's last change.
+// moment is the modification time of a directory.
 type moment struct {
 	name string
 	at   time.Time
 }
 
-// finish sets the times of directories, after which nothing in them changes.
+// finish sets the modification times of directories, after everything in them was written.
 func (t *tree) finish() error {
 	for _, m := range slices.Backward(t.times) {
 		in, base, err := t.parent(m.name)

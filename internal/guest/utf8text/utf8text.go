@@ -1,6 +1,6 @@
-// Package utf8text owns texts that need not be UTF-8, such as arguments and paths, in protocols
-// that carry nothing else: it escapes them for our own clients, and names the invalid one of
-// another client.
+// Package utf8text owns texts that may not be UTF-8, such as arguments and paths, in protocols that
+// only carry UTF-8. It escapes them for Crannog's own clients, and names the invalid text for other
+// clients.
 package utf8text
 
 import (
@@ -18,11 +18,11 @@ import (
 )
 
 // Header marks a request to start a process with escaped texts. Its arguments then begin with the
-// program, and cmd is empty, so that a guest that does not know the header refuses the request.
+// program, and cmd is empty, so that a guest that does not know the header rejects the request.
 const Header = "Crannog-Escaped"
 
-// Escape encodes a text in ASCII: a percent sign and two digits stand for each byte that is not
-// part of a valid letter, and for the percent sign.
+// Escape encodes a text in ASCII: each byte that is not part of a valid character, and the percent
+// sign, becomes a percent sign and two hex digits.
 func Escape(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -37,7 +37,7 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// EscapeStart escapes the texts of a request if one of them is not UTF-8, and sets the header.
+// EscapeStart escapes the texts of a request and sets the header, if one of the texts is not UTF-8.
 func EscapeStart(h http.Header, m *processpb.StartRequest) {
 	p := m.GetProcess()
 	valid := utf8.ValidString(p.GetCmd()) && utf8.ValidString(p.GetCwd())
@@ -66,8 +66,8 @@ func EscapeStart(h http.Header, m *processpb.StartRequest) {
 	}
 }
 
-// UnescapeStart undoes EscapeStart. Every reader of a request must call it, or it would see another
-// command than the one that runs.
+// UnescapeStart reverses EscapeStart. Everything that reads a request must call it, because
+// otherwise it would see another command than the one that runs.
 func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 	if h.Get(Header) == "" {
 		return nil
@@ -98,12 +98,11 @@ func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 	return failed
 }
 
-// Valid returns a text with replacements for invalid bytes, for people.
+// Valid replaces invalid bytes in a text for display.
 func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// Wrong names the first text in a JSON document that is not UTF-8, such as "args[1]", or returns
-// "". JSON parsers replace such bytes or reject the whole document, and do not say which text it
-// was.
+// Wrong returns the path of the first text in a JSON document that is not UTF-8, such as "args[1]",
+// or "". JSON parsers replace such bytes or reject the whole document without naming the text.
 func Wrong(document []byte) string { return wrong("", document) }
 
 func wrong(where string, raw json.RawMessage) string {
@@ -143,7 +142,7 @@ func wrong(where string, raw json.RawMessage) string {
 	return ""
 }
 
-// lone reports whether a JSON string has half of a surrogate pair, which stands for no letter.
+// lone reports whether a JSON string has an unpaired surrogate, which is not a character.
 func lone(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -170,7 +169,7 @@ func lone(raw []byte) bool {
 	return false
 }
 
-// unit parses \uXXXX.
+// unit parses an escape \uXXXX.
 func unit(raw []byte) (n int, ok bool) {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0, false

@@ -15,7 +15,7 @@ type raw struct {
 	name string
 }
 
-// handle reports what the kernel wrote into buf.
+// handle reports the events that the kernel wrote into buf.
 func (w *Watcher) handle(fd int, buf []byte) error {
 	for len(buf) >= unix.SizeofInotifyEvent {
 		length := int(binary.NativeEndian.Uint32(buf[12:]))
@@ -51,8 +51,8 @@ func (w *Watcher) one(fd int, e raw) error {
 		}
 		return nil
 	}
-	// A directory below the root has events of its own and in the one above it; only the latter are
-	// reported.
+	// A directory below the root has events of its own and events in its parent directory. Only the
+	// latter are reported.
 	if e.name == "" && dir != "." {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 	return nil
 }
 
-// created reports a created entry, and what was put into it before it was watched.
+// created reports a created entry, and everything that was created in it before it was watched.
 func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	if w.unsee(dir, name) {
 		return nil
@@ -97,7 +97,7 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 		return err
 	}
 	for _, l := range late {
-		// The kernel may have queued the same creation; it is reported once.
+		// The kernel may have queued the same creation, which must be reported only once.
 		if w.seen[l[0]] == nil {
 			w.seen[l[0]] = map[string]struct{}{}
 		}
@@ -109,8 +109,8 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	return nil
 }
 
-// appeared watches a new entry, if it is a directory, and then reports it: a client that learns of
-// a directory also learns of what comes into it.
+// appeared watches a new entry if it is a directory, and then reports it. A client that gets the
+// event thus also gets events of files in the directory.
 func (w *Watcher) appeared(fd int, dir, name string, isDir bool, found func(dir, name string)) error {
 	if isDir {
 		path := filepath.Join(dir, name)

@@ -11,7 +11,7 @@ import (
 )
 
 // addTree watches dir, which is relative to the root, and with recursive all directories below it.
-// found, if not nil, is called for every existing entry. It must run as the user.
+// If found is not nil, it is called for every existing entry. addTree must run as the user.
 func (w *Watcher) addTree(fd int, dir string, found func(dir, name string)) error {
 	if err := w.add(fd, dir); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (w *Watcher) addTree(fd int, dir string, found func(dir, name string)) erro
 	return nil
 }
 
-// tolerate ignores directories below the root that vanish or that the user may not read, whose
-// events the user may not see.
+// tolerate ignores errors about directories below the root that were removed or that the user may
+// not read.
 func (w *Watcher) tolerate(dir string, err error) error {
 	gone := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 	if dir != "." && (gone || errors.Is(err, os.ErrPermission)) {
@@ -50,8 +50,8 @@ func (w *Watcher) tolerate(dir string, err error) error {
 	return err
 }
 
-// add watches one directory. The root may be a link; links below it are not followed, so that a
-// loop of links cannot keep us busy.
+// add watches one directory. The root may be a link. Links below it are not followed, because they
+// may form a loop.
 func (w *Watcher) add(fd int, dir string) error {
 	if len(w.dirs) >= maxDirs {
 		return ErrTooMany
@@ -84,7 +84,7 @@ func (w *Watcher) dropTree(fd int, dir string) error {
 		}
 		w.forget(num)
 		_, err := unix.InotifyRmWatch(fd, uint32(num))
-		// A directory that was removed has lost its watch already.
+		// The kernel has already removed the watch of a removed directory.
 		if err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("stop watching: %w", err)
 		}

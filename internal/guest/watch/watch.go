@@ -1,4 +1,4 @@
-// Package watch owns reporting changes below a directory.
+// Package watch owns reporting file changes below a directory.
 package watch
 
 import (
@@ -23,8 +23,7 @@ const (
 	Chmod
 )
 
-// Event is one change. Name is relative to the watched directory, which
-// itself is ".".
+// Event is one change. Name is relative to the watched directory, which is ".".
 type Event struct {
 	Name string
 	Op   Op
@@ -37,7 +36,7 @@ var (
 	ErrRoot     = errors.New("the watched directory is gone")
 )
 
-// maxDirs limits the directories of one watcher, each of which takes memory here and in the kernel.
+// maxDirs limits the directories of one watcher. Each needs memory here and in the kernel.
 const maxDirs = 32_768
 
 const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
@@ -55,14 +54,14 @@ type Watcher struct {
 	finished  chan struct{}
 	err       error // set before events is closed
 
-	// The maps belong to New and then to the reading goroutine.
+	// The maps are used by New and then only by the reading goroutine.
 	dirs map[int]string                 // watched directories by their number
 	nums map[string]int                 // and the other way round
 	seen map[string]map[string]struct{} // names by directory that were reported before the kernel's event
 }
 
 // New watches root, and with recursive everything below it. as must run its argument with the
-// rights of the user who may see the events.
+// rights of the user for whom the events are.
 func New(root string, recursive bool, as func(func() error) error) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -82,22 +81,22 @@ func New(root string, recursive bool, as func(func() error) error) (*Watcher, er
 	return w, nil
 }
 
-// Events delivers changes. It is closed when the watcher ends.
+// Events returns the channel of changes. It is closed when the watcher ends.
 func (w *Watcher) Events() <-chan Event { return w.events }
 
-// Err returns why Events was closed; it is nil after Close.
+// Err returns why Events was closed. It is nil after Close.
 func (w *Watcher) Err() error {
 	<-w.finished
 	return w.err
 }
 
-// Close ends the watcher. It may be called twice.
+// Close ends the watcher. It may be called more than once.
 func (w *Watcher) Close() {
 	w.stop()
 	<-w.finished
 }
 
-// stop wakes the reading goroutine, which closes the file itself: the descriptor's number must not
+// stop wakes the reading goroutine, which closes the file itself. The descriptor's number must not
 // be reused while it is in use.
 func (w *Watcher) stop() {
 	w.once.Do(func() {
@@ -106,7 +105,7 @@ func (w *Watcher) stop() {
 	})
 }
 
-// run reads until the watcher is closed or fails.
+// run reads events until the watcher is closed or fails.
 func (w *Watcher) run(fd int) {
 	defer close(w.finished)
 	defer close(w.events)
@@ -130,7 +129,7 @@ func (w *Watcher) run(fd int) {
 	}
 }
 
-// send delivers one event, or returns os.ErrClosed when the watcher is closed.
+// send sends one event. It returns os.ErrClosed when the watcher is closed.
 func (w *Watcher) send(dir, name string, op Op) error {
 	select {
 	case w.events <- Event{Name: filepath.Join(dir, name), Op: op}:

@@ -60,7 +60,7 @@ func record(num int32, mask uint32, name string) []byte {
 
 // An entry that was found in a directory before the kernel's event is reported once, and again if
 // it is created again.
-func TestFoundAndToldIsOne(t *testing.T) {
+func TestFoundEntriesAreReportedOnce(t *testing.T) {
 	root := t.TempDir()
 	w := open(t, root, true)
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {

@@ -1,5 +1,5 @@
-// Package bulk owns copying large amounts of data through large, reused buffers. Each piece wakes
-// the process at the other end, so a few large pieces cost less than many small ones.
+// Package bulk owns copying large amounts of data through large, reused buffers. Each write wakes
+// the process at the other end, so a few large writes cost less than many small ones.
 package bulk
 
 import (

@@ -1,5 +1,5 @@
-// Package diskroom owns free space on the disk of the state directory that is held in reserve, so
-// that users can still delete things when the disk is full.
+// Package diskroom owns a reserve of free space on the disk of the state directory, with which
+// users can delete files even when the disk is full.
 package diskroom
 
 import (
@@ -20,9 +20,9 @@ import (
 const share = 16
 
 // Ahead reserves disk space for n bytes of a file from an offset on, without changing the size of
-// the file. A later write to that range needs no other space, so no other process can take the
-// space first, as it could with space that was merely freed. Ahead reserves nothing where the file
-// system cannot do this or has little space left.
+// the file. A later write to that range needs no further space, so no other process can take the
+// space first. Ahead reserves nothing if the file system does not support this or has little space
+// left.
 func Ahead(f *os.File, from, n int64) error {
 	if n <= 0 {
 		return nil
@@ -76,7 +76,7 @@ type Reserve struct {
 // New returns the reserve of a state directory.
 func New(dir string) *Reserve { return &Reserve{path: filepath.Join(dir, FileName)} }
 
-// Fill restores the reserve to its full size where the disk has room.
+// Fill restores the reserve to its full size if the disk has room.
 func (r *Reserve) Fill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +135,8 @@ func CheckFloor(dir string) error {
 	return nil
 }
 
-// Room checks a directory's disk for space for new sandboxes. The zero value has no limits; it is
-// for tests that write nothing.
+// Room checks whether a directory's disk has space for new sandboxes. The zero value has no limits.
+// It is for tests that write nothing.
 type Room struct{ Dir string }
 
 // Check returns an error if the disk's free space is below the floor.

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// disk mounts a file system of its own for a test.
+// disk mounts a separate file system for a test.
 func disk(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -44,8 +44,8 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// S2: reserved space can be written on a full disk, and no other space can. The reserve is given
-// back part by part until it is used up.
+// S2: reserved space can be written on a full disk, and no other space can. The reserve is released
+// part by part until it is used up.
 func TestS2Reserves(t *testing.T) {
 	dir := disk(t)
 	ahead, err := os.Create(filepath.Join(dir, "ahead"))

@@ -50,7 +50,7 @@ func Create(path string, data []byte, o Options) error {
 		if errors.Is(err, fs.ErrExist) {
 			exists, err = err, nil
 		}
-		// The file has its name already, so a draft that cannot be removed is no reason to fail.
+		// The file already has its name, so a draft that cannot be removed is not an error.
 		_ = os.Remove(draft)
 		return err
 	})

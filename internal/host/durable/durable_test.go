@@ -59,7 +59,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// A Mode holds whatever the umask is.
+// A Mode is applied regardless of the umask.
 func TestModeIsExact(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
@@ -252,7 +252,7 @@ func TestCreateHasOneWinner(t *testing.T) {
 	}
 }
 
-// An existing file does not hide that its name could not be made durable.
+// An existing file does not hide the fact that its name could not be made durable.
 func TestCreateTellsOfTheDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	broken := errors.New("broken")

@@ -91,8 +91,8 @@ func remove(path string) (gone bool, err error) {
 		return false, fmt.Errorf("prune programs: %w", err)
 	}
 	defer f.Close()
-	// The lock is held until the name is gone: a process that requests the program now waits, and
-	// then finds that it has to write it again.
+	// The lock is held until the name is gone. A process that requests the program now waits, and
+	// then finds that it has to write the program again.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil

@@ -37,8 +37,8 @@ func use(path string) error {
 		f.Close()
 		return &os.PathError{Op: "use", Path: path, Err: unix.ENOENT}
 	}
-	// The modification time is the time of the last use. The error does not matter: a directory
-	// that cannot be written to is never pruned.
+	// The modification time is the time of the last use. An error does not matter, because a
+	// directory that cannot be written to is never pruned.
 	now := time.Now()
 	_ = os.Chtimes(path, now, now)
 	if inUse.files == nil {
@@ -51,7 +51,7 @@ func use(path string) error {
 	return nil
 }
 
-// sameFile reports whether the path still leads to the open file.
+// sameFile reports whether the path still refers to the open file.
 func sameFile(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {

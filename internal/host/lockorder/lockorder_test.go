@@ -61,7 +61,7 @@ func TestLocksInOrderAreTaken(t *testing.T) {
 	b.Unlock()
 }
 
-// The control: with the detector each wrong order is found, although nothing waits.
+// The control: with the race detector each wrong order is found, although no goroutine waits.
 func TestWrongOrdersPanic(t *testing.T) {
 	if !lockorder.Checked {
 		return // only the test with the detector checks this

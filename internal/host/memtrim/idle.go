@@ -1,6 +1,6 @@
-// Package memtrim owns giving memory back to the host when a process becomes idle. Go keeps memory
-// that it once needed until its next collection, and an idle process has no reason to collect. A
-// sandbox would keep for its whole life what it needed for one busy moment.
+// Package memtrim owns giving memory back to the host when a process becomes idle. Go keeps unused
+// memory until its next collection, and an idle process has no reason to collect. Without this
+// package, a sandbox would keep the memory of its busiest moment for its whole life.
 package memtrim
 
 import (
@@ -11,10 +11,11 @@ import (
 )
 
 // After is how long a process must go without a collection before it counts as idle. It is long
-// enough that a program that computes for a while before it answers pays nothing in between.
+// enough that a program that computes for a while before it answers is not slowed down.
 const After = 10 * time.Second
 
-// worth is how many bytes must have been allocated since the last release for another one to pay.
+// worth is the minimum number of bytes that must have been allocated since the last release to make
+// another one worthwhile.
 const worth = 1 << 20
 
 // GiveBack starts to watch this process. Watching an idle process costs nothing: only the collector
@@ -25,7 +26,7 @@ func GiveBack(after time.Duration) {
 	w.next()
 }
 
-// watch wakes after each collection, and when no other one has followed for a while.
+// watch runs after each collection, and again when no other collection has followed for a while.
 type watch struct {
 	after time.Duration
 	timer *time.Timer

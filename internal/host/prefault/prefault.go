@@ -1,9 +1,9 @@
 // Package prefault owns taking memory from the host in one call instead of one page fault per page,
-// for short-lived processes whose need is known.
+// for short-lived processes with a known need.
 //
-// A page fault costs 5 to 15 µs on a virtual machine, and a Go program takes one at its first
-// access to each page of its heap. MADV_POPULATE_WRITE costs a tenth of that per page. This package
-// does not change what a program does: after any error pages are faulted in as usual.
+// A page fault costs 5 to 15 µs on a virtual machine, and a Go program has one at its first access
+// to each page of its heap. MADV_POPULATE_WRITE costs a tenth of that per page. This package does
+// not change what a program does: after any error, pages are faulted in as usual.
 //
 // The package imports nothing. Go initialises a package as soon as its imports are initialised, in
 // the order of import paths, so a package that imports only this one is initialised before the
@@ -32,7 +32,7 @@ func Heap(skip, size uintptr) {
 	top := <-done
 	const page = 8 << 10 // of the runtime's allocator; a stack begins and ends at one
 	start := (top+page-1)&^(page-1) - reserve
-	// Below this address lies what the allocator has set aside for each processor.
+	// Below this address is the memory that the allocator has reserved for each processor.
 	const aside = 2 << 20
 	if low := lowest() &^ (page - 1); skip == 0 && low < start && start-low < aside {
 		taken[0] = span{low, start - low}

@@ -1,5 +1,5 @@
-// Package reexec owns the roles that this one binary plays when it starts itself again. The role of
-// a process is decided before main does anything else.
+// Package reexec owns the roles of this binary when it starts itself again. The role of a process
+// is decided before main does anything else.
 package reexec
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Role is one thing that the binary can be besides the command line.
+// Role is a role of a process that the binary starts from itself.
 type Role struct {
 	// Match reports whether the arguments of the process, argv[0] first, select this role.
 	Match func(args []string) bool

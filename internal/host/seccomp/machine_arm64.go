@@ -3,8 +3,8 @@ package seccomp
 import "golang.org/x/sys/unix"
 
 const (
-	// Architecture is this machine as the kernel names it to a filter.
+	// Architecture is the kernel's identifier of this architecture.
 	Architecture = unix.AUDIT_ARCH_AARCH64
-	// Foreign is the first number of another interface of the same machine, such as x32.
+	// Foreign is the first number of another call interface of this architecture, such as x32.
 	Foreign = 1 << 30
 )

@@ -1,5 +1,5 @@
-// Package seccomp owns the form of system call filters: what a program of BPF reads and answers, and
-// how it comes into force. Which calls a filter allows is up to its caller.
+// Package seccomp owns the form of system call filters: the BPF program's input and results, and
+// how the filter is installed. Callers decide which calls a filter allows.
 package seccomp
 
 import (
@@ -20,28 +20,28 @@ const (
 	offsetArguments    = 16
 )
 
-// OffsetArgument is where the low half of an argument is.
+// OffsetArgument returns the offset of the low half of an argument.
 func OffsetArgument(n int) uint32 { return offsetArguments + 8*uint32(n) }
 
-// Answers of a filter.
+// Results of a filter.
 const (
 	Allow = unix.SECCOMP_RET_ALLOW
-	// Kill ends a process that uses another machine's numbers. No program does so by mistake, and a
-	// list of numbers means nothing for them.
+	// Kill kills a process that uses another architecture's numbers. No program does so by mistake,
+	// and an allow list of numbers does not apply to them.
 	Kill = unix.SECCOMP_RET_KILL_PROCESS
-	// Refuse returns the error of a caller without the right.
+	// Refuse returns the error for a caller without permission.
 	Refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	// Unknown returns the error of a kernel without the call, so that libraries and Go's runtime
-	// fall back if they try a newer call first.
+	// Unknown returns the error of a kernel without the call, so that libraries and the Go runtime
+	// fall back to an older call.
 	Unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// longest is the number of instructions that the kernel accepts.
+// longest is the maximum number of instructions that the kernel accepts.
 const longest = 4096
 
-// Assemble returns the program that ends a process which calls by another machine's numbers, and
-// otherwise continues with the code, to which the call's number is loaded. The code has to answer on
-// every path.
+// Assemble returns a program that kills a process which uses another architecture's numbers, and
+// otherwise continues with the code. The number of the call is loaded then. The code must return a
+// result on every path.
 func Assemble(code []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: OffsetArchitecture, Size: 4},
@@ -64,10 +64,10 @@ func Assemble(code []bpf.Instruction) ([]unix.SockFilter, error) {
 	return program, nil
 }
 
-// Install puts all threads of this process, and all that they start, under a filter.
+// Install applies a filter to all threads of this process and everything that they start.
 func Install(program []unix.SockFilter) error {
 	header := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// TSYNC puts every thread under the filter, or none.
+	// TSYNC applies the filter to every thread, or to none.
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&header)))
 	runtime.KeepAlive(program)
 	if errno != 0 {

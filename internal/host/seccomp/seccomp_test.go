@@ -11,7 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp/seccomptest"
 )
 
-// A list of allowed numbers says nothing about another machine's calls, so none of them may pass.
+// A list of allowed numbers does not apply to the calls of another architecture, so none of them
+// may pass.
 func TestOtherMachinesAreKilled(t *testing.T) {
 	program, err := seccomp.Assemble([]bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_READ, SkipTrue: 1},

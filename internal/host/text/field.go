@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// ASCII replaces everything but visible ASCII and the blank by "?", so that a sandbox can neither
-// forge a line nor hide a part of one. It is for fields that are compared or that a decision
-// depends on, where a letter that looks like another would mislead. Such fields are ASCII in honest
-// use: a path with other characters is never decided on, and host names are ASCII. Text longer than
-// limit bytes ends in "...".
+// ASCII replaces all characters except printable ASCII by "?", so that a sandbox can neither forge
+// a line nor hide a part of one. It is for fields that are compared or that a decision depends on,
+// where a similar-looking letter would mislead. Honest values of such fields are ASCII: host names
+// are, and no decision depends on a path with other characters. Text longer than limit bytes ends
+// in "...".
 func ASCII(s string, limit int) string {
 	if len(s) <= limit && PrintableASCII(s) {
 		return s
@@ -33,8 +33,8 @@ func ASCII(s string, limit int) string {
 }
 
 // EscapeJSON escapes in a JSON document the characters that Strict removes. It drops nothing,
-// because an audit log must keep the original: a program chooses its arguments, and a person may
-// look at the file with cat. Everything outside ASCII is within a JSON string, where an escape
+// because an audit log must preserve the original: a program chooses its arguments, and a person
+// may look at the file with cat. Everything outside ASCII is in a JSON string, where an escape
 // means the same. The JSON encoder has already escaped the ASCII controls.
 func EscapeJSON(document []byte) []byte {
 	plain := true

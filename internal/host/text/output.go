@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Output makes a program's output fit for a model: escape sequences are dropped, and other
-// characters that could control a terminal, turn the direction of writing or hide words from a
-// person are dropped or marked. A carriage return begins a new line.
+// Output makes a program's output safe for a model. It drops escape sequences. Other characters
+// that could control a terminal, change the direction of writing or hide words from a person are
+// dropped or marked. A carriage return begins a new line.
 //
 // It drops what Strict marks, because a model reads pages of output, in which marks for colours
-// would be noise. It keeps the joiners and accents of all languages. Package cast has a rule of its
-// own for terminals, which passes drawing sequences: a terminal obeys them, while a model would
-// have to read them.
+// would be noise. It preserves the joiners and accents of all languages. Package cast has a
+// separate rule for terminals, which passes drawing sequences: a terminal obeys them, while a model
+// would have to read them.
 func Output(s string) string {
 	if !suspicious(s) {
 		return s
@@ -51,9 +51,8 @@ func Output(s string) string {
 	return b.String()
 }
 
-// InPlace makes a file's text fit for a model that edits it: each character keeps its position, and
-// a control character is replaced by its Unicode picture, so that the model sees that something is
-// there.
+// InPlace makes a file's text safe for a model that edits it. Each character keeps its position,
+// and a control character is replaced by its Unicode picture, so that the model notices it.
 func InPlace(s string) string {
 	if !suspicious(s) {
 		return s
@@ -73,7 +72,7 @@ func InPlace(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// suspicious reports, by a quick check, whether there is anything but plain text.
+// suspicious reports, after a quick check, whether there may be anything but plain text.
 func suspicious(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 && c != '\n' && c != '\t' || c >= 0x7f {
@@ -83,7 +82,7 @@ func suspicious(s string) bool {
 	return false
 }
 
-// maxEscape bounds an escape sequence: a longer one is not treated as one.
+// maxEscape bounds an escape sequence. A longer one is treated as text.
 const maxEscape = 4096
 
 // escape returns the length of the escape sequence at the start of s, at

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Strict makes text fit for a person who decides by it: on one line, no longer than limit bytes,
-// and without characters that move the cursor, turn the direction of writing, or are invisible.
+// Strict makes text safe for a person who decides by it: on one line, no longer than limit bytes,
+// and without characters that move the cursor, change the direction of writing, or are invisible.
 // Longer text ends with the number of its bytes. All code that shows an approval must use it, or a
 // program could write its own prompt.
 func Strict(s string, limit int) string {
@@ -26,9 +26,9 @@ func Strict(s string, limit int) string {
 	return b.String()
 }
 
-// Line makes text fit for a line of a table, a list or a log: white space of any kind, including
-// line breaks, becomes a blank, so that a sandbox cannot forge a line. It keeps variation
-// selectors, which turn symbols into emoji. Text longer than limit bytes ends in "…".
+// Line makes text safe for a line of a table, a list or a log. White space of any kind, including
+// line breaks, becomes a blank, so that a sandbox cannot forge a line. Variation selectors, which
+// turn symbols into emoji, are preserved. Text longer than limit bytes ends in "…".
 func Line(s string, limit int) string {
 	var b strings.Builder
 	accents := 0
@@ -48,9 +48,9 @@ func Line(s string, limit int) string {
 	return b.String()
 }
 
-// Lines makes text of several lines, such as an error or a document, fit for a person's terminal.
-// Line breaks and tabs stay, as do the letters and joiners of all languages, so it is not for text
-// that a decision depends on.
+// Lines makes text of several lines, such as an error or a document, safe for a person's terminal.
+// It preserves line breaks, tabs, and the letters and joiners of all languages, so it is not for
+// text that a decision depends on.
 func Lines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && hidden(r) {

@@ -1,8 +1,8 @@
-// Package text owns making text harmless that a sandbox, a peer or an agent chose, before a person,
-// a terminal, a log or a model reads it. Each purpose has one function: Strict for text that a
-// person decides by, Line and Lines for text that a person reads, Output and InPlace for models,
-// ASCII for fields whose honest values are ASCII, and EscapeJSON for JSON files, which must lose
-// nothing.
+// Package text owns the removal of harmful characters from text that a sandbox, a peer or an agent
+// chose, before a person, a terminal, a log or a model reads it. Each purpose has a function:
+// Strict for text that a person decides by, Line and Lines for text that a person reads, Output and
+// InPlace for models, ASCII for fields whose honest values are ASCII, and EscapeJSON for JSON
+// files, in which nothing may be lost.
 package text
 
 import (
@@ -20,8 +20,8 @@ const mark = unicode.ReplacementChar
 const maxAccents = 2
 
 // visible reports whether a character has a visible shape. unicode.IsPrint excludes control, format
-// and private characters and all spaces but the plain one; the exceptions listed here count as
-// letters or symbols and are invisible.
+// and private characters and all spaces but the plain one. The exceptions listed here count as
+// letters or symbols but are invisible.
 func visible(r rune) bool {
 	switch {
 	case !unicode.IsPrint(r), unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):

@@ -14,7 +14,7 @@ import (
 
 const big = 1 << 20
 
-// purposes lists every way in which text is made harmless.
+// purposes lists all functions that make text harmless.
 var purposes = []struct {
 	name string
 	do   func(string) string
@@ -34,8 +34,8 @@ const (
 	same = "="      // stays
 )
 
-// A4: nothing that a sandbox chose moves a cursor, reverses the writing direction, starts a line or
-// is hidden from the person who decides by it. The table shows where the purposes agree and differ.
+// A4: text of a sandbox cannot move a cursor, reverse the writing direction, start a line or be
+// hidden from the person who decides by it. The table shows where the functions agree and differ.
 func TestTextIsInert(t *testing.T) {
 	for _, row := range []struct {
 		what, in string
@@ -125,7 +125,7 @@ func TestLimits(t *testing.T) {
 	if got := text.ASCII(long, 10); got != "xxxxxxxxxx..." {
 		t.Errorf("ASCII: %q", got)
 	}
-	// A limit of nothing allows nothing.
+	// With a limit of 0, the result is empty.
 	if got := text.Strict("x", 0); strings.Contains(got, "x") {
 		t.Errorf("Strict of nothing: %q", got)
 	}
@@ -142,8 +142,8 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// moves reports whether a character is one that no purpose passes: controls, direction overrides,
-// and characters that carry an invisible message.
+// moves reports whether no purpose passes a character: controls, direction overrides, and
+// characters that carry an invisible message.
 func moves(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) ||
 		unicode.In(r, unicode.Zl, unicode.Zp) || r >= 0xe0000 && r <= 0xe0fff || r == 0xfeff

@@ -11,10 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// dockerImage opens one image of a docker-archive, by one of its tags if there are several.
+// dockerImage opens one image of a docker-archive. If there are several, it is selected by one of
+// its tags.
 func dockerImage(opener tarball.Opener, d tarball.Descriptor) (v1.Image, error) {
 	if len(d.RepoTags) == 0 {
-		return tarball.Image(opener, nil) // an archive of one image without a name
+		return tarball.Image(opener, nil) // an archive with one image that has no name
 	}
 	tag, err := name.NewTag(d.RepoTags[0])
 	if err != nil {

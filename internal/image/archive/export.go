@@ -49,7 +49,7 @@ func Export(ctx context.Context, w io.Writer, img manifest.Image, ref name.Refer
 	return exportOCI(w, img, ref, blobs)
 }
 
-// stoppable ends a copy whose context has ended.
+// stoppable is a writer that fails once its context has ended.
 type stoppable struct {
 	ctx context.Context
 	w   io.Writer
@@ -101,7 +101,7 @@ func exportOCI(w io.Writer, img manifest.Image, ref name.Reference, blobs *blob.
 	return t.Close()
 }
 
-// header begins a file. The same image always gives the same archive.
+// header writes the header of a file. The same image always yields the same archive.
 func header(t *tar.Writer, name string, size int64) error {
 	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0), Format: tar.FormatPAX})
 }

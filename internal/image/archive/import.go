@@ -1,5 +1,5 @@
-// Package archive owns images in files: reading OCI layouts and docker-archives into a
-// blob store, and writing them.
+// Package archive owns images in files: it reads OCI layouts and docker-archives into a blob store,
+// and writes them.
 package archive
 
 import (
@@ -122,7 +122,7 @@ type both struct {
 // Close implements io.Closer.
 func (b both) Close() error { return errors.Join(b.ReadCloser.Close(), b.below.Close()) }
 
-// put stores a blob of a known digest and size.
+// put stores a blob with a known digest and size.
 func put(ctx context.Context, blobs *blob.Store, d v1.Hash, size int64, from io.Reader) error {
 	draft, err := blobs.Begin(ctx, d, size)
 	if err != nil || draft == nil {
@@ -213,7 +213,7 @@ func fromIndex(raw []byte, platform v1.Platform, blobs *blob.Store, depth int) (
 		list = append(list, one)
 	}
 	if len(list) == 0 {
-		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the archive holds no image for %s", platform.String())
+		return nil, fault.Newf(fault.Invalid, CodeInvalid, "the archive has no image for %s", platform.String())
 	}
 	return list, nil
 }

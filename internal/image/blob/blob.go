@@ -1,5 +1,5 @@
-// Package blob owns a directory of immutable files that are named by their SHA-256 digest: writing
-// them so that a crash leaves no partial one, and verifying them whenever they are read.
+// Package blob owns a directory of immutable files that are named by their SHA-256 digest. A crash
+// leaves no partial file, and each file is verified whenever it is read.
 package blob
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// CodeCorrupt is the code of the error for a blob whose content does not match its digest any more.
+// CodeCorrupt is the code of the error for a blob whose content no longer matches its digest.
 const CodeCorrupt = "image_blob_corrupt"
 
-// CodeUnknown is the code of the error for a blob that the store does not have.
+// CodeUnknown is the code of the error for a blob that is not in the store.
 const CodeUnknown = "image_blob_unknown"
 
 // Store is a directory of blobs. All methods are safe for concurrent use, also by several
@@ -39,8 +39,8 @@ type Store struct {
 // Trace sets step, which is called before each step of a commit, for tests in which the process dies.
 func (s *Store) Trace(step func(name string) error) { s.step = step }
 
-// Limit sets room, which is called with the size of a blob before it is begun, and returns an error
-// if there is no room. Limit must be called before any other use of the store.
+// Limit sets room, which is called with the size of a blob before the blob is written, and returns
+// an error if there is no room. Limit must be called before any other use of the store.
 func (s *Store) Limit(room func(bytes int64) error) { s.room = room }
 
 // Open opens a store, and creates its directory if it does not exist.
@@ -57,16 +57,16 @@ func Open(dir string) (*Store, error) {
 // hexDigest matches a digest's text, which becomes a file name.
 var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// path returns the path of a blob. It rejects a digest of another algorithm, so that no file name
-// is made from a registry's text.
+// path returns the path of a blob. It rejects digests of other algorithms, so that no file name is
+// made from text of a registry.
 func (s *Store) path(d v1.Hash) (string, error) {
 	if d.Algorithm != "sha256" || !hexDigest.MatchString(d.Hex) {
-		return "", fault.Newf(fault.Invalid, "image_digest_invalid", "the digest %.100q is not of SHA-256", d.String())
+		return "", fault.Newf(fault.Invalid, "image_digest_invalid", "the digest %.100q is not a SHA-256 digest", d.String())
 	}
 	return filepath.Join(s.dir, d.Hex), nil
 }
 
-// Size returns the size of a blob, and false if the store does not have it.
+// Size returns the size of a blob, and false if it is not in the store.
 func (s *Store) Size(d v1.Hash) (int64, bool) {
 	path, err := s.path(d)
 	if err != nil {
@@ -126,7 +126,7 @@ func (v *verified) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if hex.EncodeToString(v.sum.Sum(nil)) != v.want.Hex {
-		// A later read would fail as well, and a pull would think that the blob exists.
+		// A later read would fail as well, and a pull would assume that the blob exists.
 		if err := os.Remove(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return n, fmt.Errorf("remove the corrupt blob %s: %w", v.want, err)
 		}
@@ -189,8 +189,8 @@ func (s *Store) Remove(d v1.Hash) error {
 	return nil
 }
 
-// Sweep removes what crashes left: drafts that no process is writing and that were not written to
-// for olderThan. It keeps younger ones, so that a pull can continue them.
+// Sweep removes what crashes left: drafts that no process is writing and that are older than
+// olderThan. It keeps newer ones, so that a pull can continue them.
 func (s *Store) Sweep(olderThan time.Duration) (freed int64, err error) {
 	var errs []error
 	for _, dir := range []string{s.drafts, s.dir} {

@@ -34,12 +34,13 @@ type Draft struct {
 	sum  hash.Hash
 }
 
-// lockRetry is how often Begin checks whether another writer of the same blob is done.
+// lockRetry is the interval at which Begin checks whether another writer of the same blob has
+// finished.
 const lockRetry = 100 * time.Millisecond
 
-// Begin returns a draft of a blob, which continues the draft of an interrupted writer. It returns
-// nil if the store has the blob, and the error of Limit's function if there is no room for it. It
-// waits while another writer has a draft of the blob.
+// Begin returns a draft of a blob, and continues the draft of an interrupted writer if there is
+// one. It returns nil if the blob is in the store, and the error of Limit's function if there is no
+// room for it. It waits while another writer has a draft of the blob.
 func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error) {
 	final, err := s.path(d)
 	if err != nil {
@@ -53,7 +54,7 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 			if have == size {
 				return nil, nil
 			}
-			// Its content cannot match the digest: the disk lost a part of it.
+			// The content cannot match the digest, because the disk lost a part of it.
 			if err := os.Remove(final); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
@@ -101,7 +102,7 @@ func lock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// stillNamed reports whether path leads to the open file.
+// stillNamed reports whether path refers to the open file.
 func stillNamed(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
@@ -111,7 +112,7 @@ func stillNamed(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, named)
 }
 
-// resume hashes what the draft contains already.
+// resume computes the hash of the draft's present content.
 func (s *Store) resume(f *os.File, d v1.Hash, size int64) (*Draft, error) {
 	draft := &Draft{s: s, f: f, want: d, size: size, sum: sha256.New()}
 	n, err := io.Copy(draft.sum, f)
@@ -129,7 +130,7 @@ func (s *Store) resume(f *os.File, d v1.Hash, size int64) (*Draft, error) {
 	return draft, nil
 }
 
-// At returns how many bytes the draft contains.
+// At returns the number of bytes in the draft.
 func (d *Draft) At() int64 { return d.at }
 
 // Reset discards the draft's content.
@@ -191,7 +192,7 @@ func (d *Draft) Commit() error {
 	return nil
 }
 
-// Close closes a draft and keeps its content for a later Begin. After Commit it does nothing.
+// Close closes a draft and preserves its content for a later Begin. After Commit it does nothing.
 func (d *Draft) Close() {
 	_ = d.f.Close() // its content is not guaranteed to be durable
 }

@@ -1,5 +1,6 @@
-// Package catalog owns the templates that callers make from images: their names, tags, aliases and
-// versions. A version names its image by the digest, so that a name that moves changes no template.
+// Package catalog owns the templates that callers create from images: their names, tags, aliases
+// and versions. A version refers to its image by digest, so that a template does not change when a
+// name is moved to another image.
 package catalog
 
 import (
@@ -21,35 +22,35 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Template is a name for what sandboxes start from, with all its versions.
+// Template is a name for the files and settings that sandboxes start from, with all its versions.
 type Template struct {
-	ID      string // 20 of [a-z0-9]
+	ID      string // 20 characters of a-z and 0-9
 	Name    string // [namespace/]name
 	Aliases []string
-	Owner   string // the key that made it; "" is a local caller, whose templates all callers may use
+	Owner   string // the key that created it; "" is a local caller, whose templates all callers may use
 	Created time.Time
-	// Last is the number of the newest version that there ever was.
+	// Last is the highest number that a version ever had.
 	Last     int
-	Versions []Version      // the oldest first
-	Tags     map[string]int // numbers of versions
+	Versions []Version      // oldest first
+	Tags     map[string]int // version numbers by tag
 }
 
-// Version is one state of a template. It never changes once it is made.
+// Version is an immutable version of a template.
 type Version struct {
 	Number  int
 	Created time.Time
-	Image   string // the name by which the image was found
+	Image   string // the name under which the image was found
 	Digest  string // of the image
 	Build   string // the UUID of the build that made it, as clients of E2B's API name it
 	Settings
-	// Memory is a snapshot in which the version's program is ready, or "". Note is why there is
-	// none.
+	// Memory is a snapshot in which the version's program is ready, or "". Note is the reason why
+	// there is none.
 	Memory, Note string
-	// Maker is the process that makes the version, or nil if it is made.
+	// Maker is the process that is creating the version, or nil if the version is complete.
 	Maker *sandbox.Process
 }
 
-// Settings are what a version sets beside the files.
+// Settings are the settings of a version, in addition to its files.
 type Settings struct {
 	User   string            `json:",omitempty"`
 	Dir    string            `json:",omitempty"`
@@ -59,27 +60,27 @@ type Settings struct {
 	Start  *sandbox.Start  `json:",omitempty"`
 }
 
-// Sandboxes makes the memory of versions, and keeps it.
+// Sandboxes creates and stores the memory of versions.
 type Sandboxes interface {
-	// Save starts a sandbox of the template reference, in which the template's program gets ready,
-	// saves its memory for a version, and ends it. If the engine cannot save memory, the note says
-	// so.
+	// Save starts a sandbox of the template reference, waits until the template's program is ready,
+	// saves the sandbox's memory for a version, and ends the sandbox. If the engine cannot save
+	// memory, the note says so.
 	Save(ctx context.Context, who sandbox.Principal, reference, version string) (memory, note string, err error)
 	// Drop removes saved memory.
 	Drop(ctx context.Context, memory string) error
-	// Clean removes the sandbox in which a process that died was making a version.
+	// Clean removes the sandbox in which a dead process was creating a version.
 	Clean(ctx context.Context, version string) error
-	// Sweep removes the memory that is not needed.
+	// Sweep removes saved memory that is not needed.
 	Sweep(ctx context.Context, needed func(version, memory string) bool) error
 }
 
-// Options are where templates are kept and what they are made from.
+// Options are the directory and the dependencies of a Catalog.
 type Options struct {
 	Dir     string
 	Library *library.Library
 	Log     *slog.Logger
-	// Step is called before each step that changes something, for tests in which the process dies.
-	// If it returns an error, the work ends.
+	// Step is called before each change, for tests in which the process dies. If it returns an
+	// error, the work ends.
 	Step func(name string) error
 }
 
@@ -93,7 +94,8 @@ type Catalog struct {
 	self      sandbox.Process
 }
 
-// Open opens the templates of a state directory. The images that they need are kept from then on.
+// Open opens the templates of a state directory. From then on, the images that they need are not
+// removed.
 func Open(o Options) (*Catalog, error) {
 	if o.Step == nil {
 		o.Step = func(string) error { return nil }
@@ -113,13 +115,14 @@ func Open(o Options) (*Catalog, error) {
 	return c, nil
 }
 
-// Serve lets the catalog make and change templates, and removes what processes that died have left.
+// Serve enables the catalog to create and change templates, and removes what dead processes have
+// left.
 func (c *Catalog) Serve(ctx context.Context, s Sandboxes, log *auditlog.Log) error {
 	c.sandboxes, c.audit = s, log
 	return c.repair(ctx)
 }
 
-// digests returns the images that versions need.
+// digests returns the digests of the images that versions need.
 func (c *Catalog) digests() (map[v1.Hash]bool, error) {
 	all, err := c.files.list()
 	if err != nil {
@@ -145,7 +148,7 @@ func (t *Template) version(number int) *Version {
 	return &t.Versions[i]
 }
 
-// tagged returns the version that a tag leads to, or nil. The tag version-N leads to version N.
+// tagged returns the version to which a tag refers, or nil. The tag version-N refers to version N.
 func (t *Template) tagged(tag string) *Version {
 	if tag == "" {
 		tag = sandbox.DefaultTag
@@ -156,7 +159,7 @@ func (t *Template) tagged(tag string) *Version {
 	return t.version(t.Tags[tag])
 }
 
-// TagsOf returns the tags of a version, in their order.
+// TagsOf returns the sorted tags of a version.
 func (t *Template) TagsOf(number int) (tags []string) {
 	for tag, n := range t.Tags {
 		if n == number {
@@ -197,7 +200,7 @@ func (t *Template) Tagged(tag string) (Version, bool) {
 	return *v, true
 }
 
-// is reports whether a reference names the template.
+// is reports whether a reference refers to the template.
 func (t *Template) is(ref sandbox.Reference) bool {
 	return ref.Path() == t.Name || ref.Path() == t.ID || slices.Contains(t.Aliases, ref.Path())
 }
@@ -212,7 +215,7 @@ func (t *Template) maySee(who sandbox.Principal) bool {
 	return who.MayStart(sandbox.Template{Owner: t.Owner})
 }
 
-// numbered is the beginning of the tags that stand for the version of a number.
+// numbered is the prefix of tags that refer to a version by number.
 const numbered = "version-"
 
 // numberOf returns the number in such a tag.
@@ -222,10 +225,10 @@ func numberOf(tag string) (int, bool) {
 	return n, ok && err == nil && n > 0
 }
 
-// key names a version in the rows of its memory.
+// key identifies a version in the stored memory.
 func (t *Template) key(number int) string { return t.ID + ":" + numbered + strconv.Itoa(number) }
 
-// find returns the template that a reference names, for a caller who may see it.
+// find returns the template to which a reference refers, if the caller may see it.
 func find(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
 	for _, t := range all {
 		if t.is(ref) && t.maySee(who) {
@@ -237,10 +240,10 @@ func find(all []Template, who sandbox.Principal, ref sandbox.Reference) (Templat
 
 func unknown(ref sandbox.Reference) error {
 	return fault.Newf(fault.NotFound, "template_not_found", "template '%s' not found", ref.Path()).
-		WithHint("crannog template ls lists templates, and crannog template create makes one")
+		WithHint("crannog template ls lists templates, and crannog template create creates one")
 }
 
-// toChange is find for a caller who changes the template.
+// toChange is like find, but the caller must also be allowed to change the template.
 func toChange(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
 	t, err := find(all, who, ref)
 	if err == nil && !t.mayChange(who) {

@@ -27,7 +27,7 @@ var (
 	bob   = sandbox.Principal{KeyID: "bob"}
 )
 
-// sandboxes stands for those of a service. Its memory is a set of names.
+// sandboxes stands for the sandboxes of a service. Its memory is a set of names.
 type sandboxes struct {
 	fail    error
 	note    string
@@ -74,7 +74,7 @@ type rig struct {
 	host    string
 	library *library.Library
 	boxes   *sandboxes
-	entries *audittest.Record
+	entries *audittest.Log
 	all     *catalog.Templates
 }
 
@@ -97,7 +97,7 @@ func openLibrary(t *testing.T, dir, host string) *library.Library {
 func open(t *testing.T) *rig {
 	t.Helper()
 	dir, host := t.TempDir(), imagetest.Registry(t)
-	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Record{}}
+	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Log{}}
 	var err error
 	if r.Catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func (r *rig) resolve(name string) (sandbox.Template, error) {
 	return r.all.Resolve(r.t.Context(), ref)
 }
 
-// digest returns what a name leads to, or the code of the error.
+// digest returns the digest to which a name refers, or the code of the error.
 func (r *rig) digest(name string) string {
 	t, err := r.resolve(name)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestVersionsAndTags(t *testing.T) {
 			t.Errorf("%v, want %s", err, name)
 		}
 	}
-	// A tag goes with the version to which nothing else leads.
+	// A tag is removed together with a version that has no other tag.
 	if err := r.Remove(t.Context(), local, "org/app:1", true); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestVersionsAndTags(t *testing.T) {
 	}
 }
 
-// What a version sets replaces what its image says, and nothing else.
+// The settings of a version replace those of its image, and nothing else.
 func TestSettings(t *testing.T) {
 	r := open(t)
 	access := sandbox.Access{Net: sandbox.NetDev}
@@ -233,7 +233,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// P56: a name that moves changes no version, and a removed name takes nothing from one.
+// P56: moving a name changes no version, and removing a name does not affect versions.
 func TestVersionsKeepTheirImages(t *testing.T) {
 	r := open(t)
 	name := r.publish("app:1", "one")
@@ -251,7 +251,7 @@ func TestVersionsKeepTheirImages(t *testing.T) {
 	if got := r.digest("app"); got != made.Versions[0].Digest {
 		t.Errorf("without its name the version leads to %s", got)
 	}
-	// The last version takes it along.
+	// The template is removed with its last version.
 	if err := r.Remove(t.Context(), local, "app", false); err != nil {
 		t.Fatal(err)
 	}
@@ -260,13 +260,13 @@ func TestVersionsKeepTheirImages(t *testing.T) {
 	}
 }
 
-// A version whose image is lost says which one, and works once that is there again.
+// A version whose image is missing says which one, and works once the image is back.
 func TestAMissingImageIsNamed(t *testing.T) {
 	r := open(t)
 	name := r.publish("app:1", "one")
 	made := r.create(local, "app", name, catalog.Settings{})
 	digest := made.Versions[0].Digest
-	r.library.Pin(func() (map[v1.Hash]bool, error) { return map[v1.Hash]bool{}, nil }) // as if it were lost
+	r.library.Pin(func() (map[v1.Hash]bool, error) { return map[v1.Hash]bool{}, nil }) // as if the image were missing
 	if _, err := r.library.Remove(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
@@ -294,14 +294,14 @@ func TestMemoryOfVersions(t *testing.T) {
 	if got, err := r.resolve("app"); err != nil || got.Memory != v.Memory || got.Start.Command[0] != "serve" {
 		t.Errorf("resolved %+v, %v", got, err)
 	}
-	// Versions without a tag are kept up to a limit, with their memory.
+	// Versions without a tag are preserved up to a limit, with their memory.
 	for range 12 {
 		made = r.create(local, "app", name, start)
 	}
 	if len(made.Versions) != 11 || len(r.boxes.memory) != 11 || made.Versions[0].Number != 3 {
 		t.Errorf("%d versions from %d, %d with memory", len(made.Versions), made.Versions[0].Number, len(r.boxes.memory))
 	}
-	// A failure leaves neither a version nor memory, and the tag where it was.
+	// A failure leaves neither a version nor memory, and does not move the tag.
 	r.boxes.fail = fault.New(fault.Invalid, "template_not_ready", "not ready")
 	if _, err := r.Create(t.Context(), local, catalog.Request{Template: "app", Image: name, Settings: start}); fault.CodeOf(err) != "template_not_ready" {
 		t.Error(err)
@@ -313,7 +313,7 @@ func TestMemoryOfVersions(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Tags["default"] != 13 || len(all[0].Versions) != 11 {
 		t.Errorf("left %+v, %v", all, err)
 	}
-	// An engine without saved memory is no failure.
+	// An engine that cannot save memory is not an error.
 	r.boxes.fail, r.boxes.note = nil, "cannot"
 	if made = r.create(local, "other", name, start); made.Versions[0].Memory != "" || made.Versions[0].Note != "cannot" {
 		t.Errorf("made %+v", made.Versions[0])
@@ -358,7 +358,8 @@ func TestWhoMayUseATemplate(t *testing.T) {
 	if err := r.Remove(t.Context(), alice, "mine", false); err != nil {
 		t.Error(err)
 	}
-	// Each change has an entry, and each refused one of a template that the caller sees.
+	// Each change has an audit entry, and so has each refused change of a template that the caller
+	// can see.
 	if n := len(r.entries.Entries()); n != 8 {
 		t.Errorf("%d entries of 8 requests", n)
 	}

@@ -31,7 +31,7 @@ func (c *Catalog) Inspect(who sandbox.Principal, name string) (Template, error) 
 	return t, err
 }
 
-// Tag lets tags lead to the version of a reference.
+// Tag makes tags refer to the version of a reference.
 func (c *Catalog) Tag(ctx context.Context, who sandbox.Principal, name string, tags []string) (Template, error) {
 	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.tag", name)
 	t, err := c.alter(ctx, who, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
@@ -50,7 +50,7 @@ func (c *Catalog) Tag(ctx context.Context, who sandbox.Principal, name string, t
 	return t, action.Finish(ctx, err)
 }
 
-// Alias gives a template further names.
+// Alias gives a template additional names.
 func (c *Catalog) Alias(ctx context.Context, who sandbox.Principal, name string, aliases []string) (Template, error) {
 	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.alias", name)
 	t, err := c.alter(ctx, who, name, func(t *Template, all []Template, _ sandbox.Reference) error {
@@ -92,8 +92,8 @@ func (c *Catalog) alter(ctx context.Context, who sandbox.Principal, name string,
 	return t, err
 }
 
-// Remove removes what a reference names: all of a template, one of its aliases, or one tag, with
-// the version if no other tag leads to it. Sandboxes that run keep what they need.
+// Remove removes what a reference refers to: a whole template, one of its aliases, or one tag,
+// together with the version if no other tag refers to it. Running sandboxes are not affected.
 func (c *Catalog) Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error {
 	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.remove", name)
 	var dropped []string

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// idLength is the length of an ID, which no name has the form of.
+// idLength is the length of an ID. No name may look like one.
 const idLength = 20
 
 // parse checks the name of a template.
@@ -19,7 +19,7 @@ func parse(text string) (sandbox.Reference, error) {
 		return ref, err
 	}
 	if strings.HasPrefix(ref.Tag, numbered) {
-		return ref, fault.Newf(fault.Invalid, "template_tag_invalid", "the tag %q would stand for a version by its number", ref.Tag).WithHint("choose another tag")
+		return ref, fault.Newf(fault.Invalid, "template_tag_invalid", "the tag %q is reserved for a version number", ref.Tag).WithHint("choose another tag")
 	}
 	return ref, checkName(ref.Path())
 }
@@ -63,7 +63,7 @@ func (s Settings) check() error {
 		}
 	}
 	if strings.ContainsAny(s.User, "\x00\n ") || strings.Contains(s.Dir, "\x00") {
-		return invalid("its user or its working directory has a character that none can have")
+		return invalid("its user or its working directory contains an invalid character")
 	}
 	st := s.Start
 	if st == nil {
@@ -71,7 +71,7 @@ func (s Settings) check() error {
 	}
 	for _, command := range [][]string{st.Command, st.Ready} {
 		if len(command) > maxCommand || len(strings.Join(command, "")) > maxText || strings.Contains(strings.Join(command, ""), "\x00") {
-			return invalid("a command of it is too long, or has a NUL")
+			return invalid("a command is too long, or contains a NUL")
 		}
 	}
 	switch {
@@ -80,18 +80,18 @@ func (s Settings) check() error {
 	case len(st.Ready) > 0 && st.Ready[0] == "":
 		return invalid("the ready command names no program")
 	case st.Timeout < 0 || st.Timeout > sandbox.MaxReadyTimeout:
-		return invalid("it may take %s to be ready, and %s is the most", st.Timeout, sandbox.MaxReadyTimeout)
+		return invalid("its ready timeout is %s, and the limit is %s", st.Timeout, sandbox.MaxReadyTimeout)
 	}
 	return nil
 }
 
 func invalid(format string, args ...any) error {
-	return fault.Newf(fault.Invalid, "template_invalid", "the template cannot be made: "+format, args...)
+	return fault.Newf(fault.Invalid, "template_invalid", "the template cannot be created: "+format, args...)
 }
 
 // namesHost reports whether the policy binds files or variables of the host. A caller who starts a
-// sandbox of the template is not asked about them, so an attacker with a key could have them sent to
-// a host of his choice.
+// sandbox of the template is not asked about them, so an attacker with a key could have them sent
+// to a host of the attacker's choice.
 func (s Settings) namesHost() bool {
 	if s.Access == nil {
 		return false

@@ -40,7 +40,7 @@ func TestKilledChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Serve(t.Context(), &sandboxes{memory: map[string]string{}}, auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler))); err != nil {
+	if err := c.Serve(t.Context(), &sandboxes{memory: map[string]string{}}, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
 	for _, do := range []func() error{
@@ -90,7 +90,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Serve(t.Context(), boxes, auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler))); err != nil {
+			if err := c.Serve(t.Context(), boxes, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
 				t.Fatal(err)
 			}
 			return c

@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Request is a version to make.
+// Request describes a version to create.
 type Request struct {
 	Template string // [namespace/]name[:tag]
-	Image    string // by its name or the beginning of its digest
+	Image    string // the image's name, or the beginning of its digest
 	// Tags lead to the version as well. ID is that of the template if it is new, from Reserve, and
 	// Build is the UUID of the build that makes the version; either may be "".
 	Tags      []string
@@ -63,9 +63,9 @@ func (c *Catalog) Reserve(who sandbox.Principal, name string, tags []string) (id
 	return t.ID, n.Reference, err
 }
 
-// Create makes a version of a template, and the template if there is none of the name. The tag of
-// the reference leads to the version then. Without a tag, or for the first version, so does the
-// name alone.
+// Create creates a version of a template, and the template if it does not exist. Afterwards the tag
+// of the reference refers to the version. Without a tag, or for the first version, the plain name
+// refers to it as well.
 func (c *Catalog) Create(ctx context.Context, who sandbox.Principal, req Request) (Template, error) {
 	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.create", req.Template)
 	t, err := c.create(ctx, who, req)
@@ -84,10 +84,10 @@ func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request
 		return Template{}, err
 	}
 	if !who.OnHost() && req.Settings.namesHost() {
-		return Template{}, fault.New(fault.Denied, "local_only", "only a local caller may make a template that binds something of the server's machine").
+		return Template{}, fault.New(fault.Denied, "local_only", "only a local caller may create a template that binds files or variables of the server's machine").
 			WithHint("bind a secret by its name")
 	}
-	// Before the image is pulled.
+	// This comes before the image is pulled.
 	if all, err := c.files.list(); err != nil {
 		return Template{}, err
 	} else if _, err := target(all, who, ref); err != nil {
@@ -160,7 +160,7 @@ func target(all []Template, who sandbox.Principal, ref naming) (Template, error)
 	return Template{ID: id, Name: ref.Path(), Owner: who.KeyID, Created: now(), Tags: map[string]int{}}, nil
 }
 
-// begin writes a version. One that is complete gets its tags. No image is removed while it is written.
+// begin stores a version. A complete version gets its tags. No image is removed during this.
 func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref naming, digest v1.Hash, v Version) (t Template, err error) {
 	release, err := c.o.Library.Hold(ctx)
 	if err != nil {
@@ -192,11 +192,11 @@ func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref naming, 
 	return t, c.drop(ctx, dropped)
 }
 
-// keptUntagged is how many versions without a tag stay.
+// keptUntagged is how many versions without a tag are preserved.
 const keptUntagged = 10
 
-// publish lets the tags of a request lead to a version. It forgets the oldest versions to which no
-// tag leads, and returns their memory.
+// publish makes the tags of a request refer to a version. It removes the oldest untagged versions,
+// and returns their memory.
 func (t *Template) publish(ref naming, number int) (dropped []string) {
 	for _, tag := range append([]string{ref.Tag}, ref.tags...) {
 		t.Tags[tag] = number
@@ -217,7 +217,7 @@ func (t *Template) publish(ref naming, number int) (dropped []string) {
 	return dropped
 }
 
-// finish completes a version whose memory is saved, or has none.
+// finish completes a version after its memory was saved, or if it has none.
 func (c *Catalog) finish(ctx context.Context, id string, ref naming, number int, memory, note string) (t Template, err error) {
 	if err := c.o.Step("complete version"); err != nil {
 		return t, err
@@ -276,8 +276,8 @@ func (t *Template) forget(number int) {
 	}
 }
 
-// drop removes the memory of versions that are gone. What cannot be removed now is removed when the
-// state directory is opened next.
+// drop removes the memory of removed versions. Memory that cannot be removed now is removed when
+// the state directory is next opened.
 func (c *Catalog) drop(ctx context.Context, list []string) error {
 	for _, memory := range list {
 		if memory == "" {
@@ -287,7 +287,7 @@ func (c *Catalog) drop(ctx context.Context, list []string) error {
 			return err
 		}
 		if err := c.sandboxes.Drop(ctx, memory); err != nil {
-			c.o.Log.Warn("saved memory of a template not removed", "snapshot", memory, "err", err)
+			c.o.Log.Warn("cannot remove the saved memory of a template", "snapshot", memory, "err", err)
 		}
 	}
 	return nil

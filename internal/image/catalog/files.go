@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// files stores one file for each template, which is replaced as a whole. So each change of a
-// template happens completely or not at all.
+// files stores each template in one file, which is replaced as a whole, so that each change is
+// atomic.
 type files struct{ dir string }
 
 func openFiles(dir string) (*files, error) {
@@ -30,7 +30,7 @@ func openFiles(dir string) (*files, error) {
 
 func (f *files) path(id string) string { return filepath.Join(f.dir, id+".json") }
 
-// list returns all templates by their names.
+// list returns all templates, sorted by name.
 func (f *files) list() ([]Template, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -58,7 +58,7 @@ func (f *files) list() ([]Template, error) {
 	return all, nil
 }
 
-// put writes a template. One without versions is removed.
+// put writes a template. A template without versions is removed.
 func (f *files) put(t Template) error {
 	if len(t.Versions) == 0 {
 		err := os.Remove(f.path(t.ID))
@@ -74,8 +74,8 @@ func (f *files) put(t Template) error {
 	return durable.Replace(f.path(t.ID), data, durable.Options{Draft: ".template-*", Mode: 0o600, Lasting: true})
 }
 
-// change reads all templates and writes the one that do returns. No other process changes one
-// at the same time.
+// change calls do with all templates and writes the template that it returns. No other process
+// changes a template at the same time.
 func (f *files) change(ctx context.Context, do func(all []Template) (Template, error)) error {
 	lock, err := os.OpenFile(filepath.Join(f.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

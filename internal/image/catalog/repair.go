@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// repair removes the versions that processes that died were making, and the memory that no version
-// needs.
+// repair removes incomplete versions of dead processes, and memory that no version needs.
 func (c *Catalog) repair(ctx context.Context) error {
 	all, err := c.files.list()
 	if err != nil {

@@ -16,10 +16,10 @@ type Templates struct {
 	others sandbox.Templates
 }
 
-// Beside returns the templates of the catalog, and others for what it does not have.
+// Beside returns the templates of the catalog, followed by others.
 func (c *Catalog) Beside(others sandbox.Templates) *Templates { return &Templates{c, others} }
 
-// Resolve implements sandbox.Templates. Only the template's owner may use what it returns.
+// Resolve implements sandbox.Templates. Only the template's owner may use the result.
 func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	all, err := t.files.list()
 	if err != nil {
@@ -80,11 +80,11 @@ func (c *Catalog) resolve(ctx context.Context, t Template, ref sandbox.Reference
 	return out, nil
 }
 
-// missing explains how to bring the image of a version again.
+// missing returns an error that explains how to get the image of a version again.
 func missing(t Template, v Version, cause error) error {
-	err := fault.Newf(fault.Conflict, sandbox.CodeImageMissing, "the image of template %s, %s with the digest %s, is not on this machine any more", t.Name, v.Image, v.Digest)
+	err := fault.Newf(fault.Conflict, sandbox.CodeImageMissing, "the image of template %s, %s with the digest %s, is no longer on this machine", t.Name, v.Image, v.Digest)
 	if known, ok := errors.AsType[*fault.Error](cause); ok {
-		return err.WithHint(fault.HintOf(known) + "; or make a new version: crannog template create " + t.Name)
+		return err.WithHint(fault.HintOf(known) + "; or create a new version: crannog template create " + t.Name)
 	}
 	return err
 }

@@ -1,5 +1,5 @@
-// Package imagetest owns what tests of images share: images made in the test, and a
-// registry in this process.
+// Package imagetest owns the images of tests: it creates images, and runs a registry in this
+// process.
 package imagetest
 
 import (
@@ -78,7 +78,7 @@ func Image(t testing.TB, config v1.Config, layers ...[]byte) v1.Image {
 	return img
 }
 
-// Build is Image for layers that are not in memory, and for callers outside a test.
+// Build is like Image, for layers that are not in memory and for callers outside a test.
 func Build(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	img, err := mutate.AppendLayers(empty.Image, layers...)
 	if err != nil {
@@ -101,7 +101,7 @@ func Registry(t testing.TB) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// Publish gives an image a name in a registry.
+// Publish stores an image under a name in a registry.
 func Publish(t testing.TB, ref string, img v1.Image) {
 	t.Helper()
 	named, err := name.ParseReference(ref)

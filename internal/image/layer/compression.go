@@ -11,11 +11,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// zstdWindow limits the memory that a layer makes its decoder use.
+// zstdWindow bounds the memory that a layer can make its decoder use.
 const zstdWindow = 128 << 20
 
-// Uncompress reads a layer that is compressed with gzip or zstd, or not at all. The first bytes
-// decide, not the manifest.
+// Uncompress returns the content of a layer that is compressed with gzip or zstd, or not
+// compressed. The first bytes decide, not the manifest.
 func Uncompress(r io.Reader) (io.ReadCloser, error) {
 	head := bufio.NewReaderSize(r, 64<<10)
 	magic, err := head.Peek(4)

@@ -26,7 +26,7 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if name == "" {
-		return nil // the root has a mode of our own
+		return nil // the root's mode is set elsewhere
 	}
 	if name == Reserved || strings.HasPrefix(name, Reserved+"/") {
 		t.counts.Skipped++
@@ -63,7 +63,7 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeLink:
 		err = t.link(parent, base, h)
 	default:
-		// A device would be the host's, and a pipe could be shared between sandboxes.
+		// A device would give access to the host's, and a pipe could be shared between sandboxes.
 		t.counts.Skipped++
 		return nil
 	}
@@ -71,7 +71,8 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 	return err
 }
 
-// clear makes room for an entry: it removes what exists, except a directory that stays one.
+// clear makes room for an entry: it removes an existing file, except a directory that stays a
+// directory.
 func (t *Tree) clear(parent *place, base, at string, directory bool) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -85,7 +86,7 @@ func (t *Tree) clear(parent *place, base, at string, directory bool) error {
 }
 
 func (t *Tree) directory(parent *place, base, at string, h *tar.Header) error {
-	// Until Finish it is writable for this process, whatever its mode is.
+	// Until Finish, this process can write to it, regardless of its mode.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
@@ -122,9 +123,9 @@ func tooLarge(limits Limits) error {
 
 func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) >= longestPath || strings.ContainsRune(h.Linkname, 0) {
-		return refused(h.Name, "the target of the link is no path")
+		return refused(h.Name, "the target of the link is not a path")
 	}
-	// The target is only text here: programs inside follow it from their own root.
+	// The target is only text here, because programs in the sandbox resolve it from their own root.
 	if err := unix.Symlinkat(h.Linkname, int(parent.file.Fd()), base); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
 	return touch(parent, base, modified(h))
 }
 
-// link makes a hard link to a file that is in the tree already.
+// link creates a hard link to an existing file of the tree.
 func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	name, err := cleanName(h.Linkname)
 	if err != nil {
@@ -169,8 +170,8 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 	return nil
 }
 
-// own sets the owner of a file. Without root there is only one user, who owns all files:
-// then the owner is only recorded in the table.
+// own sets the owner of a file. Without root, one user owns all files, and the owner is only
+// recorded in the table.
 func (t *Tree) own(parent *place, base string, h *tar.Header) error {
 	const most = 1<<32 - 2 // the last number means "unchanged"
 	if h.Uid < 0 || h.Uid > most || h.Gid < 0 || h.Gid > most {
@@ -193,14 +194,13 @@ func setID(h *tar.Header) uint16 {
 	return 0
 }
 
-// permissions returns the mode bits that a file keeps on the host. A set-id program would give
-// the rights of its owner to any user of the host who reaches it, so these bits are only
-// recorded in the table of owners.
+// permissions returns the mode bits that a file has on the host. A set-id program would give its
+// owner's rights to any user of the host, so these bits are only recorded in the table of owners.
 func permissions(h *tar.Header) uint32 {
 	return uint32(h.Mode) & (0o777 | unix.S_ISVTX)
 }
 
-// modified returns the time of an entry, within the range of file systems.
+// modified returns the time of an entry, limited to the range of file systems.
 func modified(h *tar.Header) time.Time {
 	latest := time.Unix(1<<33, 0)
 	if h.ModTime.Before(time.Unix(0, 0)) || h.ModTime.After(latest) {

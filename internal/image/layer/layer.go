@@ -1,5 +1,5 @@
-// Package layer owns unpacking image layers into a directory. A layer is not trusted: no entry of
-// it reaches outside the directory, and none fills the disk.
+// Package layer owns unpacking image layers into a directory. A layer is not trusted: no entry
+// reaches outside the directory, and none fills the disk.
 package layer
 
 import (
@@ -21,17 +21,18 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// CodeRefused is the code of the error for a layer that no image builder makes.
+// CodeRefused is the code of the error for a layer that no image builder creates.
 const CodeRefused = "image_layer_refused"
 
-// CodeTooLarge is the code of the error for an image beyond the limits.
+// CodeTooLarge is the code of the error for an image that exceeds the limits.
 const CodeTooLarge = "image_too_large"
 
 // Reserved is the directory at the top of the tree in which layers cannot create files: the guest's
 // program is mounted there.
 const Reserved = ".crannog"
 
-// Limits limit all layers of an image together. They stop small archives that unpack to very much.
+// Limits bound all layers of an image together. They prevent small archives from unpacking to large
+// trees.
 type Limits struct {
 	Entries int64
 	Bytes   int64 // of unpacked content
@@ -40,7 +41,7 @@ type Limits struct {
 // DefaultLimits apply if an operator sets none.
 var DefaultLimits = Limits{Entries: 2_000_000, Bytes: 64 << 30}
 
-// longestPath is Linux's PATH_MAX. deepest limits how deeply directories are nested.
+// longestPath is Linux's PATH_MAX. deepest bounds the depth of nested directories.
 const (
 	longestPath = 4096
 	deepest     = 256
@@ -53,23 +54,22 @@ type Counts struct {
 	Skipped int64
 }
 
-// Tree is a directory into which layers are unpacked, the lowest first. It must be used by one
-// goroutine.
+// Tree is a directory into which layers are unpacked, lowest first. Only one goroutine may use it.
 type Tree struct {
 	dir    string
 	root   *os.File
 	limits Limits
 	counts Counts
-	// owners is set if files get the owners in the layers.
+	// owners is set if files get the owners that the layers name.
 	owners bool
-	// special has the owners and set-id bits of files other than root's plain ones.
+	// special has the owners and set-id bits of all files except plain files of root.
 	special map[string]fileowners.Owner
 	dirs    map[string]dirState // by path below the root
-	made    map[string]bool     // paths that the layer being unpacked has made
-	parent  *place              // of the last entry
+	made    map[string]bool     // paths that come from the layer being unpacked
+	parent  *place              // directory of the last entry
 }
 
-// dirState is what a directory gets after nothing more is written into it.
+// dirState is set on a directory after its content is complete.
 type dirState struct {
 	mode     uint32
 	modified time.Time
@@ -77,12 +77,12 @@ type dirState struct {
 
 // place is an open directory of the tree.
 type place struct {
-	name string // the path in the entry
-	path string // below the root, with links resolved
+	name string // path in the entry
+	path string // path below the root, with links resolved
 	file *os.File
 }
 
-// Open starts to unpack into dir, which must be empty and used only by this process.
+// Open starts to unpack into dir, which must be empty and used by this process only.
 func Open(dir string, limits Limits) (*Tree, error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -111,8 +111,8 @@ func (t *Tree) Counts() Counts { return t.counts }
 func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 	t.made = map[string]bool{}
 	defer t.forgetParent()
-	// The parts of a tar beside its files are limited too: a header takes 512 bytes, and a long
-	// name or the padding at the end a few thousand.
+	// The rest of the tar is limited too: a header takes 512 bytes, and a long name or the padding
+	// at the end a few thousand.
 	bounded := &boundedReader{r: r, left: t.limits.Bytes + 64<<20 + 4096*min(t.limits.Entries, math.MaxInt64/8192)}
 	entries := tar.NewReader(bounded)
 	for {
@@ -169,7 +169,7 @@ func refused(name, why string) error {
 	return fault.Newf(fault.Invalid, CodeRefused, "the entry %.200q of a layer cannot be unpacked: %s", name, why)
 }
 
-// boundedReader fails when more is read than an image may have.
+// boundedReader fails when more is read than an image may contain.
 type boundedReader struct {
 	r    io.Reader
 	left int64
@@ -179,7 +179,7 @@ type boundedReader struct {
 func (b *boundedReader) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, fault.New(fault.Exhausted, CodeTooLarge, "a layer unpacks to more than an image may have")
+		return 0, fault.New(fault.Exhausted, CodeTooLarge, "a layer unpacks to more than the limit for an image")
 	}
 	return n, err
 }
@@ -194,7 +194,7 @@ func cleanName(name string) (string, error) {
 	if len(parts) > deepest {
 		return "", refused(name, "it is nested too deeply")
 	}
-	// Image builders write no "..". An entry with one tries to leave the tree.
+	// Image builders write no "..", so an entry with one tries to leave the tree.
 	if slices.Contains(parts, "..") {
 		return "", refused(name, "it leads out of the tree")
 	}

@@ -177,7 +177,7 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 	}
 }
 
-// P54: no entry of a layer reaches outside the directory, whatever its name is.
+// P54: no entry of a layer reaches outside the directory, regardless of its name.
 func TestNoEntryLeavesTheTree(t *testing.T) {
 	for name, list := range map[string][]tar.Header{
 		"..":                         {file("../beside", "mine")},
@@ -205,7 +205,7 @@ func TestNoEntryLeavesTheTree(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// These are unpacked within the tree.
+	// These entries are unpacked within the tree.
 	for name, list := range map[string][]tar.Header{
 		"absolute":                 {file("/beside", "mine")},
 		"link to .. as parent":     {symlink("up", "../.."), file("up/beside", "mine")},

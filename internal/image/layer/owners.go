@@ -12,25 +12,25 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// maxSpecial bounds the owners that are kept while layers are unpacked. The home directory of a
-// user has far fewer files.
+// maxSpecial bounds the number of owners that are recorded while layers are unpacked. The home
+// directory of a user has far fewer files.
 const maxSpecial = 1 << 20
 
-// note remembers the owner and the set-id bits of a file.
+// note records the owner and the set-id bits of a file.
 func (t *Tree) note(at string, o fileowners.Owner) error {
 	if o == (fileowners.Owner{}) {
 		delete(t.special, at)
 		return nil
 	}
 	if _, known := t.special[at]; !known && len(t.special) >= maxSpecial {
-		return fault.Newf(fault.Exhausted, CodeTooLarge, "the image has more than %d files that are not root's", maxSpecial)
+		return fault.Newf(fault.Exhausted, CodeTooLarge, "the image has more than %d files that do not belong to root", maxSpecial)
 	}
 	t.special[at] = o
 	return nil
 }
 
-// Owners returns the table for the unpacked files. It must be called before Finish, while all
-// directories can be entered.
+// Owners returns the table of owners of the unpacked files. It must be called before Finish, while
+// all directories can still be entered.
 func (t *Tree) Owners() (fileowners.Table, error) {
 	table := fileowners.Table{}
 	if len(t.special) == 0 {
@@ -45,7 +45,7 @@ func (t *Tree) Owners() (fileowners.Table, error) {
 		return nil, err
 	}
 	if len(table) > fileowners.MaxEntries {
-		return nil, fault.Newf(fault.Exhausted, CodeTooLarge, "the image has %d files whose owner is not that of their directory, and %d is the most", len(table), fileowners.MaxEntries)
+		return nil, fault.Newf(fault.Exhausted, CodeTooLarge, "the image has %d files whose owner differs from that of their directory, and the limit is %d", len(table), fileowners.MaxEntries)
 	}
 	return table, nil
 }

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whiteoutPrefix begins the name of an entry that removes a file of the layers below. With opaque
-// after it, the entry removes everything that they have in a directory.
+// whiteoutPrefix is the prefix of an entry that removes a file of the layers below. If opaque
+// follows it, the entry removes all their files in a directory.
 const (
 	whiteoutPrefix = ".wh."
 	opaque         = ".wh..opq"
 )
 
-// whiteout removes what the layers below have; files of this layer stay.
+// whiteout removes files of the layers below. Files of the present layer stay.
 func (t *Tree) whiteout(parent *place, name, rest string) error {
 	switch {
 	case rest == opaque:
@@ -118,8 +118,8 @@ func (t *Tree) child(parent *place, name string) (*place, error) {
 	return &place{path: path.Join(parent.path, name), file: os.NewFile(uintptr(fd), name)}, nil
 }
 
-// find opens a directory of the tree by its name in an entry. It follows links like a program
-// inside, so that an absolute one, or one with "..", ends at the root of the tree and never leaves
+// find opens a directory of the tree by its name in an entry. It follows links as a program in the
+// sandbox would: an absolute link, or one with "..", ends at the root of the tree and never leaves
 // it.
 func (t *Tree) find(name string) (*place, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{
@@ -153,13 +153,13 @@ func (t *Tree) pathOf(f *os.File) (string, error) {
 	}
 	below, inside := strings.CutPrefix(whole, base+"/")
 	if !inside {
-		return "", errors.New("a directory of the tree was moved out of it")
+		return "", errors.New("a directory was moved out of the tree")
 	}
 	return below, nil
 }
 
-// open is find for the parent of an entry. It creates the parent if no layer has it. The parent
-// stays open until the next one: entries of a directory follow each other.
+// open is find for the parent directory of an entry, which is created if no layer has it. The
+// parent stays open until the next one, because entries of a directory are usually consecutive.
 func (t *Tree) open(name string) (*place, error) {
 	if t.parent != nil && t.parent.name == name {
 		return t.parent, nil
@@ -187,7 +187,7 @@ func (t *Tree) makeDir(name string) (*place, error) {
 		return nil, err
 	}
 	defer parent.file.Close()
-	// A broken link is in the way: its target must not be created.
+	// There is a broken link at the path, and its target must not be created.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil {
 		return nil, err
 	}
@@ -197,13 +197,13 @@ func (t *Tree) makeDir(name string) (*place, error) {
 	return t.find(name)
 }
 
-// Finish sets the modes and times of directories. Nothing can be unpacked after it.
+// Finish sets the modes and times of directories. Nothing can be unpacked afterwards.
 func (t *Tree) Finish() error {
 	names := make([]string, 0, len(t.dirs))
 	for name := range t.dirs {
 		names = append(names, name)
 	}
-	// Inner ones first: a directory may lose the right to be entered.
+	// Inner directories first, because a directory may become inaccessible.
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(b, a) })
 	for _, name := range names {
 		if err := t.finish(name, t.dirs[name]); err != nil {
@@ -218,7 +218,7 @@ func (t *Tree) finish(name string, state dirState) error {
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil // a later entry took its place
+		return nil // a later entry replaced it
 	}
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (t *Tree) finish(name string, state dirState) error {
 	return unix.UtimesNanoAt(fd, "", []unix.Timespec{stamp, stamp}, unix.AT_EMPTY_PATH)
 }
 
-// RemoveTree removes a tree, even with directories that its owner may not enter.
+// RemoveTree removes a tree, even if it has directories that their owner may not enter.
 func RemoveTree(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil

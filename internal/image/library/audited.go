@@ -7,14 +7,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Audited is a Library for callers: each request that changes it, or pushes an image, has one audit
-// entry that names the caller.
+// Audited is a Library for callers. Each request that changes it, or pushes an image, creates one
+// audit entry that names the caller.
 type Audited struct {
 	*Library
 	log *auditlog.Log
 }
 
-// NewAudited returns a library whose changes are written into an audit log.
+// NewAudited returns a library whose changes are recorded in an audit log.
 func NewAudited(l *Library, log *auditlog.Log) *Audited { return &Audited{l, log} }
 
 // Pull fetches an image from a registry.
@@ -41,14 +41,14 @@ func (a *Audited) Import(ctx context.Context, who sandbox.Principal, from, as, p
 	return list, action.Finish(ctx, err)
 }
 
-// Remove forgets the names of an image.
+// Remove removes the names of an image.
 func (a *Audited) Remove(ctx context.Context, who sandbox.Principal, ref string) ([]string, error) {
 	ctx, action := a.log.Begin(ctx, who.Actor(), "image.remove", ref)
 	gone, err := a.Library.Remove(ctx, ref)
 	return gone, action.Finish(ctx, err)
 }
 
-// Prune frees what no image, sandbox or snapshot needs.
+// Prune removes files that no image, sandbox or snapshot needs.
 func (a *Audited) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
 	ctx, action := a.log.Begin(ctx, who.Actor(), "image.prune", "")
 	done, err := a.Library.Prune(ctx)

@@ -24,7 +24,7 @@ func TestImagesAreInTheAuditLog(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "a"})))
 	of := open(t, t.TempDir(), host)
-	var memory audittest.Record
+	var memory audittest.Log
 	images, who := library.NewAudited(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
 	ctx := t.Context()
 	file := filepath.Join(t.TempDir(), "image.tar")

@@ -22,15 +22,15 @@ func (l *Library) Blobs() *blob.Store { return l.blobs }
 // Limits bound one image.
 func (l *Library) Limits() layer.Limits { return l.o.Limits }
 
-// Hold keeps others from removing blobs to which no name leads yet, until release.
+// Hold prevents the removal of blobs to which no name refers yet, until release is called.
 func (l *Library) Hold(ctx context.Context) (release func(), err error) { return l.hold(ctx, false) }
 
-// KeepBlobs sets the function that the library asks, before it removes blobs, which of them builds
-// may use again.
+// KeepBlobs sets a function that returns the blobs that builds may use again. The library calls it
+// before it removes blobs.
 func (l *Library) KeepBlobs(keep func() (map[v1.Hash]bool, error)) { l.keep.Store(&keep) }
 
-// Pin sets the function that returns the digests of the images that templates need. They are kept
-// whole, also if no name leads to them.
+// Pin sets a function that returns the digests of the images that templates need. They are
+// preserved completely, even without a name.
 func (l *Library) Pin(pinned func() (map[v1.Hash]bool, error)) { l.pinned.Store(&pinned) }
 
 // pins returns the digests of images that are needed without a name.
@@ -41,7 +41,7 @@ func (l *Library) pins() (map[v1.Hash]bool, error) {
 	return map[v1.Hash]bool{}, nil
 }
 
-// Has reports whether the store has all of an image.
+// Has reports whether all blobs of an image are in the store.
 func (l *Library) Has(digest v1.Hash) (bool, error) {
 	img, err := manifest.Load(l.blobs, digest)
 	if lost(err) {
@@ -62,13 +62,13 @@ func (l *Library) Has(digest v1.Hash) (bool, error) {
 	return true, nil
 }
 
-// View is the image of a sandbox that shows a directory as its root.
+// View returns an image for a sandbox that shows a directory as its root.
 func (l *Library) View(tree string, binds ...engine.Bind) engine.Image {
 	return engine.ViewOf(tree, root.GuestTarget, append([]engine.Bind{{Source: l.o.Guest, Target: root.GuestTarget}}, binds...)...)
 }
 
-// Base returns the image that a build starts from. An image that is not on this machine is pulled
-// if mayPull is set. It is not unpacked.
+// Base returns the base image of a build. If it is not on this machine and mayPull is set, it is
+// pulled. It is not unpacked.
 func (l *Library) Base(ctx context.Context, ref, platform string, mayPull bool) (manifest.Image, error) {
 	p, err := manifest.ParsePlatform(platform)
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *Library) Base(ctx context.Context, ref, platform string, mayPull bool) 
 	return manifest.Load(l.blobs, pulled.Manifest)
 }
 
-// AddBuilt makes an image from a configuration and layers whose blobs are in the store, and gives
-// it its name.
+// AddBuilt adds an image, given by a configuration and layers whose blobs are in the store, and
+// gives it its name.
 func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFile, layers []v1.Descriptor, report func(Progress)) (Image, error) {
 	named, err := registry.Parse(ref)
 	if err != nil {
@@ -121,8 +121,8 @@ func (l *Library) AddBuilt(ctx context.Context, ref string, config *v1.ConfigFil
 	}
 	m := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: v1.Descriptor{MediaType: types.OCIConfigJSON, Size: int64(len(rawConfig))}, Layers: []v1.Descriptor{}}
 	for _, d := range layers {
-		// The bytes of a layer are the same under Docker's name for the layer's media type.
-		switch d.MediaType { //nolint:exhaustive // the others stay as they are
+		// Docker's media type of a layer stands for the same bytes.
+		switch d.MediaType { //nolint:exhaustive // other types stay as they are
 		case types.DockerLayer:
 			d.MediaType = types.OCILayer
 		case types.DockerUncompressedLayer:

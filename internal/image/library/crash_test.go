@@ -21,7 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// work is what a child process does until it is killed. A registry and a file hold the images.
+// work is the work of a child process until it is killed. The images come from a registry and a
+// file.
 var work = map[string]func(t *testing.T, l *library.Library, host, file string) error{
 	"pull": func(t *testing.T, l *library.Library, host, _ string) error {
 		_, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
@@ -65,7 +66,7 @@ func TestKilledChild(t *testing.T) {
 }
 
 // P54: a process that is killed before any step of a pull, an import or a removal leaves a library
-// in which each named image is whole. The next process continues that work.
+// in which each named image is complete. The next process continues that work.
 func TestAKilledProcessLeavesWholeImages(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", appImage(t, "new"))

@@ -31,8 +31,25 @@ func (l *Library) EngineImage(image engine.FoundImage) sandbox.Template {
 	return t
 }
 
-// ExportTo writes an image as docker save does, under a name of the caller's. The image is found by
-// its configuration, because its own name may belong to another image by now.
+// ImageView returns the unpacked files of an image, for an engine that makes a disk of them.
+func (l *Library) ImageView(_ context.Context, image engine.OCI) (engine.HostView, error) {
+	digest, err := v1.NewHash(image.Digest)
+	if err != nil {
+		return engine.HostView{}, sandbox.ImageMissing(image.Ref)
+	}
+	r, known := l.roots.Find(digest)
+	if !known {
+		return engine.HostView{}, sandbox.ImageMissing(image.Ref)
+	}
+	t, err := l.template(r, image.Ref)
+	if err != nil {
+		return engine.HostView{}, err
+	}
+	return t.Image.View(), nil
+}
+
+// ExportTo writes an image as docker save does, under a name that the caller chooses. The image is
+// found by its configuration, because its own name may refer to another image by now.
 func (l *Library) ExportTo(ctx context.Context, image engine.OCI, as string, w io.Writer) error {
 	release, err := l.hold(ctx, false)
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/crannog/crannog/internal/image/root"
 )
 
-// Sources of images that no registry has. Images from these sources are never removed to make room.
+// Sources of images that do not come from a registry. Such images are never removed to make room.
 const (
 	SourceFile  = "file"
 	SourceBuild = "build"
 )
 
-// shortage is the cause of an error when the budget is too small for something.
+// shortage is the cause of an error when the budget is too small.
 type shortage struct{ missing int64 }
 
 // Error implements error.
 func (s *shortage) Error() string { return "the budget for images is used up" }
 
-// withRoom does work that adds to the library, with its lock held. If the budget is used up, it
-// removes what nothing needs. Then it removes images that can be pulled again and are not in use,
-// the least recently used first, and does the work again. keep names blobs that the work has stored
-// and to which no name leads yet.
+// withRoom does work that adds to the library, with the library's lock held. If the budget is
+// exceeded, it first removes files that nothing needs. Then it removes unused images that can be
+// pulled again, the least recently used first, and repeats the work. keep returns blobs that the
+// work has stored and to which no name refers yet.
 func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func() error) error {
 	for first := true; ; first = false {
 		release, err := l.hold(ctx, false)
@@ -46,15 +46,15 @@ func (l *Library) withRoom(ctx context.Context, keep func() []v1.Hash, work func
 		if failed != nil {
 			return errors.Join(err, failed)
 		}
-		// Each turn but the first removes an image, so this ends.
+		// Each iteration except the first removes an image, so the loop ends.
 		if images == 0 && (!first || freed <= 0) {
 			return err
 		}
 	}
 }
 
-// evict frees bytes, or less if nothing else may be removed. It also returns how many images it has
-// removed. It waits for work in progress.
+// evict frees bytes, or fewer if nothing else may be removed. It also returns how many images it
+// has removed. It waits for work in progress.
 func (l *Library) evict(ctx context.Context, bytes int64, keep []v1.Hash) (freed int64, images int, err error) {
 	release, err := l.hold(ctx, true)
 	if err != nil {
@@ -74,7 +74,7 @@ func (l *Library) evict(ctx context.Context, bytes int64, keep []v1.Hash) (freed
 			if _, err := l.names.remove(name); err != nil {
 				return freed, images, err
 			}
-			l.o.Log.Info("an image that was not in use has made room for another", "image", name, "last_used", c.used)
+			l.o.Log.Info("removed an unused image to make room for another", "image", name, "last_used", c.used)
 		}
 		images++
 		done, err := l.collect(ctx, keep...)
@@ -117,7 +117,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 		c.names = append(c.names, e.Name)
 		last, may := l.idle(e, used)
 		if !may || pinned[e.Manifest] || slices.Contains(keep, e.Manifest) {
-			last = time.Time{}.AddDate(9000, 0, 0) // one name is enough to keep it
+			last = time.Time{}.AddDate(9000, 0, 0) // one such name is enough to keep it
 		}
 		if last.After(c.used) {
 			c.used = last
@@ -133,7 +133,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 	return out, nil
 }
 
-// idle returns when an image was last used, and false if it must stay.
+// idle returns when an image was last used, and false if the image must not be removed.
 func (l *Library) idle(e entry, used map[string]bool) (time.Time, bool) {
 	if e.Source == SourceFile || e.Source == SourceBuild {
 		return time.Time{}, false
@@ -160,7 +160,7 @@ func (l *Library) needed(ctx context.Context) (map[string]bool, error) {
 	return map[string]bool{}, nil
 }
 
-// unpack makes the tree of an image. It returns a shortage if the budget has no room for it.
+// unpack unpacks an image. It returns a shortage if the budget has no room for it.
 func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
 	limits := l.o.Limits
 	left, err := l.left()
@@ -175,8 +175,8 @@ func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Pr
 		report(Progress{Stage: StageUnpack, Done: done, Total: total})
 	})
 	if bounded && fault.CodeOf(err) == layer.CodeTooLarge {
-		// How much is missing is known only during the unpacking, so each turn frees as much as the
-		// image's layers take.
+		// The missing amount is known only during the unpacking, so each iteration frees as much as
+		// the image's layers take.
 		return r, fault.Wrap(errors.Join(&shortage{missing: img.Bytes()}, err), fault.Exhausted, CodeBudget, "the image unpacks to more than is left for images").
 			WithHint(budgetHint)
 	}

@@ -1,5 +1,5 @@
-// Package library owns the images of this machine as a whole: their names, their blobs and the
-// trees that are unpacked from them, and which of these may be removed.
+// Package library owns the images of this machine: their names, their blobs and the trees that are
+// unpacked from them, and the rules for removing any of these.
 package library
 
 import (
@@ -27,7 +27,7 @@ import (
 // Options configure where and how images are stored. A zero field stands for the default.
 type Options struct {
 	Dir string
-	// Guest returns the host path of the program that runs as PID 1 inside.
+	// Guest is the host path of the program that runs as PID 1 in a sandbox.
 	Guest string
 	// Registry configures the client for registries. Its Room is set by the library.
 	Registry registry.Options
@@ -35,8 +35,8 @@ type Options struct {
 	Budget int64
 	// Limits limit one image.
 	Limits layer.Limits
-	// Grace is how long a tree is kept after its last use, so that the tree of a sandbox that is
-	// being created is not removed.
+	// Grace is how long a tree is preserved after its last use, so that the tree of a sandbox that
+	// is being created is not removed.
 	Grace time.Duration
 	// Step is called before each step that changes the disk, for tests in which the process dies.
 	// If it returns an error, the work ends.
@@ -99,7 +99,7 @@ func Open(o Options) (*Library, error) {
 	return l, l.sweep()
 }
 
-// Leftovers of a crash are kept for some time, because a pull continues a draft of a blob.
+// Drafts are preserved for some time after a crash, because a pull can continue them.
 const (
 	keepDrafts = 24 * time.Hour
 	keepRoots  = time.Minute
@@ -110,12 +110,12 @@ func (l *Library) sweep() error {
 	return errors.Join(err, l.roots.Sweep(keepRoots))
 }
 
-// Protect sets a function that returns what sandboxes need. The library calls it before it removes
-// a tree.
+// Protect sets a function that returns the paths that sandboxes need. The library calls it before
+// it removes a tree.
 func (l *Library) Protect(inUse InUse) { l.inUse.Store(&inUse) }
 
-// hold takes the library's lock, which processes share: many add images at once, and one alone
-// removes unreferenced data.
+// hold takes the library's lock, which processes share: several may add images at once, but only
+// one may remove unreferenced data.
 func (l *Library) hold(ctx context.Context, alone bool) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(l.o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -157,15 +157,15 @@ type Progress struct {
 	Stage       string
 	Digest      string // of the blob, for pull
 	Done, Total int64
-	Present     bool // the store had the blob already
+	Present     bool // the blob was already in the store
 }
 
 // Image is an image of the library.
 type Image struct {
 	Name     string
 	Digest   v1.Hash // of the manifest
-	Resolved v1.Hash // digest that the name led to: the image, or an index
-	Source   string  // the registry that it came from, "file" or "build"
+	Resolved v1.Hash // digest to which the name referred: the image, or an index
+	Source   string  // the registry that sent it, "file" or "build"
 	Added    time.Time
 	Created  time.Time
 	Platform string
@@ -176,7 +176,7 @@ type Image struct {
 	Root *root.Root
 }
 
-// Pull fetches an image, gives it the name, and unpacks it if it is for this machine.
+// Pull pulls an image, gives it the name, and unpacks it if it is for this machine.
 func (l *Library) Pull(ctx context.Context, ref, platform string, report func(Progress)) (Image, error) {
 	named, err := registry.Parse(ref)
 	if err != nil {
@@ -202,7 +202,7 @@ func (l *Library) Pull(ctx context.Context, ref, platform string, report func(Pr
 	return img, err
 }
 
-// blobsOf lists the blobs of an image, if the store has it.
+// blobsOf lists the blobs of an image, if they are in the store.
 func (l *Library) blobsOf(digest v1.Hash) []v1.Hash {
 	img, err := manifest.Load(l.blobs, digest)
 	if err != nil {
@@ -240,7 +240,7 @@ func own(img manifest.Image) bool {
 	return p == nil || p.Architecture == "" || p.Architecture == manifest.Host().Architecture
 }
 
-// describe describes a named image.
+// describe returns the description of a named image.
 func (l *Library) describe(e entry) (Image, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
@@ -268,7 +268,7 @@ func familiar(full string) string {
 	return registry.Familiar(ref)
 }
 
-// Unknown is the error for an image that the library does not have.
+// Unknown returns the error for an image that is not in the library.
 func Unknown(ref string) error {
-	return fault.Newf(fault.NotFound, "image_not_found", "there is no image %.200q on this machine", ref).WithHint("crannog image pull fetches it, crannog image ls lists those that are there")
+	return fault.Newf(fault.NotFound, "image_not_found", "there is no image %.200q on this machine", ref).WithHint("crannog image pull downloads it, crannog image ls lists the images on this machine")
 }

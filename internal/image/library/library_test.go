@@ -84,7 +84,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
-	// As the template of a sandbox, by its name and by its ID.
+	// The image is used as the template of a sandbox, by name and by ID.
 	template, err := l.ResolveImage(t.Context(), host+"/org/app:1", false)
 	if err != nil || template.DefaultUser != "app" || template.Env["A"] != "1" {
 		t.Fatalf("template %+v, %v", template, err)
@@ -96,7 +96,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
 		t.Errorf("by ID: %+v %v", byID, err)
 	}
-	// A name in E2B's form, with a tag or for the latest.
+	// The name has E2B's form, with and without a tag.
 	var b bytes.Buffer
 	if err := l.Export(t.Context(), host+"/org/app:1", archive.OCI, &b); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// To another name, and back.
+	// The image is pushed to another name, and pulled again.
 	if err := l.Push(t.Context(), host+"/org/app:1", host+"/copy:2", ignore); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	if list, err := l.List(); err != nil || len(list) != 2 {
 		t.Errorf("list %v %v", list, err)
 	}
-	// Removing a name keeps what another needs.
+	// Removing a name preserves blobs that another image needs.
 	if gone, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(gone) != 1 {
 		t.Errorf("removed %v %v", gone, err)
 	}
@@ -178,7 +178,7 @@ func TestExportAndImport(t *testing.T) {
 		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
 			t.Errorf("%s under another name: %+v %v", format, list, err)
 		}
-		// A changed byte is noticed.
+		// A changed byte is detected.
 		broken := bytes.Clone(first.Bytes())
 		at := bytes.Index(broken, []byte("\x1f\x8b"))
 		if at < 0 {
@@ -266,7 +266,7 @@ func TestTheBudgetHolds(t *testing.T) {
 	if _, err := small.Pull(t.Context(), host+"/app:1", "", ignore); fault.CodeOf(err) != "image_budget" {
 		t.Errorf("blobs: %v", err)
 	}
-	// The blobs fit, and their unpacked content does not.
+	// The blobs fit into the budget, but their unpacked content does not.
 	some := open(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
 	if _, err := some.Pull(t.Context(), host+"/app:1", "", ignore); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("tree: %v", err)

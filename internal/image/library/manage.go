@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// List returns all images by their names.
+// List returns all images, sorted by name.
 func (l *Library) List() ([]Image, error) {
 	entries, err := l.names.list()
 	if err != nil {
@@ -25,7 +25,7 @@ func (l *Library) List() ([]Image, error) {
 	for _, e := range entries {
 		img, err := l.describe(e)
 		if lost(err) {
-			// It is listed, so that a person can remove or pull it.
+			// Such an image is listed, so that a person can remove or pull it.
 			img = Image{Name: familiar(e.Name), Digest: e.Manifest, Source: e.Source, Added: e.Added}
 		} else if err != nil {
 			return nil, err
@@ -76,8 +76,8 @@ func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress
 	})
 }
 
-// Import reads images from a file of this host. as is the name for the image of an archive with
-// one; "" uses the names in the archive.
+// Import reads images from a file of this host. as is the name for the image if the archive has
+// only one; "" uses the names in the archive.
 func (l *Library) Import(ctx context.Context, from, as, platform string, report func(Progress)) ([]Image, error) {
 	p, err := manifest.ParsePlatform(platform)
 	if err != nil {
@@ -107,14 +107,14 @@ func (l *Library) Import(ctx context.Context, from, as, platform string, report 
 func (l *Library) addAll(ctx context.Context, found []archive.Imported, as string, report func(Progress)) ([]Image, error) {
 	if as != "" {
 		if len(found) != 1 {
-			return nil, fault.Newf(fault.Invalid, archive.CodeInvalid, "the archive has %d images, and one name was given", len(found))
+			return nil, fault.Newf(fault.Invalid, archive.CodeInvalid, "the archive has %d images, but only one name was given", len(found))
 		}
 		found[0].Names = []string{as}
 	}
 	var list []Image
 	for _, one := range found {
 		if len(one.Names) == 0 {
-			return nil, fault.New(fault.Invalid, "image_unnamed", "the archive gives its image no name").WithHint("give it one: --name NAME:TAG")
+			return nil, fault.New(fault.Invalid, "image_unnamed", "the image in the archive has no name").WithHint("give it one: --name NAME:TAG")
 		}
 		for _, text := range one.Names {
 			named, err := registry.Parse(text)
@@ -153,8 +153,8 @@ func (l *Library) Export(ctx context.Context, ref, format string, w io.Writer) e
 	return archive.Export(ctx, w, img, named, format, l.blobs)
 }
 
-// Remove removes a name, or all names of a digest, and frees what is not needed then. What a
-// sandbox needs stays until it has ended.
+// Remove removes a name, or all names of a digest, and frees space that is no longer needed. Files
+// that a sandbox needs stay until it has ended.
 func (l *Library) Remove(ctx context.Context, ref string) ([]string, error) {
 	found, err := l.names.find(ref)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// entry is one name and the image that it leads to.
+// entry is a name with the image to which it refers.
 type entry struct {
 	Name     string // in full, with registry and tag or digest
 	Manifest v1.Hash
@@ -38,7 +38,8 @@ func openNames(dir string) (*names, error) {
 	return &names{dir}, nil
 }
 
-// file returns the path of a name's file. A name has characters that a file name cannot have.
+// file returns the path of a name's file. The file name is a hash, because a name has characters
+// that a file name cannot have.
 func (n *names) file(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(n.dir, hex.EncodeToString(sum[:16])+".json")
@@ -52,7 +53,7 @@ func (n *names) put(e entry) error {
 	return durable.Replace(n.file(e.Name), data, durable.Options{Draft: ".name-*", Mode: 0o600, Lasting: true})
 }
 
-// remove reports whether the name existed.
+// remove removes a name and reports whether it existed.
 func (n *names) remove(name string) (bool, error) {
 	err := os.Remove(n.file(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +65,7 @@ func (n *names) remove(name string) (bool, error) {
 	return true, durable.SyncDir(n.dir)
 }
 
-// list returns all names in their order.
+// list returns all names, sorted.
 func (n *names) list() ([]entry, error) {
 	files, err := os.ReadDir(n.dir)
 	if err != nil {
@@ -100,7 +101,7 @@ func readEntry(path string) (e entry, err error) {
 func (n *names) named(text string) (bool, error) {
 	ref, err := registry.Parse(text)
 	if err != nil {
-		return false, nil //nolint:nilerr // what is no name names nothing
+		return false, nil //nolint:nilerr // text that is not a name refers to nothing
 	}
 	_, err = os.Stat(n.file(ref.Name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,11 +110,11 @@ func (n *names) named(text string) (bool, error) {
 	return err == nil, err
 }
 
-// shortestDigest is how many characters of a digest name an image.
+// shortestDigest is the minimum number of characters of a digest that identify an image.
 const shortestDigest = 8
 
-// find returns the entries for a text: a name, or the beginning of a digest, with or without
-// "sha256:". A digest may have several names.
+// find returns the entries for a name, or for the beginning of a digest with or without "sha256:".
+// A digest may have several names.
 func (n *names) find(text string) ([]entry, error) {
 	all, err := n.list()
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// defaultBudget is the disk space for images if the operator sets none, and never more than half of
-// what is free.
+// defaultBudget is the disk space for images if the operator sets none. It is never more than half
+// of the free space.
 const defaultBudget = 50 << 30
 
-// CodeBudget is the code of the error for an image for which the budget has no room.
+// CodeBudget is the code of the error for an image that exceeds the budget.
 const CodeBudget = registry.CodeBudget
 
-const budgetHint = "images that came from a registry and are not in use have gone already; crannog image rm removes others, and the setting image_budget bounds all"
+const budgetHint = "unused images from registries were already removed; remove others with crannog image rm, or raise the setting image_budget"
 
-// Pruned is what a pruning has freed.
+// Pruned is what Prune has removed.
 type Pruned struct {
 	Blobs, Roots int
 	Bytes        int64
@@ -41,7 +41,7 @@ func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 	return l.collect(ctx)
 }
 
-// collect is Prune with the lock held. It also keeps the given blobs.
+// collect is Prune with the lock held. It also preserves the given blobs.
 func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) {
 	needBlobs, needConfigs, err := l.named()
 	if err != nil {
@@ -123,7 +123,7 @@ func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	for d := range digests {
 		img, err := manifest.Load(l.blobs, d)
 		if lost(err) {
-			continue // nothing of it can be used
+			continue // it cannot be used
 		}
 		if err != nil {
 			return nil, nil, err
@@ -155,7 +155,7 @@ func (l *Library) taken() (bytes int64, err error) {
 	return bytes, nil
 }
 
-// left returns how many more bytes images may take.
+// left returns how many more bytes images may use.
 func (l *Library) left() (int64, error) {
 	taken, err := l.taken()
 	if err != nil {
@@ -172,7 +172,7 @@ func (l *Library) left() (int64, error) {
 	return min(l.o.Budget-taken, free), nil
 }
 
-// room returns an error for blobs that do not fit into the budget.
+// room returns an error for blobs that exceed the budget.
 func (l *Library) room(bytes int64) error {
 	left, err := l.left()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ResolveImage returns an image as the template of a sandbox. An image that is not on this machine
-// is pulled if mayPull is set.
+// ResolveImage returns an image as the template of a sandbox. If the image is not on this machine
+// and mayPull is set, it is pulled.
 func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (sandbox.Template, error) {
 	if _, err := registry.Parse(ref); err != nil {
 		return sandbox.Template{}, err
@@ -38,8 +38,8 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	return t, err
 }
 
-// start returns the template of a named image, and makes the image's tree if it does not exist. The
-// lock is held.
+// start returns the template of a named image, and unpacks the image if necessary. The lock is
+// held.
 func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
@@ -56,8 +56,8 @@ func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Templ
 	return l.template(r, familiar(e.Name))
 }
 
-// ResolveDigest implements sandbox.ImageTemplates: it returns the image with the digest of a
-// manifest, and unpacks its layers if only they are there.
+// ResolveDigest implements sandbox.ImageTemplates. It returns the image with a manifest's digest,
+// and unpacks its layers if necessary.
 func (l *Library) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {
@@ -95,9 +95,9 @@ func (l *Library) ResolveDigest(ctx context.Context, digest string) (sandbox.Tem
 	return t, err
 }
 
-// Resolve implements sandbox.Templates for images. A sandbox that is resumed, and a snapshot, name
-// their image by the ID of an unpacked tree. Clients of E2B's protocol, which know only templates,
-// name an image of this machine as users do. Nothing is pulled.
+// Resolve implements sandbox.Templates for images. A resumed sandbox and a snapshot refer to their
+// image by the ID of an unpacked tree. Clients of E2B's protocol, which know only templates, refer
+// to an image of this machine by its name. No image is pulled.
 func (l *Library) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package manifest owns checking an image's manifest and configuration, which are not trusted,
-// before anything is fetched or created because of them.
+// Package manifest owns the checks of an image's manifest and configuration, which are not trusted,
+// before anything is downloaded or created because of them.
 package manifest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// Limits of what an image states about itself.
+// Limits of the properties that an image states.
 const (
 	MaxManifest = 4 << 20 // bytes of a manifest, an index or a configuration
 	maxLayers   = 500
@@ -45,8 +45,7 @@ func (i Image) Bytes() int64 {
 	return total
 }
 
-// Blobs lists everything that the image consists of: its manifest, its configuration and its
-// layers.
+// Blobs lists all blobs of the image: its manifest, its configuration and its layers.
 func (i Image) Blobs() []v1.Hash {
 	list := []v1.Hash{i.Digest, i.Manifest.Config.Digest}
 	for _, l := range i.Manifest.Layers {
@@ -63,7 +62,7 @@ func Parse(raw []byte) (*v1.Manifest, error) {
 	}
 	switch {
 	case !m.Config.MediaType.IsConfig():
-		return nil, invalid("it holds %.100q, which is not an image that programs run in", string(m.Config.MediaType))
+		return nil, invalid("it contains %.100q, which is not an image with programs", string(m.Config.MediaType))
 	case len(m.Layers) > maxLayers:
 		return nil, invalid("it has %d layers, above the limit of %d", len(m.Layers), maxLayers)
 	case m.Config.Size <= 0 || m.Config.Size > MaxManifest:
@@ -120,7 +119,7 @@ func parseConfig(raw []byte, m *v1.Manifest) (*v1.ConfigFile, error) {
 	return c, nil
 }
 
-// Platform is a kind of machine that an image is for.
+// Platform is an operating system and processor architecture.
 type Platform = v1.Platform
 
 // Host is the platform of this machine's sandboxes.
@@ -166,6 +165,6 @@ func Choose(raw []byte, want Platform) (v1.Descriptor, error) {
 			have = append(have, text)
 		}
 	}
-	return v1.Descriptor{}, fault.Newf(fault.NotFound, CodePlatform, "the image has nothing for %s", want.String()).
-		WithHint("it is there for " + strings.Join(have, ", "))
+	return v1.Descriptor{}, fault.Newf(fault.NotFound, CodePlatform, "the image is not available for %s", want.String()).
+		WithHint("it is available for " + strings.Join(have, ", "))
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// pullFrom fetches an image from one registry. Once the manifest is known, everything is requested
-// by its digest, so that a tag that moves during the pull changes nothing.
+// pullFrom pulls an image from one registry. Once the manifest is known, everything is requested by
+// digest, so that the result does not change if a tag is moved during the pull.
 func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
 	repo, err := c.open(ctx, ref.Context(), toPull)
 	if err != nil {
@@ -61,17 +61,17 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 	if err := group.Wait(); err != nil {
 		return Pulled{}, err
 	}
-	// Last, so that a manifest in the store has all of its blobs.
+	// The manifest comes last, so that a manifest in the store has all of its blobs.
 	if pulled.Manifest, err = blobs.Put(found.Manifest); err != nil {
 		return Pulled{}, diskError(err)
 	}
 	if pulled.Manifest != found.Digest {
-		return Pulled{}, fault.Newf(fault.Unavailable, blob.CodeWrong, "the registry states the digest %s for the manifest, and it is %s", found.Digest, pulled.Manifest)
+		return Pulled{}, fault.Newf(fault.Unavailable, blob.CodeWrong, "the registry states the digest %s for the manifest, but its digest is %s", found.Digest, pulled.Manifest)
 	}
 	return pulled, nil
 }
 
-// missing returns how many bytes of an image the store does not have.
+// missing returns how many bytes of an image are not in the store.
 func missing(m *v1.Manifest, blobs *blob.Store) (bytes int64) {
 	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		if _, ok := blobs.Size(d.Digest); !ok {
@@ -95,7 +95,7 @@ func (r *repository) manifest(ctx context.Context, ref name.Reference) (*remote.
 	return d, nil
 }
 
-// fetch fetches one blob, continuing an earlier attempt.
+// fetch downloads one blob, and continues an earlier attempt.
 func (c *Client) fetch(ctx context.Context, repo *repository, d v1.Descriptor, blobs *blob.Store, report func(Event)) error {
 	draft, err := blobs.Begin(ctx, d.Digest, d.Size)
 	if err != nil {
@@ -116,9 +116,9 @@ func (c *Client) fetch(ctx context.Context, repo *repository, d v1.Descriptor, b
 			return err
 		}
 		if draft.At() > before {
-			try = 0 // it makes progress
+			try = 0 // there was progress
 		}
-		c.o.Log.Warn("an image layer was interrupted and is continued", "blob", d.Digest.String(), "at", draft.At(), "err", err)
+		c.o.Log.Warn("the download of an image layer was interrupted; continuing", "blob", d.Digest.String(), "at", draft.At(), "err", err)
 	}
 	return diskError(draft.Commit())
 }
@@ -131,7 +131,7 @@ func retryable(err error) bool {
 // transfer requests a blob from the draft's position on, and copies the data.
 func (r *repository) transfer(ctx context.Context, d v1.Descriptor, draft *blob.Draft, report func(Event)) error {
 	if draft.At() == d.Size {
-		return nil // a crash came just before the commit
+		return nil // a crash happened just before the commit
 	}
 	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", r.Scheme(), r.RegistryStr(), r.RepositoryStr(), d.Digest)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -155,7 +155,7 @@ func (r *repository) transfer(ctx context.Context, d v1.Descriptor, draft *blob.
 			return err
 		}
 		if resp.StatusCode != http.StatusOK {
-			return fault.New(fault.Unavailable, "registry_range", "the registry did not continue the blob where it was asked to")
+			return fault.New(fault.Unavailable, "registry_range", "the registry did not continue the blob at the requested position")
 		}
 	}
 	if err := copyReporting(draft, resp.Body, d, report); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
-// Push sends an image of the store to the registry that a reference names.
+// Push sends an image of the store to the registry in a reference.
 func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Image, blobs *blob.Store, report func(Event)) error {
 	if err := c.o.Rules.check(ref.Context()); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Imag
 	return nil
 }
 
-// Stored returns an image of the store in the form for the library.
+// Stored returns an image of the store as an image of the registry library.
 func Stored(img manifest.Image, blobs *blob.Store) (v1.Image, error) {
 	return partial.CompressedToImage(storedImage{img, blobs})
 }

@@ -1,5 +1,5 @@
-// Package registry owns the traffic with image registries: which ones may be used, fetching blobs
-// in parallel and continuing them after an interruption, and pushing images.
+// Package registry owns the communication with image registries: which ones may be used,
+// downloading blobs in parallel and continuing them after an interruption, and pushing images.
 package registry
 
 import (
@@ -31,13 +31,13 @@ type Options struct {
 	Keychain authn.Keychain
 	// Transport is for tests; nil uses a transport of our own.
 	Transport http.RoundTripper
-	// Stall is how long a registry may send nothing.
+	// Stall is how long a registry may send no data.
 	Stall time.Duration
-	// Tries is how often a blob is requested, continuing where it was interrupted.
+	// Tries is how often a blob is requested. Each request continues where the last one ended.
 	Tries int
 	// Parallel limits how many blobs are fetched at once.
 	Parallel int
-	// Room is called with the number of bytes before blobs are fetched; nil is no limit.
+	// Room is called with the number of bytes before blobs are downloaded. Nil means no limit.
 	Room func(bytes int64) error
 	Log  *slog.Logger
 }
@@ -74,7 +74,7 @@ func New(o Options) *Client {
 type Event struct {
 	Digest      v1.Hash
 	Done, Total int64
-	// Present is set if the store had the blob already.
+	// Present is set if the blob was already in the store.
 	Present bool
 }
 
@@ -118,7 +118,7 @@ func (c *Client) open(ctx context.Context, repo name.Repository, action string) 
 	auth, err := c.o.Keychain.Resolve(repo)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unauthenticated, "registry_credentials", fmt.Sprintf("the credentials for %s cannot be read", repo.RegistryStr())).
-			WithHint("look at ~/.docker/config.json and the credential helpers that it names")
+			WithHint("check ~/.docker/config.json and the credential helpers in it")
 	}
 	guarded := &guard{inner: c.o.Transport, rules: c.o.Rules, stall: c.o.Stall}
 	if guarded.inner == nil {
@@ -134,13 +134,13 @@ func (c *Client) open(ctx context.Context, repo name.Repository, action string) 
 // Pulled identifies the result of a pull.
 type Pulled struct {
 	Manifest v1.Hash // of the image for the platform
-	Resolved v1.Hash // what the reference led to: the image, or an index of several
+	Resolved v1.Hash // digest to which the reference referred: the image, or an index of several
 	Source   string  // the registry that answered
 }
 
-// Pull fetches an image and all of its blobs into a store. It tries each registry that may have it
-// in turn: the mirrors, and the one in the reference. Blobs are fetched in parallel, and report is
-// called by one of them at a time.
+// Pull downloads an image and all of its blobs into a store. It tries the registries that may have
+// it in turn: the mirrors, and the one in the reference. Blobs are downloaded in parallel, but
+// report is called by one goroutine at a time.
 func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platform, blobs *blob.Store, report func(Event)) (Pulled, error) {
 	report = oneAtATime(report)
 	if err := c.o.Rules.check(ref.Context()); err != nil {
@@ -162,7 +162,7 @@ func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platf
 	return Pulled{}, first
 }
 
-// oneAtATime lets several goroutines report without a lock of the receiver.
+// oneAtATime serialises calls of report.
 func oneAtATime(report func(Event)) func(Event) {
 	var mu sync.Mutex
 	return func(e Event) {
@@ -172,7 +172,7 @@ func oneAtATime(report func(Event)) func(Event) {
 	}
 }
 
-// worthAnother reports whether another registry may have what one has refused.
+// worthAnother reports whether another registry may have an image that one has refused.
 func worthAnother(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.NotFound, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Timeout, fault.Internal:

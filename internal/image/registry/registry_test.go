@@ -117,7 +117,7 @@ func store(t *testing.T) *blob.Store {
 	return s
 }
 
-// whole reads all of an image from a store, which verifies each digest.
+// whole reads a complete image from a store, which verifies each digest.
 func whole(t *testing.T, s *blob.Store, digest v1.Hash) {
 	t.Helper()
 	img, err := manifest.Load(s, digest)
@@ -171,7 +171,7 @@ func TestPullAndPush(t *testing.T) {
 	}
 }
 
-// onBlobs breaks the answers to requests for blobs.
+// onBlobs changes the answers to requests for blobs.
 func onBlobs(do func(w http.ResponseWriter, r *http.Request, whole []byte) bool, inner http.Handler) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
@@ -303,7 +303,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
 		t.Errorf("control: the tag did not move: %v %v", now, err)
 	}
-	// An image that is pinned by its digest is rejected if something else arrives.
+	// An image that is pinned by its digest is rejected if its content differs.
 	other := publish(t, h, "other:1")
 	raw, err := other.RawManifest()
 	if err != nil {

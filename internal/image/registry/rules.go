@@ -11,20 +11,21 @@ import (
 
 // Rules are an organisation's rules for registries.
 type Rules struct {
-	// Allow lists the sources and destinations of images: a registry, such as ghcr.io, a
-	// repository, or everything below a path, such as docker.io/library/*. Empty allows all.
+	// Allow lists the permitted sources and destinations of images: a registry, such as ghcr.io, a
+	// repository, or everything below a path, such as docker.io/library/*. An empty list permits
+	// all.
 	Allow []string
-	// Mirrors are registries to try before another one, by the name of the latter.
+	// Mirrors maps a registry to registries that are tried before it.
 	Mirrors map[string][]string
-	// Insecure lists the registries that may be reached without TLS, or with a
-	// certificate that no authority has signed.
+	// Insecure lists registries that may be reached without TLS, or with a certificate that no
+	// trusted authority has signed.
 	Insecure []string
 }
 
-// dockerHub is the name that people write. Its server has another name.
+// dockerHub is the name of Docker Hub in references. Its server has another name.
 const dockerHub = "docker.io"
 
-// plain returns a repository's or registry's name as people write it.
+// plain returns the name of a repository or registry as people write it.
 func plain(full string) string {
 	if rest, ok := strings.CutPrefix(full, name.DefaultRegistry); ok && (rest == "" || rest[0] == '/') {
 		return dockerHub + rest
@@ -50,7 +51,7 @@ func (r Rules) check(repo name.Repository) error {
 		return nil
 	}
 	return fault.Newf(fault.Denied, "registry_not_allowed", "the rules of this machine allow no images from %s", full).
-		WithHint("the setting image_registries lists what is allowed: " + strings.Join(r.Allow, ", "))
+		WithHint("the setting image_registries allows: " + strings.Join(r.Allow, ", "))
 }
 
 // covers reports whether a rule allows a repository.
@@ -76,7 +77,7 @@ func (r Rules) sources(ref name.Reference) []name.Reference {
 	for _, mirror := range r.Mirrors[plain(ref.Context().RegistryStr())] {
 		repo, err := name.NewRepository(mirror + "/" + ref.Context().RepositoryStr())
 		if err != nil {
-			continue // the settings were checked, so the mirror has a valid name
+			continue // the settings were checked, so every mirror has a valid name
 		}
 		if _, digest := ref.(name.Digest); digest {
 			list = append(list, repo.Digest(ref.Identifier()))

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// newTransport returns a transport for one registry. Like other clients of registries, it uses the
-// environment's proxies.
+// newTransport returns a transport for one registry. Like other registry clients, it uses the
+// proxies of the environment.
 func (c *Client) newTransport(registry string) http.RoundTripper {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -30,13 +30,13 @@ func (c *Client) newTransport(registry string) http.RoundTripper {
 		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
 	}
 	if c.o.Rules.insecure(registry) {
-		t.TLSClientConfig.InsecureSkipVerify = true // the operator has named it
+		t.TLSClientConfig.InsecureSkipVerify = true // the operator has listed this registry
 	}
 	return t
 }
 
-// guard refuses requests without TLS to hosts that the rules do not list. The library would make
-// them for each name that looks like one of the local network.
+// guard refuses requests without TLS to hosts that the rules do not list. The registry library
+// would send them to each name that looks local.
 type guard struct {
 	inner http.RoundTripper
 	rules Rules
@@ -47,7 +47,7 @@ type guard struct {
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !g.rules.insecure(r.URL.Host) {
 		return nil, fault.Newf(fault.Denied, "registry_insecure", "%s is not reached with TLS", r.URL.Host).
-			WithHint("if that is meant to be, name it in the setting image_insecure")
+			WithHint("to allow that, add it to the setting image_insecure")
 	}
 	resp, err := g.inner.RoundTrip(r)
 	if err != nil {
@@ -57,7 +57,7 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// stallReader fails when nothing arrives for a while. Closing the body in another goroutine ends a
+// stallReader fails when no data arrives for a while. Closing the body in another goroutine ends a
 // blocked read.
 type stallReader struct {
 	io.ReadCloser
@@ -97,9 +97,9 @@ func (s *stallReader) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// checkRedirect refuses a redirection to an address of a private network: with it a registry could
-// reach services of this host, such as the one that provides a cloud's credentials. Blobs are often
-// served by another host, which has a name.
+// checkRedirect refuses a redirection to an address of a private network. Through such a
+// redirection, a registry could reach services of this host, such as the one that provides cloud
+// credentials. Blobs are often served by another host, but that has a name.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > 5 {
 		return errors.New("more than 5 redirections")
@@ -129,7 +129,7 @@ func explain(ctx context.Context, what string, err error) error {
 	refusal, ok := errors.AsType[*transport.Error](err)
 	if !ok {
 		return fault.Wrap(err, fault.Unavailable, "registry_unreachable", fmt.Sprintf("the registry of %s cannot be reached", what)).
-			WithHint("the log of the server has the cause; a mirror can be named with image_mirrors")
+			WithHint("the log of the server has the cause; the setting image_mirrors adds mirrors")
 	}
 	switch refusal.StatusCode {
 	case http.StatusNotFound:
@@ -139,7 +139,7 @@ func explain(ctx context.Context, what string, err error) error {
 			WithHint("docker login, or a credential helper in ~/.docker/config.json")
 	case http.StatusTooManyRequests:
 		return fault.Wrap(err, fault.Exhausted, "registry_rate_limit", "the registry accepts no more requests from this address for now").
-			WithHint("log in, or name a mirror with image_mirrors")
+			WithHint("log in, or add a mirror to the setting image_mirrors")
 	}
 	return fault.Wrap(err, fault.Unavailable, "registry_failed", fmt.Sprintf("the registry of %s answers with status %d", what, refusal.StatusCode))
 }

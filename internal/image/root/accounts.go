@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// sandboxUser is the user ID that owns a workspace inside.
+// sandboxUser is the ID of the user that owns the workspace in a sandbox.
 const sandboxUser = engine.UserID
 
-// maxAccounts limits how much is read of an image's user database.
+// maxAccounts bounds how much of an image's user database is read.
 const maxAccounts = 4 << 20
 
-// accounts adds the account "user" to the image, which owns the workspace and which clients name,
-// and the files of /etc that the guest writes. An image without a user database gets one.
+// accounts adds the account "user", which owns the workspace and which clients refer to, and the
+// files of /etc that the guest writes. An image without a user database gets one.
 func accounts(t *layer.Tree) error {
 	for _, f := range []struct{ name, line, none string }{
 		{"etc/passwd", fmt.Sprintf("user:x:%d:%d:user:/home/user:/bin/sh\n", sandboxUser, sandboxUser), "root:x:0:0:root:/root:/bin/sh\n"},
@@ -37,7 +37,7 @@ func accounts(t *layer.Tree) error {
 		if text != "" && !strings.HasSuffix(text, "\n") {
 			text += "\n"
 		}
-		// After the image's own: another account with this number keeps its name.
+		// It is appended, so that another account with this ID keeps its name.
 		if err := t.WriteFile(f.name, []byte(text+f.line), 0o644); err != nil {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
@@ -71,8 +71,8 @@ func accounts(t *layer.Tree) error {
 	return nil
 }
 
-// fileOf writes a file unless the image has it. A link, as many systems have for resolv.conf, may
-// be broken and is replaced.
+// fileOf writes a file if the image does not have it. A link is replaced, because it may be broken,
+// as resolv.conf is on many systems.
 func fileOf(t *layer.Tree, name, content string) error {
 	if kept, err := t.IsFile(name); err != nil || kept {
 		return err

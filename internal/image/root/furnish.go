@@ -11,32 +11,32 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// GuestTarget is the path of the guest's program inside.
+// GuestTarget is the path of the guest's program in the sandbox.
 const GuestTarget = "/.crannog/crannog-guest"
 
-// furnished is the version of what furnish does. Trees of another version are made
-// again, and stay for the sandboxes that started with them.
+// furnished is the version of what furnish does. Images with a tree of another version are unpacked
+// again. The old tree stays for the sandboxes that started from it.
 const furnished = 2
 
-// own are mount points: no link of the image may be in their place, or it would decide where the
-// mount is.
+// own are mount points. Links of the image at these paths are removed, because they would decide
+// where the mount is.
 var own = []string{
 	layer.Reserved, strings.TrimPrefix(rootfs.ProgramsDir, "/"), strings.TrimPrefix(rootfs.ToolsDir, "/"), ".crannog/bin",
 	strings.TrimPrefix(sandbox.WorkspaceDir, "/"), "dev", "proc", "sys",
 }
 
-// usual are directories that programs and the guest expect, with their modes. Those that the image
-// has are not changed.
+// usual are directories that programs and the guest expect, with their modes. Existing directories
+// of the image are not changed.
 var usual = []struct {
 	name string
 	mode uint32
 }{
 	{"etc", 0o755}, {"home", 0o755}, {"root", 0o700}, {"run", 0o755}, {"tmp", 0o1777}, {"var", 0o755}, {"var/tmp", 0o1777},
-	// gVisor mounts a memory file system on an empty /tmp, to which the disk limit would not apply.
+	// gVisor mounts a tmpfs on an empty /tmp, to which the disk limit would not apply.
 	{"tmp/.X11-unix", 0o1777}, {"home/user", 0o755},
 }
 
-// furnish adds to an unpacked image what a sandbox needs in its root.
+// furnish adds the files that a sandbox needs in its root to an unpacked image.
 func furnish(t *layer.Tree, workingDir string) error {
 	if err := places(t, workingDir); err != nil {
 		return err
@@ -47,7 +47,7 @@ func furnish(t *layer.Tree, workingDir string) error {
 	return accounts(t)
 }
 
-// places makes the directories and files at which a sandbox is shown something.
+// places creates the mount points of a sandbox.
 func places(t *layer.Tree, workingDir string) error {
 	for _, dir := range own {
 		if err := t.MakeOwn(dir, 0o755); err != nil {
@@ -60,8 +60,8 @@ func places(t *layer.Tree, workingDir string) error {
 		}
 	}
 	if dir := strings.TrimPrefix(path.Clean("/"+workingDir), "/"); dir != "" {
-		// An image may name one that it does not have. If a file is in the way, the first command
-		// reports it.
+		// An image may name a working directory that does not exist. If a file is at that path, the
+		// first command reports it.
 		_ = t.MakeUsual(dir, 0o755)
 	}
 	files := map[string]string{strings.TrimPrefix(GuestTarget, "/"): ""}

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// Prepare adds to a tree in which a build runs commands what a sandbox needs in its root. Unlike
-// the root of a whole image, the tree gets no account, because commands see the image's own. made
-// are the paths that did not exist before, which belong to no layer.
+// Prepare adds the files that a sandbox needs to a tree in which a build runs commands. Unlike the
+// root of a complete image, the tree gets no account, because commands see the image's own. made
+// lists the created paths, which belong to no layer.
 func Prepare(t *layer.Tree, workingDir string) (made []string, err error) {
 	want := []string{"etc/passwd", "etc/group", "etc/hosts", "etc/hostname", "etc/resolv.conf", strings.TrimPrefix(path.Clean("/"+workingDir), "/")}
 	want = append(want, own...)

@@ -1,5 +1,5 @@
-// Package root owns the directory trees that sandboxes of images start from: each is unpacked once,
-// completely or not at all, and shared by all sandboxes of the image.
+// Package root owns the directory trees from which sandboxes of images start. An image is unpacked
+// once, completely or not at all, and all its sandboxes share the tree.
 package root
 
 import (
@@ -34,7 +34,7 @@ type Root struct {
 	Image   v1.Hash // digest of a manifest with that configuration
 	Bytes   int64
 	Entries int64
-	Skipped int64 // devices and the like, which were left out
+	Skipped int64 // devices and other entries that were left out
 	User    string
 	Dir     string // working directory
 	Env     map[string]string
@@ -42,14 +42,14 @@ type Root struct {
 	HasOwners bool
 	Made      time.Time
 
-	home string // its directory in the store
+	home string // directory in the store
 }
 
 // Tree returns the directory that sandboxes see.
 func (r Root) Tree() string { return filepath.Join(r.home, "tree") }
 
-// Owners is the file with the table of owners and set-id bits (internal/filetree/fileowners),
-// or "" for a tree that an earlier version made.
+// Owners returns the file with the table of owners and set-id bits (internal/filetree/fileowners),
+// or "" for a tree of an earlier version.
 func (r Root) Owners() string {
 	if !r.HasOwners {
 		return ""
@@ -247,8 +247,8 @@ func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs 
 	return owners.Text()
 }
 
-// apply unpacks one layer and compares the digest of its content with the image's configuration, so
-// that a layer of another image is noticed here.
+// apply unpacks one layer and compares the digest of its content with the image's configuration, to
+// detect a layer of another image.
 func apply(ctx context.Context, tree *layer.Tree, digest, content v1.Hash, blobs *blob.Store, progress *counter) error {
 	f, err := blobs.Open(digest)
 	if err != nil {
@@ -264,17 +264,17 @@ func apply(ctx context.Context, tree *layer.Tree, digest, content v1.Hash, blobs
 	if err := tree.Apply(ctx, io.TeeReader(plain, sum)); err != nil {
 		return err
 	}
-	// To the end, where the blob's own digest is compared.
+	// The blob is read to its end, because its digest is compared there.
 	if _, err := io.Copy(io.Discard, f); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != content.Hex {
-		return fault.Newf(fault.Invalid, blob.CodeWrong, "a layer unpacks to sha256:%s, and the image's configuration names %s", got, content)
+		return fault.Newf(fault.Invalid, blob.CodeWrong, "a layer unpacks to sha256:%s instead of %s, which the image's configuration names", got, content)
 	}
 	return nil
 }
 
-// counter counts the compressed bytes that were read.
+// counter counts compressed bytes that were read.
 type counter struct {
 	done, total int64
 	report      func(done, total int64)
@@ -287,13 +287,13 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Touch records that a root is about to be used, for Used.
+// Touch records that a root is about to be used. Used returns this time.
 func (s *Store) Touch(r Root) error {
 	now := time.Now()
 	return os.Chtimes(filepath.Join(r.home, metaName), now, now)
 }
 
-// Used returns when a root was made or last touched.
+// Used returns when a root was created or last touched.
 func (s *Store) Used(r Root) time.Time {
 	info, err := os.Stat(filepath.Join(r.home, metaName))
 	if err != nil {
@@ -302,7 +302,7 @@ func (s *Store) Used(r Root) time.Time {
 	return info.ModTime()
 }
 
-// List returns all roots, including those that an earlier version made.
+// List returns all roots, including those of an earlier version.
 func (s *Store) List() ([]Root, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -325,8 +325,8 @@ func (s *Store) List() ([]Root, error) {
 	return list, nil
 }
 
-// Remove removes a root. It is renamed first, so that after a crash nothing looks like a complete
-// one.
+// Remove removes a root. It renames the root first, so that a crash leaves nothing that looks
+// complete.
 func (s *Store) Remove(r Root) error {
 	gone, err := os.MkdirTemp(s.dir, gonePrefix)
 	if err != nil {
@@ -348,7 +348,8 @@ func (s *Store) Remove(r Root) error {
 	return layer.RemoveTree(gone)
 }
 
-// Sweep removes what crashes left that is older than olderThan: a new draft has no lock yet.
+// Sweep removes what crashes left, if it is older than olderThan, because a new draft has no lock
+// yet.
 func (s *Store) Sweep(olderThan time.Duration) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -378,7 +379,7 @@ func sweepOne(dir string, olderThan time.Duration) error {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil // another process is making it
+		return nil // another process is unpacking it
 	}
 	if err != nil {
 		return err
@@ -386,8 +387,7 @@ func sweepOne(dir string, olderThan time.Duration) error {
 	return layer.RemoveTree(dir)
 }
 
-// TemplateID returns the permanent ID of an image as the template of sandboxes: 20 characters of
-// [a-z0-9].
+// TemplateID returns the permanent ID of an image as a template: 20 characters of a-z and 0-9.
 func TemplateID(config v1.Hash) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	sum := sha256.Sum256([]byte("crannog image " + config.String()))

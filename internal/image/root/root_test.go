@@ -121,7 +121,7 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	}
 }
 
-// P54: no link of an image decides where one of our mounts is, or what we write.
+// P54: links of an image do not affect where mounts are, or where the server writes.
 func TestLinksInThePlaceOfMountPointsAreReplaced(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")

@@ -2,8 +2,8 @@ package template
 
 import "github.com/crannog/crannog/internal/guest"
 
-// ownFiles are our own and never the host's: the host's passwd names its users, its hosts and
-// resolv.conf its network, its profile its administrator's habits.
+// ownFiles are the template's own files. The host's are not shown: passwd names its users, hosts
+// and resolv.conf describe its network, and profile contains its administrator's settings.
 var ownFiles = map[string]file{
 	"/etc/passwd": {mode: 0o644, data: []byte(`root:x:0:0:root:/root:/bin/bash
 daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
@@ -39,8 +39,8 @@ rpc: files
 	"/etc/resolv.conf": {mode: 0o644, data: []byte("# There is no name server: this sandbox has no network.\noptions timeout:1 attempts:1\n")},
 	"/etc/host.conf":   {mode: 0o644, data: []byte("multi on\n")},
 	"/etc/timezone":    {mode: 0o644, data: []byte("Etc/UTC\n")},
-	// A login shell reads this file for every command of an E2B client, so it starts no program. It
-	// keeps PATH if the caller set one.
+	// A login shell reads this file for every command of an E2B client, so it starts no program.
+	// PATH stays if the caller set one.
 	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-` + guest.PathOf("$HOME") + `}"
 export PATH
 if [ "${PS1-}" ] && [ "${BASH-}" ] && [ -r /etc/bash.bashrc ]; then
@@ -51,20 +51,20 @@ fi
 shopt -s checkwinsize
 PS1='\u@\h:\w\$ '
 `)},
-	// The workspace's files belong to the sandbox's user. git would refuse to work on them as root;
-	// inside the sandbox that warning protects nothing. An index from the host has device and inode
+	// The workspace's files belong to the sandbox's user. git would refuse to work on them as root,
+	// and in a sandbox that warning protects nothing. An index from the host has device and inode
 	// numbers, owners and, in a copy, times of another file system. If git compared them, it would
 	// read every file again, which takes seven times as long with 30,000 files.
 	"/etc/gitconfig": {mode: 0o644, data: []byte("[safe]\n\tdirectory = *\n[core]\n\tcheckStat = minimal\n\ttrustctime = false\n")},
 	// Package managers install for the user, or for root over the system's own packages. Debian
-	// marks its Python as managed by apt alone, which protects a permanent system: what is
-	// installed inside is in the sandbox's own layer and ends with it.
+	// lets only apt change its Python, which protects a permanent system. Packages installed in a
+	// sandbox are in its own layer and end with it.
 	"/etc/pip.conf":   {mode: 0o644, data: []byte("[global]\nbreak-system-packages = true\nroot-user-action = ignore\n")},
 	"/etc/uv/uv.toml": {mode: 0o644, data: []byte("[pip]\nbreak-system-packages = true\n")},
 	"/etc/gemrc":      {mode: 0o644, data: []byte("install: --user-install --bindir ~/.local/bin\nupdate: --user-install --bindir ~/.local/bin\n")},
 }
 
-// ownLinks point into /proc and /usr, as on any system.
+// ownLinks point to /proc and /usr, as on any system.
 var ownLinks = map[string]string{
 	"/etc/mtab":      "/proc/self/mounts",
 	"/etc/localtime": "/usr/share/zoneinfo/Etc/UTC",

@@ -7,10 +7,11 @@ type shipped struct {
 	paths []string // patterns below /etc
 }
 
-// packageEtc lists what else of /etc is shown beside etcDirs and etcFiles, from the packages of
-// Debian 12. A file is shown only if its content is exactly the package's, so nothing that this
-// machine's administrator has written is shown. Files for keys are left out, although a package
-// ships them (chromium.d/apikeys), and so are files that not everybody may read (redis.conf).
+// packageEtc lists the files of /etc that are shown in addition to etcDirs and etcFiles, from the
+// packages of Debian 12. A file is shown only if its content is exactly the package's, so that
+// changes of this machine's administrator are never shown. Files for keys are left out, although a
+// package contains them (chromium.d/apikeys), and so are files that not every user may read
+// (redis.conf).
 var packageEtc = []shipped{
 	{"adduser", []string{"adduser.conf", "deluser.conf"}},
 	{"apache2", []string{
@@ -61,8 +62,8 @@ var packageEtc = []shipped{
 	{"xml-core", []string{"sgml/xml-core.cat"}},
 }
 
-// neverNames are names of files and directories of /etc that no sandbox sees, whatever a setting
-// says: accounts, keys, credentials, and the identity of this machine.
+// neverNames are names of files and directories of /etc that no sandbox sees, regardless of
+// settings: accounts, keys, credentials, and the identity of this machine.
 var neverNames = []string{
 	"*shadow*", "passwd*", "sudoers*", "opasswd", "machine-id", "fstab", "crypttab", "environment", "*.key", "*.pem", "*.p12", "*.pfx", "*.jks",
 	"*.keytab", "*.kdbx", "*.ovpn", "*htpasswd*", "*secret*", "*password*", "*credential*", "*apikey*", "*api_key*", "*token*", "ssh_host_*", "private",

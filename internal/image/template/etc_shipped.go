@@ -2,7 +2,7 @@ package template
 
 import (
 	"bytes"
-	"crypto/md5" //nolint:gosec // what dpkg keeps; it tells a changed file, not a forged one
+	"crypto/md5" //nolint:gosec // dpkg uses it; it detects changed files, not forged ones
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Limits of what a setting may add.
+// Limits of the files that a setting may add.
 const (
 	mostEtcBytes = 1 << 20
 	mostEtcFiles = 1000
@@ -23,7 +23,7 @@ const (
 // dpkgStatus is the file in which dpkg lists the installed packages.
 const dpkgStatus = "/var/lib/dpkg/status"
 
-// showShipped adds files of packages that are unchanged since their installation.
+// showShipped adds files of packages that were not changed since their installation.
 func (p *plan) showShipped(root string) error {
 	var found []string
 	for _, s := range packageEtc {
@@ -59,8 +59,8 @@ func (p *plan) showShipped(root string) error {
 	return nil
 }
 
-// shippedSums returns the checksums of the files of /etc in packages that dpkg has installed. There
-// are none without dpkg.
+// shippedSums returns the checksums of packages' files in /etc, from dpkg. Without dpkg there are
+// none.
 func shippedSums(root string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(root, dpkgStatus))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func shippedSums(root string) (map[string]string, error) {
 	}
 	sums := map[string]string{}
 	for line := range bytes.Lines(data) {
-		// " /etc/nanorc 0123…", below Conffiles. An obsolete one has a third word.
+		// A line such as " /etc/nanorc 0123…" below Conffiles. An obsolete one has a third word.
 		if !bytes.HasPrefix(line, []byte(" /etc/")) {
 			continue
 		}
@@ -82,19 +82,19 @@ func shippedSums(root string) (map[string]string, error) {
 	return sums, nil
 }
 
-// showMore adds files and directories that a setting lists.
+// showMore adds files and directories from a setting.
 func (p *plan) showMore(root string, names []string) error {
 	files := 0
 	for _, name := range names {
 		if !strings.HasPrefix(name, "/etc/") || path.Clean(name) != name {
-			return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc names %q, which is not a clean path below /etc", name)
+			return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc contains %q, which is not a clean path below /etc", name)
 		}
 		if never(name) {
-			return fault.Newf(fault.Invalid, "host_etc_refused", "host_etc names %s, which no sandbox is shown", name).
-				WithHint("copy what a program needs of it, without accounts, keys and credentials, into the workspace")
+			return fault.Newf(fault.Invalid, "host_etc_refused", "host_etc contains %s, which is never shown in a sandbox", name).
+				WithHint("copy the parts that a program needs, without accounts, keys and credentials, into the workspace")
 		}
 		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
-			return fault.Wrap(err, fault.Invalid, "host_etc_invalid", "host_etc names "+name+", which does not exist or cannot be read")
+			return fault.Wrap(err, fault.Invalid, "host_etc_invalid", "host_etc names "+name+", which does not exist or is not readable")
 		}
 		err := filepath.WalkDir(filepath.Join(root, name), func(match string, d fs.DirEntry, err error) error {
 			at := inside(root, match)
@@ -109,7 +109,7 @@ func (p *plan) showMore(root string, names []string) error {
 				return nil
 			}
 			if files++; files > mostEtcFiles {
-				return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc names more than %d files", mostEtcFiles)
+				return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc contains more than %d files", mostEtcFiles)
 			}
 			return p.copyEtc(root, at, func(data []byte) bool { return !bytes.Contains(data, []byte("PRIVATE KEY-----")) })
 		})
@@ -120,8 +120,8 @@ func (p *plan) showMore(root string, names []string) error {
 	return nil
 }
 
-// copyEtc adds one file that everybody on the host may read and whose content is wanted, or a link
-// whose target is shown inside. The template's own files stay.
+// copyEtc adds one file that every user of the host may read and whose content is accepted, or a
+// link whose target is visible in the sandbox. The template's own files are not replaced.
 func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 	if _, own := p.files[name]; own {
 		return nil
@@ -174,7 +174,7 @@ func never(name string) bool {
 	return false
 }
 
-// inside returns a path of the host as it is inside.
+// inside returns the path in the sandbox of a host path.
 func inside(root, match string) string {
 	return "/" + strings.TrimPrefix(strings.TrimPrefix(match, root), "/")
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fakeEtc is a host with files of /etc, and a dpkg that has installed those in shipped unchanged.
+// fakeEtc creates a host with files of /etc, and a dpkg that has installed those in shipped
+// unchanged.
 func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -47,7 +48,7 @@ func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 // example returns a name that a pattern matches.
 func example(pattern string) string { return "/etc/" + strings.ReplaceAll(pattern, "*", "example") }
 
-// F30: each entry is shown if it is unchanged, and not once somebody has changed it.
+// F30: each entry is shown if it is unchanged, and not if it was changed.
 func TestF30EachEntry(t *testing.T) {
 	for _, s := range packageEtc {
 		t.Run(s.pkg, func(t *testing.T) {
@@ -114,8 +115,8 @@ func dpkgArchitecture() string {
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(matches[0]), "libc6:"), ".list")
 }
 
-// secretEtc are files of /etc that no sandbox sees. All users can read each of them here, as a
-// careless administrator may leave them.
+// secretEtc are files of /etc that no sandbox sees. Here every user can read them, as after a
+// mistake of an administrator.
 var secretEtc = []string{
 	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/passwd-", "/etc/sudoers", "/etc/sudoers.d/admin", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssl/private/x.crt",
 	"/etc/nginx/tls.key", "/etc/nginx/cert.pem", "/etc/nginx/.htpasswd", "/etc/apache2/htpasswd.users", "/etc/wireguard/wg0.conf", "/etc/openvpn/client.conf",
@@ -129,7 +130,8 @@ func TestF30NeverShown(t *testing.T) {
 		files[name] = "canary-30"
 	}
 	root := fakeEtc(t, files, slices.Concat(secretEtc, []string{"/etc/nginx/nginx.conf"})...)
-	// Not through any entry, although a package ships each, nor through a directory above.
+	// They are not shown through any entry, although a package contains each, nor through a
+	// directory above.
 	p, err := planHost(root, "/etc/nginx", "/etc/apache2", "/etc/app", "/etc/ssl", "/etc/ssh", "/etc/mysql", "/etc/chromium.d")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +144,7 @@ func TestF30NeverShown(t *testing.T) {
 	if string(p.files["/etc/nginx/nginx.conf"].data) != "daemon off;" || string(p.files["/etc/app/plain"].data) != "x" {
 		t.Error("control: a file without secrets is not shown")
 	}
-	// Nor by name.
+	// They are not shown by name either.
 	for _, name := range secretEtc {
 		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_refused" {
 			t.Errorf("%s: %v", name, err)
@@ -155,7 +157,7 @@ func TestF30NeverShown(t *testing.T) {
 	}
 }
 
-// The setting shows changed files, and none that not everybody may read.
+// The setting shows changed files, but none that some users may not read.
 func TestF30Setting(t *testing.T) {
 	root := fakeEtc(t, map[string]string{
 		"/etc/nginx/nginx.conf": "changed", "/etc/nginx/conf.d/a.conf": "a", "/etc/nginx/closed": "canary-30", "/etc/nginx/inline": "x\n-----BEGIN RSA PRIVATE KEY-----\ncanary-30",
@@ -191,7 +193,7 @@ func TestF30Setting(t *testing.T) {
 	}
 }
 
-// The page lists each entry.
+// The documentation lists each entry.
 func TestF30Documented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reference/host-etc.md")
 	if err != nil {

@@ -37,8 +37,8 @@ func (h *Host) resolveModules(ref sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
 
-// moduleImage returns a root that shows nothing of the host but the guest and the runner. It is
-// made once per server.
+// moduleImage returns a root that shows only the guest and the runner of the host. It is created
+// once per server.
 func (h *Host) moduleImage() (engine.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ func (h *Host) moduleImage() (engine.Image, error) {
 	return image, nil
 }
 
-// keep removes all other keys.
+// keep removes all other keys from a map.
 func keep[T any](m map[string]T, keys []string) {
 	known := map[string]bool{}
 	for _, key := range keys {

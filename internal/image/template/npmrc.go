@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// npmConfigs are where a host's npm has its configuration for all users: beside its installation
+// npmConfigs are the paths of the host's npm configuration for all users: beside its installation
 // prefix, or in /etc.
 var npmConfigs = []string{"/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc"}
 
-// npmConfig returns the sandbox's configuration of npm for all users. Global packages go to the
-// user's home, because /usr belongs to root. Of the host's configuration it keeps the registries.
+// npmConfig returns the sandbox's npm configuration for all users. Global packages are installed in
+// the user's home, because /usr belongs to root. The registries of the host's configuration are
+// included.
 func npmConfig(root string) []byte {
 	text := []byte("prefix=${HOME}/.local\nupdate-notifier=false\n")
 	for _, name := range npmConfigs {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
-			continue // it does not exist, or not everybody may read it
+			continue // it does not exist, or not every user may read it
 		}
 		for line := range strings.Lines(string(data)) {
 			key, value, ok := strings.Cut(line, "=")
@@ -32,9 +33,9 @@ func npmConfig(root string) []byte {
 	return text
 }
 
-// kept reports whether a setting of the host's npm may be shown inside. Tokens, passwords and
-// client keys are not: only registries without credentials in their URL are, and the path of a list
-// of authorities.
+// kept reports whether a setting of the host's npm may be shown in a sandbox. That excludes tokens,
+// passwords and client keys. It includes registries without credentials in their URL, and the path
+// of a list of certificate authorities.
 func kept(key, value string) bool {
 	switch {
 	case key == "registry", strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry"):

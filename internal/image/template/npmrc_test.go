@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// F7: a user's npm installs global packages in the user's home. Of the host's configuration only
-// the registries are visible inside.
+// F7: npm installs a user's global packages in the user's home. Of the host's configuration only
+// the registries are visible in a sandbox.
 func TestF7NpmConfig(t *testing.T) {
 	root := t.TempDir()
 	own := "prefix=${HOME}/.local\nupdate-notifier=false\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// plan is the future content of a root directory.
+// plan is the planned content of a root directory.
 type plan struct {
 	dirs  map[string]fs.FileMode
 	files map[string]file
@@ -33,21 +33,21 @@ type file struct {
 // links, which stay links.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libo32"}
 
-// ownDirs exist in every root. What is neither here nor shown from the host does not exist: the
-// host's /root, /home, /mnt, /media, /opt, /srv, /boot, /sys and everything below the host's /var
-// and /run.
+// ownDirs exist in every root. A directory that is neither here nor shown from the host does not
+// exist: the host's /root, /home, /mnt, /media, /opt, /srv, /boot, /sys and everything below the
+// host's /var and /run.
 var ownDirs = map[string]fs.FileMode{
 	"/.crannog": 0o755, rootfs.ProgramsDir: 0o755, rootfs.ToolsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
 	"/proc": 0o555, "/root": 0o700, "/run": 0o755, "/run/lock": 0o755, "/tmp": 0o777 | fs.ModeSticky,
-	// gVisor mounts a memory file system on an empty /tmp, to which the disk limit would not apply.
-	// A directory that every Linux has there keeps /tmp in the overlay.
+	// gVisor mounts a tmpfs on an empty /tmp, to which the disk limit would not apply. This
+	// directory, which every Linux system has there, keeps /tmp in the overlay.
 	"/tmp/.X11-unix": 0o777 | fs.ModeSticky,
 	"/var":           0o755, "/var/cache": 0o755, "/var/lib": 0o755, "/var/log": 0o755,
 	"/var/tmp": 0o777 | fs.ModeSticky, "/workspace": 0o755,
 }
 
-// etcDirs are shown from the host if they exist: they hold no secrets, and programs in /usr do not
-// work without them. /etc/ssl itself is not listed, since /etc/ssl/private holds keys.
+// etcDirs are shown from the host if they exist. They contain no secrets, and programs in /usr do
+// not work without them. /etc/ssl itself is not listed, because /etc/ssl/private contains keys.
 var etcDirs = []string{
 	"/etc/alternatives", "/etc/ssl/certs", "/etc/fonts", "/etc/ld.so.conf.d",
 	"/etc/perl", "/etc/python3", "/etc/python3.*", "/etc/java-*-openjdk", "/etc/terminfo",
@@ -63,8 +63,8 @@ var etcFiles = []string{
 	"/etc/ca-certificates.conf", "/etc/shells", "/etc/matplotlibrc", "/etc/papersize",
 }
 
-// planHost inspects the host below root, which is "/" except in tests. more is what else is shown
-// of /etc.
+// planHost inspects the host below root, which is "/" except in tests. more lists additional paths
+// of /etc to show.
 func planHost(root string, more ...string) (*plan, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: maps.Clone(ownLinks)}
 	for n := range rootfs.MaxPrograms {
@@ -114,11 +114,11 @@ func planHost(root string, more ...string) (*plan, error) {
 	return p, nil
 }
 
-// bareNames are programs that callers write without the version number that some systems give them:
+// bareNames are programs that callers call without the version number that some systems give them:
 // Debian has python3 and no python, and programs for E2B call both.
 var bareNames = map[string]string{"python": "python3"}
 
-// nameBare links them if the host has only the numbered one.
+// nameBare links these names if the host has only the numbered ones.
 func (p *plan) nameBare(root string) {
 	p.dirs[guest.OwnPrograms] = 0o755
 	find := func(name string) string {
@@ -193,7 +193,8 @@ func (p *plan) digest() string {
 	return shortDigest([]byte(b.String()))
 }
 
-// write creates the directory. The tree is ours and new, so nothing in it can lead elsewhere.
+// write creates the directory. The tree is new and only this process writes to it, so no path can
+// lead out of it.
 func (p *plan) write(dir string) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A host that has only python3 gets a python inside, in our own directory; one that has its own
-// keeps it.
+// If the host has only python3, the sandbox gets a python in a directory of its own. If the host
+// has python, that is used.
 func TestBareNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -15,9 +15,9 @@ import (
 	"syscall"
 )
 
-// Changes of the host's programs are noticed by dpkg's list of installed packages, and by the
+// Changes of the host's programs are detected by dpkg's list of installed packages, and by the
 // directories of programs and libraries. A package manager replaces files by renaming, which
-// changes these.
+// changes these directories.
 var (
 	packageFiles = []string{
 		"/var/lib/dpkg/status", "/lib/apk/db/installed", "/var/lib/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages", "/etc/ld.so.cache",
@@ -30,11 +30,11 @@ var (
 	}
 )
 
-// ownProgram begins the names of programs that may change without a change of what runs inside: an
-// upgrade of crannog keeps its snapshots.
+// ownProgram is the name prefix of programs that may change without affecting the programs in a
+// sandbox, so that an upgrade of crannog preserves its snapshots.
 const ownProgram = "crannog"
 
-// revision follows the host's programs below a root. It reads only what has changed since the last
+// revision tracks the host's programs below a root. It reads only what has changed since the last
 // call.
 type revision struct {
 	root string
@@ -42,8 +42,8 @@ type revision struct {
 
 	mu   sync.Mutex
 	seen map[string]glimpse
-	// dirs is what programDirs matched when the directories of the patterns had the identities in
-	// within.
+	// dirs are the matches of programDirs when the directories of the patterns had the identities
+	// in within.
 	dirs   []string
 	within [5]identity
 }
@@ -134,7 +134,7 @@ func (v *revision) glance(path string, read func(string) (string, error)) (strin
 	}
 	sum, err := read(path)
 	if errors.Is(err, fs.ErrPermission) {
-		sum, err = is.String(), nil // as far as this user can see
+		sum, err = is.String(), nil // as far as this user can read
 	}
 	if err != nil {
 		return "", err
@@ -171,8 +171,8 @@ func readSum(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// listSum returns a checksum of a directory: of each entry, and when it was changed. Of directories
-// in it only the names count.
+// listSum returns a checksum of a directory: of each entry and its change time. For subdirectories
+// only the names count.
 func listSum(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -185,7 +185,7 @@ func listSum(dir string) (string, error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since, and the directory has changed again
+			continue // it was removed, so the directory has changed again
 		}
 		if err != nil {
 			return "", err

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The revision changes with the programs, however they change, and with nothing else: an upgrade of
-// crannog keeps it, and so does a second call.
+// The revision changes with the programs, in whichever way they change, and with nothing else: it
+// is the same after an upgrade of crannog and in a second call.
 func TestRevisionFollowsPrograms(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -17,7 +17,7 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// Like a package manager: a new file replaces the old one.
+		// A new file replaces the old one, as with a package manager.
 		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package template owns the template that a sandbox starts from. The host template needs no
+// Package template owns the templates that are made from the host. The host template needs no
 // download: it shows the host's programs and the few files of /etc that they need, and nothing else
 // of the host.
 package template
@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// GuestTarget is the path of the guest's program inside.
+// GuestTarget is the path of the guest's program in the sandbox.
 const GuestTarget = "/.crannog/crannog-guest"
 
 // Names of the host template.
 var hostNames = []string{"base", "code-interpreter-v1"}
 
-// Known are the templates that every host has, by ID and name.
+// Known lists the templates that every host has, by ID and name.
 func Known() [][2]string {
 	var list [][2]string
 	for _, name := range hostNames {
@@ -38,7 +38,7 @@ func Known() [][2]string {
 // numbers.
 const deterministicName = "wasm-deterministic"
 
-// RunnerTarget is the path of the program that runs modules inside.
+// RunnerTarget is the path in the sandbox of the program that runs modules.
 const RunnerTarget = "/.crannog/crannog-wasm"
 
 // Host is the set of templates that are made from this host. It implements sandbox.Templates.
@@ -61,12 +61,12 @@ func (h *Host) WithRunner(runner string) *Host {
 	return h
 }
 
-// NewHost returns a Host that keeps its files below dir. guest is the host path of the program that
-// runs as PID 1 inside. more are files and directories of /etc that are shown in addition to those
-// without secrets.
+// NewHost returns a Host that stores its files below dir. guest is the host path of the program
+// that runs as PID 1 in a sandbox. more lists files and directories of /etc that are shown in
+// addition to those without secrets.
 func NewHost(dir, guest string, more ...string) *Host {
 	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/"}}
-	// A separate guest program is named by its content and stays when another one is installed.
+	// A separate guest program is named by its content and stays when another version is installed.
 	// This program itself does not.
 	if self, err := os.Executable(); err == nil && self == guest {
 		h.revision.self = self
@@ -96,7 +96,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 	return h.resolveModules(ref)
 }
 
-// templateID returns the 20 characters of [a-z0-9] that permanently identify a template.
+// templateID returns the 20 characters of a-z and 0-9 that permanently identify a template.
 func templateID(name string) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	sum := sha256.Sum256([]byte("crannog template " + name))
@@ -107,8 +107,8 @@ func templateID(name string) string {
 	return string(id)
 }
 
-// Image returns the template's image, made once per server and again only if the host's files have
-// changed.
+// Image returns the template's image. It is created once per server, and again only if the host's
+// files have changed.
 func (h *Host) Image() (engine.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,8 +133,8 @@ func (h *Host) Image() (engine.Image, error) {
 	return *h.image, nil
 }
 
-// materialize writes the plan's directory, named by its content. If another process does the same
-// at the same time, the first rename wins, and both directories are equal.
+// materialize writes the plan's directory, named by its content. If another process does the same,
+// the first rename succeeds, and both directories are equal.
 func (h *Host) materialize(kind string, p *plan) (string, error) {
 	final := filepath.Join(h.dir, kind+"-"+p.digest())
 	if _, err := os.Stat(final); err == nil {

@@ -1,5 +1,5 @@
-// Package agents owns what is known about agent programs: where a host has them, which parts of the
-// host they need inside a sandbox, which hosts they contact and which secret goes there. It starts
+// Package agents contains the known agent programs: where a host has them, which parts of the host
+// they need inside a sandbox, which hosts they contact and which secret is sent there. It starts
 // nothing.
 package agents
 
@@ -14,8 +14,7 @@ type Agent struct {
 	Name    string // what people type
 	Title   string
 	Program string // the name of its file
-	// Install is a command that installs it on a host; "" is part of every
-	// system.
+	// Install is the command that installs it on a host. "" means that it is part of every system.
 	Install string
 	// Places are directories below the home directory where the program's own installer puts it.
 	Places []string
@@ -23,19 +22,19 @@ type Agent struct {
 	Env map[string]string
 	// Keys are the secrets that it can use, the preferred one first.
 	Keys []Key
-	// Tools mounts what version managers have installed in the home directory, because the agent
-	// runs compilers and tests.
+	// Tools mounts the tools of version managers in the home directory, because the agent runs
+	// compilers and tests.
 	Tools bool
 	// AllKeys gives the agent all stored keys instead of the first.
 	AllKeys bool
 	// Hosts are reached without a key.
 	Hosts []policy.Host
-	// Files, relative to the home directory inside, answer in advance the questions that the
-	// program would ask a person. stand is the placeholder that the secret's variable holds inside.
+	// Files, relative to the home directory inside, contain settings for which the program would
+	// otherwise ask a person. stand is the placeholder in the secret's variable inside.
 	Files func(secret, stand string) map[string]string
 }
 
-// Key is a secret and the only host to which it goes.
+// Key is a secret and the only host to which it is sent.
 type Key struct {
 	Secret string // its name in the store, and of the variable inside
 	Host   policy.Host

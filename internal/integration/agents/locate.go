@@ -14,25 +14,25 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// Host describes the host on which programs are looked for.
+// Host describes the host on which programs are searched.
 type Host struct {
 	Home   string
 	Path   []string // the directories of PATH
 	Prefix string   // the directory of npm's global packages, if it was configured
 }
 
-// Installation is a program that was found, and how it runs inside a sandbox.
+// Installation is an installed program, and how it runs inside a sandbox.
 type Installation struct {
 	Path string   // on the host
 	Show []string // files of the host that the sandbox sees, in this order
 	Args []string // inside
 }
 
-// homePlaces are directories below a home where installers put programs that
-// are on no PATH of a desktop session.
+// homePlaces are directories below a home into which installers put programs, but which are not on
+// the PATH of a desktop session.
 var homePlaces = []string{".local/bin", ".npm-global/bin", ".bun/bin", "bin"}
 
-// shown lists the host's directories that every sandbox sees.
+// shown lists the host's directories that are visible in every sandbox.
 var shown = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
 
 // Locate finds an agent's program on a host.
@@ -53,8 +53,8 @@ func (h Host) Locate(a Agent) (Installation, error) {
 		a.Title, a.Program, strings.Join(dirs, ", ")).WithHint(hint)
 }
 
-// dirs returns the directories that are searched, in order. It leaves out relative entries of PATH,
-// because with them a repository could supply the program.
+// dirs returns the directories to search, in order. It omits relative entries of PATH, because with
+// them a repository could supply the program.
 func (h Host) dirs(a Agent) []string {
 	list := slices.Clone(h.Path)
 	if h.Prefix != "" {
@@ -78,8 +78,8 @@ func (h Host) dirs(a Agent) []string {
 	return dirs
 }
 
-// NpmPrefix returns the prefix that the text of an .npmrc sets for global packages, or "". It
-// ignores the rest of the file, which holds tokens.
+// NpmPrefix returns the prefix for global packages that the text of an .npmrc sets, or "". It
+// ignores the rest of the file, which may contain tokens.
 func NpmPrefix(npmrc, home string) string {
 	for line := range strings.Lines(npmrc) {
 		name, value, ok := strings.Cut(line, "=")
@@ -133,8 +133,8 @@ func (h Host) arrange(path string) (Installation, error) {
 	return in, nil
 }
 
-// show makes a file of the host visible inside, together with the tree what that contains it, and
-// returns its path inside.
+// show makes a file of the host visible inside, together with the directory tree that contains it,
+// and returns its path inside.
 func (in *Installation) show(what, file string) string {
 	if slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 		return file
@@ -143,7 +143,7 @@ func (in *Installation) show(what, file string) string {
 	if what == file {
 		return rootfs.ProgramPlace(len(in.Show), false)
 	}
-	// Both are real paths, and what is above file.
+	// Both are resolved paths, and tree is an ancestor of file.
 	return rootfs.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
 }
 
@@ -167,8 +167,7 @@ func (h Host) interpreter(name, beside string) (string, error) {
 		WithHint("install " + name + ", or put its directory on the PATH")
 }
 
-// interpreterOf returns the name of the program that a script's first line names, or "" for a
-// binary.
+// interpreterOf returns the name of the program in a script's first line, or "" for a binary.
 func interpreterOf(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -197,8 +196,8 @@ func interpreterOf(path string) (string, error) {
 
 const modules = "node_modules"
 
-// packageTree returns the directory that holds an npm package with all its dependencies, or "" for
-// a file that is not part of one.
+// packageTree returns the directory with an npm package and all its dependencies, or "" for a file
+// that is not part of one.
 func packageTree(path string) string {
 	parts := strings.Split(path, "/")
 	at := slices.Index(parts, modules)
@@ -213,8 +212,8 @@ func packageTree(path string) string {
 		return root
 	}
 	own := strings.Join(parts[:end], "/")
-	// A global package has its own dependencies below it, and its siblings are other packages. In a
-	// tree of its own the dependencies are its siblings.
+	// The dependencies of a global package are below it, and its siblings are other packages. In a
+	// separate tree the dependencies are its siblings.
 	nested, err := os.Stat(filepath.Join(own, modules))
 	global := at > 0 && parts[at-1] == "lib"
 	switch {
@@ -226,15 +225,15 @@ func packageTree(path string) string {
 	return root
 }
 
-// hasLock reports whether npm installed a tree as a whole, with the dependencies of its packages
-// beside each other.
+// hasLock reports whether npm installed a tree as a whole, in which case dependencies are beside
+// each other.
 func hasLock(root string) bool {
 	_, err := os.Stat(filepath.Join(root, ".package-lock.json"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// holdsHome reports whether a directory is the home directory or contains it. The directory that
-// the sandbox sees must hold a program and not the keys beside it.
+// holdsHome reports whether a directory is the home directory or contains it. The mounted directory
+// must contain the program but not the keys of the user.
 func (h Host) holdsHome(dir string) bool {
 	if h.Home == "" {
 		return false

@@ -8,9 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Preset returns the policy under which an agent works with these keys: it allows the agent's API,
-// and rest (deny, ask or allow) decides for all other hosts. It is as strict as the level standard,
-// but does not ask before keys are used, because a user who starts the agent by name wants that.
+// Preset returns the policy for an agent with these keys. It allows the agent's API, and rest
+// (deny, ask or allow) decides about all other hosts. It is as strict as the level standard, but
+// does not require an approval for the use of keys, because a user who starts the agent by name has
+// already decided that.
 func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
 	d, err := policy.Level("standard")
 	if err != nil {
@@ -19,7 +20,7 @@ func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
 	d.Name, d.Level, d.Secrets = "agent/"+a.Name, "light", policy.Secrets{}
 	d.Network = policy.Network{Unlisted: rest, Writes: "rule", Tunnels: egress.Deny, WebSocket: egress.Allow}
 	if rest == "allow" {
-		// The level light would tighten it again.
+		// The level light would make it stricter again.
 		open := policy.Open()
 		d.Level, d.Network = open.Level, open.Network
 	}

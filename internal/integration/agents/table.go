@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// All returns the agents. Each may send its API only the calls that inference needs: a program
-// inside may bring an attacker's API key, and data that it could upload, store or fetch again with
-// that key would leave the sandbox.
+// All returns the agents. Each may call only those parts of its API that inference needs. Otherwise
+// a program inside could use an attacker's API key to upload data, and the data would leave the
+// sandbox.
 func All() []Agent {
 	return []Agent{
 		{
@@ -59,7 +59,7 @@ func anthropicToken() Key {
 
 func openai() Key {
 	return Key{Secret: "OPENAI_API_KEY", Header: "Authorization", Format: "Bearer {}", Host: policy.Host{
-		// Codex streams its answers over a WebSocket where it may.
+		// Codex streams its answers over a WebSocket if possible.
 		Host: "api.openai.com", WebSocket: egress.Allow, Rules: []policy.Rule{
 			allow("respond", "POST", "/v1/responses", "/v1/responses/compact", "/v1/chat/completions"),
 			allow("read", "GET", "/v1/models", "/v1/models/*", "/v1/responses"),
@@ -70,7 +70,7 @@ func openai() Key {
 func gemini() Key {
 	return Key{Secret: "GEMINI_API_KEY", Header: "x-goog-api-key", Host: policy.Host{
 		Host: "generativelanguage.googleapis.com", Rules: []policy.Rule{
-			// The verb is part of the last segment: models/NAME:generateContent.
+			// The method is part of the last segment: models/NAME:generateContent.
 			allow("generate", "POST", "/v1beta/models/*", "/v1/models/*"),
 			allow("read", "GET", "/v1beta/models", "/v1beta/models/*"),
 		},
@@ -86,8 +86,8 @@ func openrouter() Key {
 	}}
 }
 
-// claudeFiles confirm that the key is meant to be used and that the directory is trusted: it is a
-// copy, in a sandbox that holds nothing else.
+// claudeFiles confirm that the key may be used and that the directory is trusted. The directory is
+// a copy, in a sandbox that contains nothing else.
 func claudeFiles(secret, stand string) map[string]string {
 	settings := map[string]any{
 		"hasCompletedOnboarding": true,

@@ -16,13 +16,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// most bounds the size of a file that we edit. Some programs keep their history in it.
+// most bounds the size of a file that is edited. Some programs store their history in it.
 const most = 64 << 20
 
-// Change is an edit of a program's configuration that was not written yet.
+// Change is an edit of a program's configuration that is not written yet.
 type Change struct {
 	Path string // the path by which the program knows it
-	// Title is the program's name, and Tell is what the user still has to do.
+	// Title is the program's name, and Tell describes what the user still has to do.
 	Title, Tell   string
 	real          string // with links resolved
 	before, after []byte
@@ -67,7 +67,7 @@ func Install(name string, scope Scope, p Place, s Server) (*Change, error) {
 	})
 }
 
-// ask adds our question for the key to the inputs of a program that asks its user.
+// ask adds a prompt for the key to the inputs of a program that can ask its user.
 func (f *jsonFile) ask(have any) error {
 	list, ok := have.([]any)
 	if have != nil && !ok {
@@ -118,8 +118,7 @@ func prepare(name string, scope Scope, p Place, edit func(client, *Change) error
 	return ch, nil
 }
 
-// read reads the file. If it is a link, the target is edited, so that a home directory made of
-// links stays one.
+// read reads the file. If the file is a link, its target is edited, so that the link is preserved.
 func (c *Change) read(scope Scope) error {
 	c.real, c.mode = c.Path, 0o600
 	if scope == Project {
@@ -154,7 +153,7 @@ func (c *Change) read(scope Scope) error {
 	return err
 }
 
-// Empty reports whether there is nothing to do.
+// Empty reports whether the change changes nothing.
 func (c *Change) Empty() bool { return bytes.Equal(c.before, c.after) }
 
 // Diff shows the change to a person.
@@ -164,7 +163,7 @@ func (c *Change) Diff() string {
 	if !c.existed {
 		old = "/dev/null"
 	}
-	// Little context is shown: some programs keep tokens in the same file.
+	// Only few lines of context are shown, because some programs store tokens in the same file.
 	text, err := udiff.ToUnified(old, c.Path, string(c.before), edits, 1)
 	if err != nil {
 		return ""
@@ -172,7 +171,7 @@ func (c *Change) Diff() string {
 	return text
 }
 
-// Write makes the change, completely or not at all, and returns the path of a backup of the old
+// Write makes the change, completely or not at all. It returns the path of a backup of the old
 // file, or "" if there was none.
 func (c *Change) Write() (backup string, err error) {
 	if c.Empty() {
@@ -199,7 +198,7 @@ func (c *Change) Write() (backup string, err error) {
 		return "", err
 	}
 	defer os.Remove(tmp)
-	// The program may have written to the file since we read it, and its change must not be lost.
+	// The program may have written to the file after it was read, and its change must not be lost.
 	now, err := os.ReadFile(c.real)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return backup, err

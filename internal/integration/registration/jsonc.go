@@ -74,7 +74,7 @@ func parse(text []byte) (*object, []byte, error) {
 }
 
 // unreadable returns a parser's error without the literal that it may quote, which can be a key or
-// contain terminal controls.
+// contain terminal control characters.
 func unreadable(err error) error {
 	said := strings.TrimPrefix(err.Error(), "hujson: ")
 	if place, _, ok := strings.Cut(said, ": invalid literal: "); ok {
@@ -132,9 +132,9 @@ const deepest = 200
 // memory for each.
 const mostValues = 500_000
 
-// bounded rejects texts that would crash the parser. The parser recurses for each bracket without a
-// limit: a file of one megabyte in a project of another person would exhaust the stack, from which
-// no caller can recover. Up to a place where the text is well-formed, the counts here are exact.
+// bounded rejects texts that would crash the parser, which recurses for each bracket without a
+// limit. A file of one megabyte in another person's project would exhaust the stack, and no caller
+// can recover from that. As far as a text is well-formed, the counts here are exact.
 func bounded(text []byte) error {
 	depth, values := 0, 1
 	for at := 0; at < len(text); at++ {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// jsonFile edits a JSON text so that everything that is not ours stays byte for byte.
+// jsonFile edits a JSON text. It preserves all bytes outside of this program's entry.
 type jsonFile struct{ text []byte }
 
 // set sets the value at a path of names, and creates missing objects on the way.
@@ -82,7 +82,7 @@ func (f *jsonFile) remove(path ...string) error {
 	if m.comma > 0 {
 		to = m.comma
 	}
-	// The member's line is removed too, but no comment that stands behind it.
+	// The member's line is removed too, unless a comment follows it.
 	for from > o.start+1 && (f.text[from-1] == ' ' || f.text[from-1] == '\t') {
 		from--
 	}
@@ -97,8 +97,8 @@ func (f *jsonFile) remove(path ...string) error {
 	return f.check(before, path, func(in map[string]any, name string) { delete(in, name) })
 }
 
-// check makes sure that an edit changed what it should and nothing else: an edit must not break
-// another program's file.
+// check makes sure that an edit changed only the intended value, so that it does not break another
+// program's file.
 func (f *jsonFile) check(want map[string]any, path []string, change func(map[string]any, string)) error {
 	in := want
 	for _, name := range path[:len(path)-1] {
@@ -128,9 +128,9 @@ func (f *jsonFile) decode() (map[string]any, error) {
 	return out, d.Decode(&out)
 }
 
-// plain returns a value in the form that decoding would give it.
+// plain returns a value in the form that decoding would return.
 func plain(value any) (out any) {
-	// The text was formatted by us, so that it can be parsed.
+	// The text was formatted by this program, so it can be parsed.
 	data, _ := json.Marshal(value)
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -148,7 +148,7 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 	key, _ := json.Marshal(name)
 	text := "\n" + line + string(key) + ": " + string(data)
 	if len(o.members) == 0 {
-		// Existing comments stay behind the new member.
+		// Existing comments stay after the preceding member.
 		tail := ""
 		if f.text[o.start+1] == '}' {
 			tail = "\n" + strings.TrimSuffix(line, indent)
@@ -156,7 +156,7 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 		f.replace(o.start+1, o.start+1, []byte(text+tail))
 		return
 	}
-	// The member goes behind all comments, which belong to what precedes them.
+	// The member is inserted after all comments, because they belong to the members before them.
 	at := o.end - 1
 	for at > 0 && bytes.IndexByte([]byte(" \t\r\n"), f.text[at-1]) >= 0 {
 		at--
@@ -209,7 +209,7 @@ func format(value any, indent, line string) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// merged returns an entry with our fields, and with the fields of the old entry that are not ours.
+// merged returns an entry with this program's fields, and with the other fields of the old entry.
 func merged(before any, entry map[string]any, ours []string) map[string]any {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {

@@ -1,6 +1,6 @@
-// Package registration owns our server's entries in the configuration of MCP clients: where each
-// client keeps its list of servers, in which format, and how to add and remove an entry without
-// changing the rest of the file. It never writes a key, only where the client finds one.
+// Package registration owns Crannog's entries in the configuration of MCP clients: where each
+// client stores its list of servers, in which format, and how to add and remove an entry without
+// changing the rest of the file. It never writes a key, only the place where the client finds one.
 package registration
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ServerName is the name of our entry in every client's list.
+// ServerName is the name of the entry in every client's list.
 const ServerName = "crannog"
 
-// KeyVariable is the environment variable of the key that clients send over HTTP.
+// KeyVariable is the environment variable with the key that clients send over HTTP.
 const KeyVariable = "CRANNOG_KEY"
 
 // Scope selects for which sessions an entry applies.
@@ -32,7 +32,7 @@ type Server struct {
 	URL     string   // instead of a program
 }
 
-// Place describes where configuration files are looked for.
+// Place describes where configuration files are searched.
 type Place struct {
 	Home, Directory string
 	// Variable returns the value of an environment variable.
@@ -42,14 +42,14 @@ type Place struct {
 // client is an MCP client whose configuration format is known.
 type client struct {
 	name, title string
-	// Paths of its configuration file. A directory that the client's own environment variable names
-	// replaces the home directory.
+	// Paths of its configuration file. If the client has an environment variable for the directory,
+	// its value replaces the home directory.
 	user, project string
 	variable      string
 	list          string // key of the list in the file
 	toml          bool
 	entry         func(Server) map[string]any
-	// ours are the fields that an entry of ours may contain.
+	// ours are the fields that Crannog's entry may contain.
 	ours []string
 	// asks makes the client ask its user for the key once, and store it.
 	asks bool
@@ -57,7 +57,7 @@ type client struct {
 	tell string
 }
 
-// input is the name of the client's question for the key.
+// input is the name of the client's prompt for the key.
 const input = "crannog-key"
 
 var fields = []string{"type", "command", "args", "url", "httpUrl", "headers"}

@@ -8,9 +8,9 @@ var skill string
 //go:embed llms.txt
 var llms string
 
-// Skill is what an agent should know about our tools, in the format in which agents keep skills.
+// Skill explains the MCP tools to agents, in the format in which agents store skills.
 func Skill() string { return skill }
 
-// LLMs describes the product for programs that read a site before they use it. The same text is at
-// the top of the repository.
+// LLMs describes the product for language models that read a site before they use it. The same text
+// is at the top of the repository.
 func LLMs() string { return llms }

@@ -12,10 +12,10 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// tomlFile edits one table of a TOML text and leaves everything else.
+// tomlFile edits one table of a TOML text and preserves everything else.
 type tomlFile struct{ text string }
 
-// errTOML is returned if the table is written in a form that we cannot edit.
+// errTOML is returned if the table is written in a form that cannot be edited.
 var errTOML = errors.New("the table is written in another form than [mcp_servers.NAME]")
 
 // set sets these fields of a table, and leaves its other fields. Values are strings and lists of
@@ -37,8 +37,8 @@ func (f *tomlFile) remove(table, name string) error {
 	return f.edit(table, name, func(servers map[string]any) []string { delete(servers, name); return nil }, nil)
 }
 
-// edit replaces the table's lines, and checks that the document then decodes to what change makes
-// of it. Nil lines remove the table.
+// edit replaces the table's lines, and checks that the decoded document has exactly the requested
+// change. Nil lines remove the table.
 func (f *tomlFile) edit(table, name string, change func(map[string]any) []string, ours []string) error {
 	want, err := decodeTOML(f.text)
 	if err != nil {
@@ -84,8 +84,8 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	return nil
 }
 
-// rewrite replaces our fields in a table by lines, or removes the table with its subtables if lines
-// is empty.
+// rewrite replaces this program's fields in a table by lines. If lines is empty, it removes the
+// table with its subtables.
 func (f *tomlFile) rewrite(table, name string, lines, ours []string) (string, bool) {
 	var out []string
 	inside, below, found := false, false, false

@@ -1,6 +1,6 @@
 // Package access owns the server's view of sandboxes' networks and secrets: it compiles their
-// policies, resolves the bindings, attaches sandboxes to the egress gateway, asks for approvals,
-// and knows which values to redact in a sandbox's output.
+// policies, resolves the bindings, attaches sandboxes to the egress gateway, requests approvals,
+// and redacts secret values in the output of sandboxes.
 package access
 
 import (
@@ -26,8 +26,9 @@ type Deps struct {
 	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
 	Questions sandbox.ApprovalRequests
-	// Known returns the digest of the policy of a sandbox that runs or is being created here, "" if
-	// it is not known yet, and whether there is such a sandbox.
+	// Known returns the digest of the policy of a sandbox that is running or being created in this
+	// process, and reports whether there is such a sandbox. The digest is "" if it is not known
+	// yet.
 	Known func(id string) (digest string, ok bool)
 	Log   *slog.Logger
 }
@@ -38,7 +39,8 @@ type Service struct {
 
 	mu    lockorder.Mutex[rank]
 	masks map[string]*sandbox.Redactor // by sandboxes that run or are being created
-	// ended holds the redactors of ended sandboxes whose events are not in the audit log yet.
+	// ended contains the redactors of ended sandboxes with events that are not in the audit log
+	// yet.
 	ended map[string]*sandbox.Redactor
 }
 

@@ -61,8 +61,8 @@ func newService(t *testing.T, known func(string) (string, bool), row sandbox.Row
 	})
 }
 
-// The values that a policy binds are redacted before anything else gets them, and also in events
-// that are read after the sandbox's end.
+// The values that a policy binds are redacted before any other component gets them, and also in
+// events that are read after the sandbox's end.
 func TestBoundValuesAreRedacted(t *testing.T) {
 	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
 	known := true

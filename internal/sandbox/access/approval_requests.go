@@ -16,7 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Question returns the approval request for a host, or reports that the host is allowed already.
+// Question returns the approval request for a host, or reports that the policy already allows the
+// host.
 func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostRequest) (egress.ApprovalRequest, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
@@ -52,7 +53,8 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostR
 	}
 	summary := "let the sandbox reach " + endpoint + " from now on"
 	if w.Reason != "" {
-		// The reason is not among the facts: the grant is for the host, whatever was said.
+		// The reason is not among the facts, because the grant is for the host and does not depend
+		// on the stated reason.
 		summary += ". The agent says (unchecked): " + text.Strict(w.Reason, 400)
 	}
 	return egress.ApprovalRequest{
@@ -72,19 +74,19 @@ func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	return s.deps.Questions.Ask(ctx, q)
 }
 
-// Retire ends open questions whose answer would have no effect any more, except those that the
-// policy with the digest keep has asked. A failure is harmless: an open question expires, and a
-// grant for another policy cannot be used.
+// Retire closes open approval requests whose approval would no longer have an effect. Requests
+// under the policy with the digest keep stay open. A failure is harmless: an open request expires,
+// and a grant for another policy cannot be used.
 func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
 	if s.deps.Questions == nil {
 		return
 	}
 	if err := s.deps.Questions.Retire(ctx, id, keep, reason); err != nil {
-		s.deps.Log.Warn("open questions not ended", "sandbox", id, "err", err)
+		s.deps.Log.Warn("open approval requests not closed", "sandbox", id, "err", err)
 	}
 }
 
-// verdict returns what a policy decides for a first request to a host.
+// verdict returns the policy's decision for a first request to a host.
 func verdict(p *policy.Policy, w sandbox.HostRequest) egress.Decision {
 	c := p.Connect(w.Host, w.Port)
 	if c.Effect != egress.Allow || !c.Inspect {

@@ -15,8 +15,8 @@ import (
 // Connects reports whether sandboxes can have a network at all.
 func (s *Service) Connects() bool { return s.deps.Gateway != nil }
 
-// Resolve returns the attachment of a sandbox with all values that its policy binds. From then on
-// they are redacted in the sandbox's output.
+// Resolve returns the attachment of a sandbox with the values of all secrets that its policy binds.
+// From then on these values are redacted in the sandbox's output.
 func (s *Service) Resolve(ctx context.Context, r sandbox.Row, p *policy.Policy) (sandbox.Attachment, error) {
 	a := sandbox.Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
 	if len(p.Document().Secrets.Bind) == 0 {
@@ -43,7 +43,7 @@ func (s *Service) Plan(ctx context.Context, r sandbox.Row, p *policy.Policy) (*s
 	if !r.Access.Linked() {
 		if n := len(p.Document().Secrets.Bind); n > 0 {
 			return nil, fault.Newf(fault.Invalid, "secrets_without_network",
-				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
+				"the policy binds %d secrets, but the sandbox has no network on which to use them", n).WithHint("allow the hosts, or drop the bindings")
 		}
 		return nil, s.Redact(r.ID, p, nil)
 	}
@@ -70,7 +70,7 @@ func (s *Service) Attach(ctx context.Context, a *sandbox.Attachment) (sandbox.Li
 	return link, nil
 }
 
-// Update puts another policy with its secrets into force.
+// Update puts another policy and its secrets into force.
 func (s *Service) Update(ctx context.Context, a sandbox.Attachment) error {
 	if s.deps.Gateway == nil {
 		return noNetwork()
@@ -89,8 +89,8 @@ func (s *Service) Detach(ctx context.Context, id string) error {
 	return nil
 }
 
-// Adopt takes over the attachments of sandboxes, and returns those that have none any
-// more.
+// Adopt takes over the attachments of the given sandboxes, and returns the sandboxes that have lost
+// theirs.
 func (s *Service) Adopt(ctx context.Context, ids []string) (lost []string, err error) {
 	if s.deps.Gateway == nil || len(ids) == 0 {
 		return nil, nil
@@ -101,8 +101,9 @@ func (s *Service) Adopt(ctx context.Context, ids []string) (lost []string, err e
 	return lost, nil
 }
 
-// Variables returns the environment variables of an attachment, and one for each secret, because
-// programs refuse to start without their keys. The value is a placeholder that says so.
+// Variables returns the environment variables of an attachment and one variable for each secret,
+// because many programs refuse to start without their keys. The value of such a variable is a
+// placeholder.
 func Variables(secrets []egress.Secret, attached map[string]string) map[string]string {
 	all := make(map[string]string, len(secrets)+len(attached))
 	for _, secret := range secrets {
@@ -115,13 +116,14 @@ func Variables(secrets []egress.Secret, attached map[string]string) map[string]s
 	return all
 }
 
-// Placeholder is the value of a secret's variable inside the sandbox.
+// Placeholder is the value of a secret's variable inside the sandbox. It explains that the gateway
+// adds the real value.
 func Placeholder(secret string) string { return "sealed-by-crannog-" + secret }
 
 func noNetwork() error {
-	return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+	return fault.New(fault.Unsupported, "network_unavailable", "this server has no network for sandboxes")
 }
 
 func noSecrets() error {
-	return fault.New(fault.Unsupported, "secrets_unavailable", "this service keeps no secrets")
+	return fault.New(fault.Unsupported, "secrets_unavailable", "this server does not store secrets")
 }

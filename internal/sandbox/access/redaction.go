@@ -16,7 +16,7 @@ func redactorOptions(p *policy.Policy) sandbox.RedactorOptions {
 	return sandbox.RedactorOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
 }
 
-// redactorValues returns all values that a sandbox's requests carry or have carried.
+// redactorValues returns all secret values that a sandbox's requests contain or have contained.
 func redactorValues(secrets []egress.Secret) []redact.Value {
 	var values []redact.Value
 	for _, s := range secrets {
@@ -30,14 +30,15 @@ func redactorValues(secrets []egress.Secret) []redact.Value {
 	return values
 }
 
-// Redact adds values to a sandbox's redactor, before the gateway gets them. Values that are
-// redacted already stay so.
+// Redact adds values to a sandbox's redactor. It must be called before the gateway gets the values.
+// Values that are already redacted stay redacted.
 func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) error {
 	added, err := s.add(id, redactorValues(secrets), redactorOptions(p))
 	if err != nil {
 		return fmt.Errorf("redaction of %s: %w", id, err)
 	}
-	// Only now: if the sandbox ends in between, either its end or this call drops the redactor.
+	// The redactor is registered only now: if the sandbox ends in between, either its end or this
+	// call drops the redactor.
 	if _, known := s.deps.Known(id); added && !known {
 		s.Forget(id)
 	}
@@ -72,8 +73,8 @@ func (s *Service) Forget(id string) {
 	delete(s.masks, id)
 }
 
-// Retain keeps the redactor of a sandbox that is about to end, for events that are still to be
-// read; Release drops it.
+// Retain preserves the redactor of a sandbox that is about to end, for events that have not been
+// read yet. Release drops it.
 func (s *Service) Retain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +103,8 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 }
 
 // Relearn creates the redactor again after another process has put another policy into force. While
-// the values cannot be resolved, all output of the sandbox is withheld, so that none of them is
-// shown.
+// the values cannot be resolved, all output of the sandbox is withheld so that no secret appears in
+// it.
 func (s *Service) Relearn(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
 	p, err := s.Compile(r.Access)
 	if err == nil {
@@ -123,8 +124,8 @@ func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) er
 	return err
 }
 
-// Settle switches to a policy that redacts less, once it is in force. Open streams keep their
-// redactor.
+// Settle removes redacted values that the new policy does not need any more, once the policy is in
+// force. Open streams use the same redactor.
 func (s *Service) Settle(id string, p *policy.Policy) {
 	m := s.Redactor(id)
 	if m == nil {
@@ -135,17 +136,17 @@ func (s *Service) Settle(id string, p *policy.Policy) {
 	}
 }
 
-// Unavailable is the error for data of a sandbox whose secrets are not known.
+// Unavailable returns the error for data of a sandbox whose secret values cannot be resolved.
 func (s *Service) Unavailable(id string, err error) error {
 	s.deps.Log.Warn("data of a sandbox refused: its secrets cannot be redacted", "sandbox", id, "err", err)
 	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
-		"the secrets in this sandbox's data cannot be redacted, so that none of it is passed on").
-		WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
+		"the secrets in this sandbox's data cannot be redacted, so the data is withheld").
+		WithHint("a secret of its policy cannot be read; the server's log names it. Restore the secret, or give the sandbox another policy")
 }
 
-// Unseen returns the redactor for a sandbox's lines in the audit log. It does not take the lock of
-// the ID, because it is called while the sandbox is being ended. After an error nothing that the
-// sandbox's programs choose may be written.
+// Unseen returns the redactor for a sandbox's audit entries. It does not take the lock of the ID,
+// because it is called while the sandbox is being ended. After an error, no text that the sandbox's
+// programs choose may be written.
 func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
 	digest, _ := s.deps.Known(id)
 	s.mu.Lock()

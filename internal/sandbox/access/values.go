@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// NameValues stores a sandbox's own values under a name that was never used before. So a row that
-// has the name can never refer to other values, whenever a process dies.
+// NameValues stores a sandbox's own values under a new, unique name. A row with that name therefore
+// never refers to other values, whenever a process is killed.
 func NameValues(a sandbox.Access) sandbox.Access {
 	a.Own = ""
 	if len(a.Values) > 0 {
@@ -17,7 +17,8 @@ func NameValues(a sandbox.Access) sandbox.Access {
 	return a
 }
 
-// Reseal seals the values of an access that replaces another, and returns it without them.
+// Reseal encrypts and stores the values of an access that replaces another, and returns the access
+// without the values.
 func (s *Service) Reseal(ctx context.Context, id string, before, next sandbox.Access) (sandbox.Access, error) {
 	if len(next.Values) == 0 {
 		if next.Own != before.Own {
@@ -33,7 +34,7 @@ func (s *Service) Reseal(ctx context.Context, id string, before, next sandbox.Ac
 	return next, nil
 }
 
-// Seal seals the values of an access.
+// Seal encrypts and stores the values of an access.
 func (s *Service) Seal(ctx context.Context, id string, a sandbox.Access) error {
 	if len(a.Values) == 0 {
 		return nil

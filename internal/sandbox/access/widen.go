@@ -12,15 +12,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// widenHold is how long a change that needs an approval waits for it.
+// widenHold is how long a change waits for its approval.
 const widenHold = 20 * time.Second
 
-// CarefulLevel is the level under which one person alone cannot make a running sandbox's policy
-// wider.
+// CarefulLevel is the level under which widening the policy of a running sandbox requires an
+// approval.
 const CarefulLevel = "strict"
 
-// MayWiden asks for approval of a change that lets a strict sandbox do what its policy does not
-// allow now. The approval is bound to the resulting policy, so that no other change can use it.
+// MayWiden requests approval of a change that makes a strict sandbox's policy wider. The approval
+// is bound to the resulting policy, so that no other change can use it.
 func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
 	if r.PolicyLevel != CarefulLevel {
 		return nil
@@ -42,7 +42,7 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		return nil
 	}
 	if s.deps.Questions == nil {
-		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server has no approvers")
+		return fault.New(fault.Denied, "policy_widening_denied", "making a strict sandbox's policy wider requires an approval, but this server has no approvers")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
@@ -58,9 +58,9 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if answer.Granted {
 		return nil
 	}
-	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs people's approval, which is %s", answer.State)
+	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs an approval, which is %s", answer.State)
 	if answer.Approval != "" {
-		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then request the same change again")
 	}
 	return e
 }

@@ -1,11 +1,11 @@
 // Package admission owns the order in which sandboxes are started: how many may start at once on
-// this machine, which is next, how long the wait will be, and which requests are refused because it
-// would be too long.
+// this machine, which is next, how long the wait will be, and which requests are refused because
+// the wait would be too long.
 //
 // Starting a sandbox keeps a processor busy. If a hundred start at once, each takes a hundred times
 // as long, and all of them reach their time limits together. In a queue the same work takes the
 // same time in total, the first caller is served at once, and a request that cannot be served in
-// time is refused before it has cost anything.
+// time is refused before it uses any resources.
 package admission
 
 import (
@@ -50,14 +50,14 @@ type Options struct {
 
 // Ask describes the work to be admitted.
 type Ask struct {
-	// Key identifies the caller. Keys take turns, so that one does not wait for everything that
-	// another has requested.
+	// Key identifies the caller. Keys take turns, so that the many requests of one key do not delay
+	// the others.
 	Key string
 	// Label is the caller's name for the request, and Sandbox is the sandbox to start. Both are for
 	// display.
 	Label, Sandbox string
-	// Always queues the request whatever the expected wait is: a refusal would lose what is to be
-	// started, which is worse than a wait.
+	// Always queues the request however long the expected wait is. It is for a request whose
+	// refusal would lose data.
 	Always bool
 }
 
@@ -79,7 +79,7 @@ type Queue struct {
 	totals  Totals
 }
 
-// Totals count what a Queue has done since it was made.
+// Totals count the work of a Queue since its creation.
 type Totals struct {
 	Admitted  int64 // callers that were admitted
 	Refused   int64 // callers that were refused at once
@@ -108,8 +108,8 @@ func New(o Options) *Queue {
 	return q
 }
 
-// MostAtOnce returns how many sandboxes may start at once on a machine with that
-// many processors, whatever is measured.
+// MostAtOnce returns the greatest number of sandboxes that may ever start at once on a machine with
+// that many processors.
 func MostAtOnce(processors int) int { return max(1, processors) * slotsPerProcessor }
 
 // Turn is the right to start one sandbox.
@@ -139,7 +139,7 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 		if q.leave(e) {
 			return nil, context.Cause(ctx)
 		}
-		// Admitted at the same moment: pass the turn on.
+		// The caller was admitted at the same moment: pass the turn on.
 	}
 	t := &Turn{queue: q, caller: true, release: func() {}}
 	if err := context.Cause(ctx); err != nil {
@@ -181,8 +181,8 @@ func (q *Queue) Try() *Turn {
 	return t
 }
 
-// Done ends the turn, once. The duration of a start that succeeded is used to
-// estimate how long those that wait will have to.
+// Done ends the turn, once. The duration of a successful start is used to estimate the wait of
+// queued callers.
 func (t *Turn) Done(succeeded bool) {
 	t.once.Do(func() {
 		if t.late != nil {
@@ -195,7 +195,7 @@ func (t *Turn) Done(succeeded bool) {
 	})
 }
 
-// pass gives the place of this turn to the next in the queue.
+// pass gives the place of this turn to the next caller in the queue.
 func (t *Turn) pass() {
 	t.passed.Do(func() {
 		t.release()

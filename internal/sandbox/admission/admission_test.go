@@ -140,7 +140,7 @@ func TestPlaces(t *testing.T) {
 		if own := q.Places("b", false); len(own) != 2 {
 			t.Errorf("b sees %d places, want its own 2", len(own))
 		}
-		// A new key comes after the first caller of each other key: third place.
+		// A new key comes after the first caller of each other key, so it has the third place.
 		if s := q.Status(); s.Waiting != 5 || s.Starting != 2 || s.AtOnce != 2 || s.Wait != 1500*time.Millisecond {
 			t.Errorf("status %+v", s)
 		}

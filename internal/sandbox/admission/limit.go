@@ -4,7 +4,8 @@ import "time"
 
 const (
 	// windowLeast is the least number of starts that are counted before the limit changes, and
-	// windowRounds the number of starts per place: fewer would measure chance.
+	// windowRounds the number of starts per place. With fewer starts, the measured rate would be
+	// mostly noise.
 	windowLeast  = 12
 	windowRounds = 4
 	// better is the least relative change of the rate that counts as a difference.
@@ -34,9 +35,9 @@ func newLimit(atOnce, processors int) limit {
 	return limit{now: n, least: n, most: MostAtOnce(n), direction: 1}
 }
 
-// completed counts a start that succeeded, and reports whether the limit has
-// changed. waiting reports whether callers wait: without them the rate is theirs and
-// not the machine's.
+// completed counts a successful start, and reports whether the limit has changed. waiting reports
+// whether callers wait: without a queue, the rate of starts is the rate of requests and says
+// nothing about the machine.
 func (l *limit) completed(now time.Time, waiting bool) bool {
 	if l.least == l.most {
 		return false
@@ -66,7 +67,7 @@ func (l *limit) completed(now time.Time, waiting bool) bool {
 	before := l.now
 	l.now = min(max(l.now+l.direction, l.least), l.most)
 	if l.now == before {
-		// At an end of the range: the next step leads away from it.
+		// The limit is at an end of its range: the next step leads away from it.
 		l.direction = -l.direction
 	}
 	l.rate, l.began, l.finished = rate, now, 0

@@ -160,15 +160,15 @@ func (m *Machine) draw() (*ticket, error) {
 	return t, nil
 }
 
-// end gives the ticket back. One that stays behind has no lock and is removed by
-// the next process that looks.
+// end gives the ticket back. A file that remains has no lock, and is removed by the next process
+// that reads the directory.
 func (t *ticket) end() {
 	_ = os.Remove(filepath.Join(t.dir, t.name))
 	_ = unix.Close(t.fd)
 }
 
-// ahead counts the tickets that are older than this one, or all if this is "". It removes tickets
-// of dead processes.
+// ahead counts the tickets that are older than the named one, or all tickets if the name is "". It
+// removes tickets of dead processes.
 func (m *Machine) ahead(own string) (int, error) {
 	dir, err := os.Open(m.dir)
 	if err != nil {
@@ -187,7 +187,7 @@ func (m *Machine) ahead(own string) (int, error) {
 	return n, nil
 }
 
-// held reports whether a ticket's process lives, and removes the ticket if not.
+// held reports whether a ticket's process is alive, and removes the ticket if it is not.
 func held(path string) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -37,13 +37,13 @@ func hold(what, dir string) int {
 		return 3
 	}
 	_, _ = os.Stdout.WriteString("held\n")
-	// It holds it until it is killed or the test has ended. With select{} the runtime would report
-	// a deadlock.
+	// The process holds it until the process is killed or the test has ended. With select{} the
+	// runtime would report a deadlock.
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
-// other starts another process that holds something, and returns a function that kills it.
+// other starts another process that holds a slot or a ticket, and returns a function that kills it.
 func other(t *testing.T, what, dir string) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -45,10 +45,10 @@ func (q *Queue) Check(ctx context.Context, key string) error {
 // held.
 func (q *Queue) refuse(ctx context.Context, key string) error {
 	if q.lines.count >= q.maxWaiting {
-		return q.overloaded(fmt.Sprintf("%d sandboxes wait to be started, which is the most that may wait", q.lines.count), q.lines.count/4)
+		return q.overloaded(fmt.Sprintf("%d sandboxes are waiting to start, which is the limit", q.lines.count), q.lines.count/4)
 	}
 	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
-		return q.overloaded(fmt.Sprintf("%d sandboxes of this key wait to be started, which is the most that one key may have", own), own/4)
+		return q.overloaded(fmt.Sprintf("%d sandboxes of this key are waiting to start, which is the limit per key", own), own/4)
 	}
 	place := q.lines.placeOfNext(key)
 	if q.running < q.limit.now {
@@ -59,18 +59,18 @@ func (q *Queue) refuse(ctx context.Context, key string) error {
 		return nil
 	}
 	if wait > q.maxWait {
-		return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the longest wait is %s", rounded(wait), q.maxWait), q.excess(wait-q.maxWait))
+		return q.overloaded(fmt.Sprintf("the sandbox would start in about %s, which is more than the longest wait of %s", rounded(wait), q.maxWait), q.excess(wait-q.maxWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := deadline.Sub(q.now()); wait > left {
-			return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the request ends in %s", rounded(wait), rounded(left)), q.excess(wait-left))
+			return q.overloaded(fmt.Sprintf("the sandbox would start in about %s, but the request ends in %s", rounded(wait), rounded(left)), q.excess(wait-left))
 		}
 	}
 	return nil
 }
 
-// overloaded returns the error of a refusal with the time after which a retry may succeed: when
-// excess waiting callers have been served.
+// overloaded returns the error for a refused request. It includes the time after which a retry may
+// succeed: when the excess callers in the queue have been served.
 func (q *Queue) overloaded(text string, ahead int) error {
 	after, known := q.expected(max(ahead, 1))
 	if !known || after < time.Second {
@@ -81,7 +81,7 @@ func (q *Queue) overloaded(text string, ahead int) error {
 		WithHint(fmt.Sprintf("try again in %s, or raise max_queued or max_queue_wait", after)).WithRetryAfter(after)
 }
 
-// excess returns how many starts take that long. q.mu must be held.
+// excess returns the number of starts that take as long as the given time. q.mu must be held.
 func (q *Queue) excess(d time.Duration) int {
 	if q.service.value <= 0 {
 		return 1
@@ -116,8 +116,8 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// behind records how many starts of other processes come before that of an admitted caller; a
-// negative number ends its wait.
+// behind records how many starts of other processes precede that of an admitted caller. A negative
+// number ends the wait.
 func (q *Queue) behind(e *entry, ahead int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -136,9 +136,9 @@ const (
 	patienceUnknown = time.Minute
 )
 
-// patience returns how long a start keeps its place. Without a limit, an attacker could resume a
-// few snapshots whose guest hangs, and keep all other keys from starting anything until the time
-// limits are reached, again and again.
+// patience returns how long a start keeps its place. Without this limit, an attacker could resume a
+// few snapshots whose guest hangs and so occupy all places until the time limits are reached, again
+// and again.
 func (q *Queue) patience() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()

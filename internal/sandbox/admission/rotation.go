@@ -18,9 +18,8 @@ type line struct {
 	entries []*entry
 }
 
-// rotation holds a line for each key that has callers waiting. Lines take turns,
-// one caller each, so that a key that asks for one sandbox does not wait for all
-// hundred of another.
+// rotation holds a line for each key with waiting callers. Lines take turns, one caller each, so
+// that a key that requests one sandbox does not wait for the hundred sandboxes of another.
 type rotation struct {
 	lines []*line // the next one's turn is first
 	count int
@@ -80,8 +79,8 @@ func (r *rotation) waiting(key string) int {
 	return 0
 }
 
-// place returns the overall place of the caller at an index of the line at another index: 1 is the
-// next.
+// place returns the position in the whole rotation of the caller at one index of the line at
+// another index. The next caller to be served has position 1.
 func (r *rotation) place(at, index int) int {
 	ahead := index
 	for i, l := range r.lines {
@@ -95,7 +94,7 @@ func (r *rotation) place(at, index int) int {
 	return ahead + 1
 }
 
-// placeOfNext returns the place that a further caller of a key would have.
+// placeOfNext returns the position that the next request of a key would get.
 func (r *rotation) placeOfNext(key string) int {
 	if at := r.find(key); at >= 0 {
 		return r.place(at, len(r.lines[at].entries))

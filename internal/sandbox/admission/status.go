@@ -10,8 +10,8 @@ type Status struct {
 	Waiting     int           // callers that wait
 	MaxWaiting  int           // greatest number that may wait
 	ServiceTime time.Duration // of one start, averaged; 0 before the first
-	// Wait is the expected wait of a caller that comes now with a key that has
-	// none waiting; 0 before the first start has been measured.
+	// Wait is the expected wait of a new caller whose key has no other caller waiting. It is 0
+	// until the first start has been measured.
 	Wait   time.Duration
 	Totals Totals
 }

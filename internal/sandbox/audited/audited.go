@@ -11,8 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// Service is a lifecycle.Service for callers: each request that changes something, and each that is
-// refused, gets one audit entry that names the caller. Requests that only read get none.
+// Service is a lifecycle.Service that writes audit entries: each request that changes something,
+// and each refused request, gets one audit entry that names the caller. Requests that only read get
+// none.
 type Service struct {
 	*lifecycle.Service
 	log *auditlog.Log
@@ -31,8 +32,8 @@ func NewService(d lifecycle.Deps) (*Service, error) {
 // too, so that one limit applies to all refused requests.
 func (s *Service) AuditLog() *auditlog.Log { return s.log }
 
-// Refused writes an entry for a request that was refused before it reached the service, up to a
-// limit per minute.
+// Refused writes an entry for a request that was refused before it reached the service. The number
+// of such entries per minute is limited.
 func (s *Service) Refused(actor, what, outcome string) { s.log.Refused(actor, what, outcome) }
 
 func (s *Service) begin(ctx context.Context, who sandbox.Principal, name, ref string) (context.Context, *auditlog.Action) {
@@ -46,8 +47,8 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	return sb, a.Commit(ctx, err)
 }
 
-// Remove ends a sandbox and keeps its row. For one that has ended or is paused, it removes
-// everything.
+// Remove ends a sandbox and keeps its row. For a sandbox that has ended or is paused, it also
+// removes the row and all data.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
 	ctx, a := s.begin(ctx, who, "remove", ref)
 	return a.Finish(ctx, s.Service.Remove(ctx, who, ref))
@@ -59,21 +60,21 @@ func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string)
 	return a.Finish(ctx, s.Service.Forget(ctx, who, ref))
 }
 
-// Prune removes ended sandboxes and what nothing refers to.
+// Prune removes ended sandboxes and unreferenced data.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error) {
 	ctx, a := s.begin(ctx, who, "prune", "")
 	out, err := s.Service.Prune(ctx, who)
 	return out, a.Finish(ctx, err)
 }
 
-// SetTimeout sets a sandbox's end to d from now. Zero ends it now.
+// SetTimeout sets a sandbox's end to d from now. Zero ends the sandbox now.
 func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "timeout", ref)
 	sb, err := s.Service.SetTimeout(ctx, who, ref, d)
 	return sb, a.Finish(ctx, err)
 }
 
-// Extend sets a sandbox's end to d from now, unless that is earlier than its present end.
+// Extend sets a sandbox's end to d from now, unless the present end is later.
 func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "extend", ref)
 	sb, err := s.Service.Extend(ctx, who, ref, d)
@@ -87,7 +88,7 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 	return sb, a.Finish(ctx, err)
 }
 
-// SignalProcess signals a process of a sandbox by its number inside.
+// SignalProcess sends a signal to a process of a sandbox. The number is the process ID inside.
 func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	ctx, a := s.begin(ctx, who, "process.signal", ref)
 	return a.Finish(ctx, s.Service.SignalProcess(ctx, who, ref, pid, sig))

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/recordings"
 )
 
-// Recordings is a recordings.Service for callers.
+// Recordings is a recordings.Service that writes audit entries.
 type Recordings struct {
 	*recordings.Service
 	audited *Service
@@ -26,7 +26,7 @@ func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, 
 	return out, a.Commit(ctx, err)
 }
 
-// DiscardRecordings removes recordings that were kept.
+// DiscardRecordings removes retained recordings.
 func (r *Recordings) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
 	ctx, a := r.audited.begin(ctx, who, "recordings.discard", id)
 	return a.Finish(ctx, r.Service.DiscardRecordings(ctx, who, id))

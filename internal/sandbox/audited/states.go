@@ -21,7 +21,7 @@ func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string,
 	return sb, resumed, a.Finish(ctx, err)
 }
 
-// ResumeFiles boots a paused sandbox anew with its files.
+// ResumeFiles boots a paused sandbox again from its files, without its memory.
 func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	ctx, a := s.begin(ctx, who, "resume", ref)
 	sb, resumed, err := s.Service.ResumeFiles(ctx, who, ref, d)
@@ -42,7 +42,7 @@ func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snap
 	return sb, a.Finish(ctx, err)
 }
 
-// Reset returns a sandbox to its start.
+// Reset returns a sandbox to its initial state.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	ctx, a := s.begin(ctx, who, "reset", ref)
 	sb, err := s.Service.Reset(ctx, who, ref)
@@ -56,7 +56,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	return n, a.Finish(ctx, err)
 }
 
-// RemoveSnapshot drops a snapshot.
+// RemoveSnapshot removes a snapshot.
 func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
 	ctx, a := s.begin(ctx, who, "snapshot.remove", ref)
 	return a.Finish(ctx, s.Service.RemoveSnapshot(ctx, who, ref))

@@ -25,8 +25,8 @@ type Action struct {
 	written bool // whether it succeeded
 }
 
-// actionKey is the context key of the action. Through it the code that finds the sandbox tells the
-// action which one it is, and other entries get their actor. No decision depends on it.
+// actionKey is the context key of the action. Through the context, the code that finds the sandbox
+// records it in the action, and other entries get their actor. No decision depends on it.
 type actionKey struct{}
 
 // Begin starts the action of a caller's request. ref is the caller's name for the sandbox.
@@ -35,7 +35,7 @@ func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Conte
 	return context.WithValue(ctx, actionKey{}, a), a
 }
 
-// About records which sandbox the action of a context is about.
+// About records the sandbox of a context's action.
 func About(ctx context.Context, id string) {
 	if a := of(ctx); a != nil && a.sandbox == "" {
 		a.sandbox = id
@@ -56,8 +56,8 @@ func of(ctx context.Context) *Action {
 	return a
 }
 
-// Commit writes the entry of the context's action, if it has none yet, so that the action can be
-// undone if the audit log refuses the entry.
+// Commit writes the entry of the context's action, if it has none yet. The caller can then undo the
+// action if the audit log refuses the entry.
 func Commit(ctx context.Context) error {
 	if a := of(ctx); a != nil {
 		return a.Commit(ctx, nil)
@@ -81,7 +81,7 @@ func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft)
 }
 
 // Commit writes the outcome of an action. It returns the action's error, or that of the audit log;
-// in the latter case the caller undoes what it did.
+// in the latter case the caller undoes the action.
 func (a *Action) Commit(ctx context.Context, err error) error {
 	if err != nil {
 		a.failed(err)
@@ -111,7 +111,8 @@ func (a *Action) Finish(ctx context.Context, err error) error {
 	return nil
 }
 
-// failed writes that the action failed. Failures that any client can cause are limited.
+// failed writes an entry for a failed action. Entries about failures that any client can cause are
+// limited.
 func (a *Action) failed(err error) {
 	if common(err) {
 		a.log.refuse(a.draft(err))

@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-func newLog(t *testing.T) (*auditlog.Log, *audittest.Record) {
+func newLog(t *testing.T) (*auditlog.Log, *audittest.Log) {
 	t.Helper()
-	r := &audittest.Record{}
+	r := &audittest.Log{}
 	return auditlog.New(r, slog.New(slog.NewTextHandler(t.Output(), nil))), r
 }
 
 // actions returns the actions with an outcome, by their names.
-func actions(t *testing.T, r *audittest.Record) (list []payload.Action) {
+func actions(t *testing.T, r *audittest.Log) (list []payload.Action) {
 	t.Helper()
 	for _, e := range r.Entries() {
 		if e.Kind != audit.Action {
@@ -101,7 +101,7 @@ func TestARefusalStopsOrIsCounted(t *testing.T) {
 	}
 }
 
-// Any client can be refused any number of times: it costs at most so many entries a minute.
+// Any client can be refused any number of times, but the number of entries per minute is limited.
 func TestRefusalsAreBounded(t *testing.T) {
 	l, r := newLog(t)
 	for range 500 {

@@ -1,5 +1,5 @@
-// Package auditlog writes what a service does, and what its callers request, into the audit log:
-// entries that must be durable before something happens, entries that must not stop it, and a
+// Package auditlog writes the actions of a service and the requests of its callers into the audit
+// log: entries that must be durable before an action, entries that must not stop an action, and a
 // limited number of entries per minute about refused requests.
 package auditlog
 
@@ -27,7 +27,7 @@ type Log struct {
 	log      *slog.Logger
 
 	mu sync.Mutex
-	// lost counts the entries of actions that had to happen although the audit log refused them.
+	// lost counts the refused entries of actions that could not be stopped.
 	lost    uint64
 	refused refused
 }
@@ -38,10 +38,11 @@ func New(to audit.Recorder, log *slog.Logger) *Log { return &Log{recorder: to, l
 // Recorder is the audit log itself.
 func (l *Log) Recorder() audit.Recorder { return l.recorder }
 
-// Note writes an entry before something happens, without waiting for the disk.
+// Note writes an entry before an action, without waiting for the disk.
 func (l *Log) Note(drafts ...audit.Draft) error { return l.recorder.Note(drafts...) }
 
-// Append writes an entry, durably, before something happens that must not happen without it.
+// Append writes an entry durably. It is called before an action that must not happen without its
+// entry.
 func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
 	if err := l.recorder.Append(ctx, drafts...); err != nil {
 		return err
@@ -50,9 +51,9 @@ func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
 	return nil
 }
 
-// AppendAnyway writes an entry about something that happens even if the audit log refuses the
-// entry: a full disk must not keep a dangerous sandbox alive. Refused entries are counted, and the
-// count is written when the log works again.
+// AppendAnyway writes an entry about an action that happens even if the audit log refuses the
+// entry: a full disk must not prevent the end of a dangerous sandbox. Refused entries are counted,
+// and the count is written when the log works again.
 func (l *Log) AppendAnyway(ctx context.Context, drafts ...audit.Draft) {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
@@ -66,7 +67,7 @@ func (l *Log) AppendAnyway(ctx context.Context, drafts ...audit.Draft) {
 	l.mu.Unlock()
 }
 
-// reportLost writes how many entries are missing, once the audit log works again.
+// reportLost writes the number of missing entries once the audit log works again.
 func (l *Log) reportLost(ctx context.Context) {
 	l.mu.Lock()
 	lost := l.lost
@@ -114,8 +115,8 @@ func Entry(ctx context.Context, kind audit.Kind, sandbox string, data any) audit
 	return audit.Draft{Kind: kind, Sandbox: sandbox, Actor: Actor(ctx), Data: data}
 }
 
-// Refused writes an entry for a request that was refused before it reached the service, up to a
-// limit per minute.
+// Refused writes an entry for a request that was refused before it reached the service. The number
+// of such entries per minute is limited.
 func (l *Log) Refused(actor, what, outcome string) {
 	const most = 200
 	if len(what) > most {

@@ -20,7 +20,8 @@ type refused struct {
 	count int64
 }
 
-// over begins a new minute and returns how many refusals of the last one had no entry.
+// over begins a new minute and returns the number of refused requests without an entry in the last
+// one.
 func (r *refused) over(now time.Time) int64 {
 	if now.Sub(r.since) < refusedEvery {
 		return 0
@@ -49,7 +50,7 @@ func (l *Log) refuse(d audit.Draft) {
 	}
 }
 
-// reportOver writes how many refused requests had no entry of their own.
+// reportOver writes an entry with the number of refused requests that have no entry of their own.
 func (l *Log) reportOver(over int64) {
 	if over == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Apply writes changes of the workspace into the host directory that it was made from.
+// Apply writes changes of the workspace into the host directory of which the workspace is a copy.
 func (s *Service) Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error) {
 	if req.DryRun {
 		return s.apply(ctx, who, ref, req) // only a comparison
@@ -30,8 +30,8 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 		return sandbox.Applied{}, err
 	}
 	if !who.Local {
-		// A key gives access to sandboxes. The directory belongs to the user of the server's
-		// machine.
+		// An API key gives access to sandboxes only. The directory belongs to the user of the
+		// server's machine.
 		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine apply changes to its directories").
 			WithHint("export them instead: crannog export")
 	}
@@ -41,7 +41,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	if o.base.Outside == nil {
-		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory, so that changes cannot be applied").
+		return sandbox.Applied{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox has no host directory, so changes cannot be applied").
 			WithHint("crannog export writes them to a file")
 	}
 	set, err := o.compare(ctx, true, false)
@@ -65,7 +65,8 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 		return sandbox.Applied{}, err
 	}
 	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
-		// Before the files are written, so that nothing comes out without an entry and a signature.
+		// This precedes the writing of the files, so that nothing leaves the sandbox without an
+		// entry and a signature.
 		c.chosen, out.Applied = come, come
 		err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
 		if err == nil && req.Provenance {
@@ -75,7 +76,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	})
 	if err != nil {
 		if len(now) > 0 && !o.kept {
-			// The files of the workspace were written, and those of the repository were not.
+			// The files of the workspace were written, but those of the repository were not.
 			err = errors.Join(err, s.manifests.Amend(o.record.ID, now))
 		}
 		return sandbox.Applied{}, err
@@ -88,8 +89,8 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 	} else {
 		s.source.Log(ctx, o.record.ID, "changes applied")
 	}
-	// The files are written. If that cannot be recorded, the next comparison takes them for another
-	// process's changes.
+	// The files are written. If the new manifest cannot be saved, the next comparison attributes
+	// the changes to another process.
 	if err := s.manifests.Amend(o.record.ID, now); err != nil {
 		s.log.Warn("applied changes not recorded", "sandbox", o.record.ID, "err", err)
 	}
@@ -108,7 +109,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
 	}
 	if s.kept == nil {
-		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service has no exports")
+		return nil, fault.New(fault.Unsupported, "export_unavailable", "this server does not support exports")
 	}
 	o, err := s.open(ctx, who, ref, req.ChangesRequest)
 	if err != nil {
@@ -119,14 +120,14 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 	if err != nil {
 		return nil, err
 	}
-	// Changes to the host's directory since the start do not matter: an export writes
+	// Changes to the host's directory since the start do not matter, because an export writes
 	// nothing there.
 	c, err := o.choose(set.Changes, req.Paths, req.Protected, true)
 	if err != nil {
 		return nil, err
 	}
 	if len(c.chosen) == 0 {
-		return nil, fault.New(fault.NotFound, "nothing_to_export", "there are no changes that may come out")
+		return nil, fault.New(fault.NotFound, "nothing_to_export", "there are no changes that may be exported")
 	}
 	if c.decision.Effect == egress.Deny {
 		return nil, exportDenied(c.decision)
@@ -136,7 +137,8 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 			return nil, err
 		}
 	}
-	// A grant is not used for what cannot be written. Until then the file is not shared.
+	// First check whether the export can be written, so that a failure does not use up a grant. The
+	// file is not shared before the approval.
 	out, err := s.write(ctx, o, &c, req.Format)
 	if err != nil {
 		return nil, err
@@ -159,8 +161,8 @@ const (
 	formatPatch = "patch"
 )
 
-// write stages the choice and writes the file from it. Afterwards the choice has the checksums of
-// the file's content.
+// write stages the choice and writes the file from it. Afterwards the choice contains the checksums
+// of the written content.
 func (s *Service) write(ctx context.Context, o *comparison, c *choice, format string) (_ *sandbox.Exported, err error) {
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {
@@ -169,7 +171,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 	defer func() { err = errors.Join(err, draft.Abort()) }()
 	list := c.chosen
 	if format == formatPatch {
-		// A patch contains directories only by their files.
+		// A patch contains directories only through the files in them.
 		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
 	}
 	list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, changeset.Bounds{})
@@ -187,7 +189,7 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	// Whatever happens, the content goes with the last descriptor.
+	// The file is unlinked, so its content is freed when the last descriptor is closed.
 	if err := draft.Files.Remove(name); err != nil {
 		return nil, err
 	}
@@ -236,7 +238,7 @@ func onlyDirectory(c changeset.Change) bool {
 	return e.Type == changeset.Dir
 }
 
-// patch returns an error if not all changes fit into a patch, and names those that do not.
+// patch returns an error that names the changes for which a patch has no representation.
 func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
 	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.source.Redactor, changeset.Bounds{})
 	if err != nil || len(left) == 0 {

@@ -1,6 +1,6 @@
-// Package changes compares the files of a sandbox with an earlier state, and brings the changes
-// out: into the host's directory, as an export, with a signed statement, or as retained changes
-// beyond the sandbox's end.
+// Package changes compares the files of a sandbox with an earlier state, and exports the changes:
+// into the host's directory, as a file, with a signed statement, or as retained changes beyond the
+// sandbox's end.
 package changes
 
 import (
@@ -20,46 +20,47 @@ import (
 
 // Source finds sandboxes and opens their files for reading.
 type Source interface {
-	// Resolve returns the row of the sandbox that a caller names and may see.
+	// Resolve returns the row of the sandbox that a caller names, if the caller may see it.
 	Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
-	// Snapshot returns the snapshot that a caller names and may use.
+	// Snapshot returns the snapshot that a caller names, if the caller may use it.
 	Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error)
 	// Policy compiles the policy that is in force under an access.
 	Policy(a sandbox.Access) (*policy.Policy, error)
-	// HostBinds returns the files of the host that a sandbox's instance shows.
+	// HostBinds returns the host files that are mounted in a sandbox's instance.
 	HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error)
-	// Open makes the files of a sandbox readable. For a paused sandbox it opens a copy.
+	// Open makes the files of a sandbox readable. For a paused sandbox it starts a temporary copy.
 	Open(ctx context.Context, r sandbox.Row) (Opened, error)
-	// OpenSnapshot makes the files of a snapshot readable in a copy.
+	// OpenSnapshot makes the files of a snapshot readable in a temporary copy.
 	OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (Opened, error)
 	// Guest sends a request to the guest of an opened sandbox.
 	Guest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error)
 	// RetainedRedactor returns the redactor for names in an ended sandbox's changes.
 	RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Redactor, error)
-	// Unchanged reports whether the instance is known to have changed no file of the
-	// workspace. In doubt it returns false.
+	// Unchanged reports whether the instance certainly changed no file of the workspace. In doubt
+	// it returns false.
 	Unchanged(ctx context.Context, r sandbox.Row) bool
 	// Log adds to the sandbox's own log.
 	Log(ctx context.Context, id, message string)
-	// Forget removes the earlier state that an ended sandbox's retained changes were compared with,
-	// unless it is still needed.
+	// Forget removes the initial state with which an ended sandbox's retained changes were
+	// compared, unless it is still needed.
 	Forget(id, copied string) error
 	// DropRecording removes the recordings of an ended sandbox.
 	DropRecording(ctx context.Context, id string) error
 }
 
-// Opened is a sandbox whose guest answers requests about its files.
+// Opened is a sandbox whose files can be read through its guest.
 type Opened struct {
 	Row   sandbox.Row
 	Mask  *sandbox.Redactor // redacts what comes out; nil redacts nothing
 	Close func() error      // nil if there is nothing to close
 }
 
-// Audit writes the audit entries about changes that come out.
+// Audit writes the audit entries about exported changes.
 type Audit interface {
 	// Begin starts the entry of a caller's request.
 	Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, Action)
-	// Append writes entries before something happens that must not happen without them.
+	// Append writes entries durably. It is called before an action that must not happen without
+	// them.
 	Append(ctx context.Context, drafts ...audit.Draft) error
 	// Note writes entries without waiting for the disk.
 	Note(drafts ...audit.Draft) error
@@ -82,14 +83,14 @@ type Deps struct {
 	Log    *slog.Logger
 	// Approvals decides where a policy requires approval. Without it such requests are Denied.
 	Approvals sandbox.ApprovalRequests
-	// Manifests record the initial state of workspaces, Copies holds copies of workspaces, Retained
-	// holds what ended sandboxes have changed, and Journals is a directory for applies in progress.
+	// Manifests stores the initial states of workspaces, Copies the copies of workspaces, and
+	// Retained the changes of ended sandboxes. Journals is a directory for applies in progress.
 	// Without them nothing is compared, retained or applied.
 	Manifests *workspace.Manifests
 	Copies    *workspace.Copies
 	Retained  *retained.Store
 	Journals  string
-	// Provenance signs statements about what comes out, with Version as this program's version.
+	// Provenance signs statements about exports, in which Version is this program's version.
 	// Without it nothing is signed.
 	Provenance *provenance.Keys
 	Version    string

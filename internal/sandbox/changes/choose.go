@@ -62,16 +62,16 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	return out, nil
 }
 
-// shows reports whether the text of a file may appear in a diff. A file that the policy denies to
-// export must not leave as a diff either. A file that needs an approval may appear, because the
-// approver has to see it.
+// shows reports whether the text of a file may appear in a diff. A file that the policy excludes
+// from exports must not leave as a diff either. A file whose export requires approval may appear,
+// because the approver has to see it.
 func (o *comparison) shows(path string) bool {
 	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
 }
 
-// takes reports whether a path may be exported at all. The paths in a policy are
-// relative to the workspace. A file of the same name elsewhere does not match, or a
-// program inside could place a file there to have it exported.
+// takes reports whether a path may be exported at all. The paths in a policy are relative to the
+// workspace. A file of the same name elsewhere does not match; otherwise a program inside could
+// place a file there to have it exported.
 func (o *comparison) takes(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0
@@ -79,7 +79,7 @@ func (o *comparison) takes(path string) bool {
 	return o.policy.Takes(path)
 }
 
-// choice is the part of the changes that a caller wants and may have.
+// choice is the subset of the changes that a caller has requested and may export.
 type choice struct {
 	chosen, left []changeset.Change
 	digest       string
@@ -87,7 +87,7 @@ type choice struct {
 	decision     egress.Decision
 }
 
-// choose selects what may come out of all changes: first by the rules that always hold, then by the
+// choose selects the changes that may be exported: first by the rules that always hold, then by the
 // policy, then by the request.
 func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
 	in, err := policy.Chosen(paths)
@@ -103,7 +103,7 @@ func (o *comparison) choose(all []changeset.Change, paths []string, protected, o
 		// A directory that is included because of its files counts as requested, and so do its
 		// flags.
 		if !protected && (c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)) || c.Refused() {
-			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
+			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and files below it cannot be exported without it", c.Path)
 		}
 	}
 	out := choiceOf(o, chosen, changeset.Digest(chosen))
@@ -123,12 +123,12 @@ func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	return out
 }
 
-// settleExport applies the policy to a choice: it returns the approval that was used, or why
-// nothing comes out. The caller writes the audit entry before anything comes out.
+// settleExport applies the policy to a choice. It returns the approval that was used, or the reason
+// why nothing is exported. The caller writes the audit entry before the export.
 func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
-		return "", fault.New(fault.Conflict, "changes_moved", "the changes have changed since they were shown").
-			WithHint("look at them again: crannog diff")
+		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not the same as those that were shown").
+			WithHint("show them again: crannog diff")
 	}
 	switch c.decision.Effect {
 	case egress.Allow:
@@ -143,5 +143,5 @@ func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to,
 }
 
 func exportDenied(d egress.Decision) error {
-	return fault.Newf(fault.Denied, "export_denied", "the policy lets these changes out of no sandbox: %s of the %s layer", d.Rule, d.Layer)
+	return fault.Newf(fault.Denied, "export_denied", "the policy denies the export of these changes: %s of the %s layer", d.Rule, d.Layer)
 }

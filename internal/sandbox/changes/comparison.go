@@ -28,18 +28,18 @@ type comparison struct {
 	// git is the comparison of the repository that the workspace shares, or nil. Its files appear
 	// among the changes as if the repository were the workspace's own .git.
 	git *comparison
-	// redactor redacts what comes out of an existing sandbox. Retained changes are redacted already;
-	// masked lists the files that were.
+	// redactor redacts the exported data of an existing sandbox. Retained changes are already
+	// redacted; masked lists the affected files.
 	redactor *sandbox.Redactor
 	masked   map[string]changeset.Conflict
 	undo     []func() error
-	// The end of this comparison's turn, and the function that gives the turn back.
+	// until is this comparison's time limit, and done releases its place among those that run.
 	until   time.Time
 	done    func() error
 	service *Service
 }
 
-// close closes everything, the last first.
+// close closes all opened resources in reverse order.
 func (o *comparison) close() error {
 	var errs []error
 	for _, f := range slices.Backward(o.undo) {
@@ -48,23 +48,23 @@ func (o *comparison) close() error {
 	return errors.Join(errs...)
 }
 
-// compare is called once. It ends the comparison's turn, so that no other export waits while a
-// person decides about this one.
+// compare is called once. It releases the comparison's place, so that other exports do not wait
+// while a person decides about this one.
 func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changeset.Set, err error) {
 	defer func() { err = errors.Join(err, o.done()) }()
 	ctx, cancel := inTime(ctx, o.until)
 	defer cancel()
 	opts := changeset.Options{Dir: o.dir, Lines: lines, Text: text}
 	if o.showsHost() {
-		// Hidden files were masked or removed before any program ran, so the sandbox did not remove
-		// them, and their text must not come out.
+		// Hidden files were masked or removed before any program ran. So the sandbox did not remove
+		// them, and their text must not leave it.
 		match := o.policy.Files().Matcher()
 		opts.Protected = func(name string) bool { return match.Protected(path.Join(o.dir, name)) }
 		paths := match.ProtectedPaths()
 		opts.Paths, opts.Start = paths, paths.Start(o.dir)
 		hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 		opts.Ignore = func(name string) bool {
-			// The file that names the shared repository is the host's own.
+			// The file that names the shared repository belongs to the host.
 			own := o.git != nil && isGit(name)
 			name = path.Join(o.dir, name)
 			return own || match.Denied(name) || hidden(name) != ""
@@ -95,7 +95,7 @@ func (o *comparison) showsHost() bool {
 	return o.dir == sandbox.WorkspaceDir || slices.ContainsFunc(o.record.Base.Mounts, func(m sandbox.Mount) bool { return sandbox.Overlap(o.dir, m.Target) })
 }
 
-// remember marks the files that were redacted when they were retained.
+// remember marks the files whose content was redacted when they were retained.
 func (o *comparison) remember(list []changeset.Change) {
 	for i := range list {
 		c := &list[i]
@@ -110,7 +110,7 @@ func (o *comparison) remember(list []changeset.Change) {
 	}
 }
 
-// shown returns changes as a caller may see them.
+// shown returns the changes in the form that callers may see.
 func (o *comparison) shown(list []changeset.Change) []changeset.Change {
 	out := make([]changeset.Change, len(list))
 	for i, c := range list {

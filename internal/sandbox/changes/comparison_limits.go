@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxComparing is how many comparisons may run at once. Each holds the lists of several trees,
-// which a sandbox can make very long.
+// maxComparing is how many comparisons may run at once. Each holds the file lists of several trees
+// in memory, which a sandbox can make very long.
 const maxComparing = 2
 
 // comparingTime limits one comparison. Otherwise sandboxes that list their files a byte at a time
 // would block everyone else's comparisons for ever.
 const comparingTime = 5 * time.Minute
 
-// turns are what comparisons wait for.
+// turns limits the comparisons that run at once.
 type turns chan struct{}
 
-// await waits for a turn, and returns a function that gives it back. The context ends with the
-// turn's time.
+// await waits for a place among the running comparisons, and returns a function that releases it.
+// The context ends with the time limit of the place.
 func (t turns) await(ctx context.Context) (until time.Time, done func() error, err error) {
 	select {
 	case t <- struct{}{}:
@@ -40,22 +40,22 @@ func (t turns) await(ctx context.Context) (until time.Time, done func() error, e
 	}, nil
 }
 
-// inTime returns a context that ends with the time of a comparison.
+// inTime returns a context with the time limit of a comparison.
 func inTime(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, until,
 		fault.Newf(fault.Timeout, "comparison_timeout", "the sandbox's files could not be compared within %s", comparingTime))
 }
 
-// guestPatience is how long a guest may be silent while it sends its files. It is silent while it
+// guestPatience is how long a guest may send nothing in the middle of an answer, as while it
 // computes checksums of large files.
 const guestPatience = 2 * time.Minute
 
-// errGuestSilent is the reason for cutting the guest's stream.
-var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent nothing about its files for %s", guestPatience)
+// errGuestSilent is the cause with which the guest's stream is canceled.
+var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent no data for %s", guestPatience)
 
-// awaited sends a request to the guest and cancels it when the next piece of the
-// answer takes longer than guestPatience. A program with root inside may have
-// replaced the guest, and must not block the caller by answering slowly.
+// awaited sends a request to the guest and cancels it when the next piece of the answer takes
+// longer than guestPatience. A program with root inside may have replaced the guest, and must not
+// block the caller by answering slowly.
 func awaited(ctx context.Context, ask func(context.Context) (*http.Response, error)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(guestPatience, func() { cancel(errGuestSilent) })
@@ -74,7 +74,7 @@ func awaited(ctx context.Context, ask func(context.Context) (*http.Response, err
 	return res, nil
 }
 
-// silenceOr returns err, or errGuestSilent if that is the cause.
+// silenceOr returns errGuestSilent if that caused err, and err otherwise.
 func silenceOr(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errGuestSilent) {
 		return errGuestSilent
@@ -82,7 +82,7 @@ func silenceOr(ctx context.Context, err error) error {
 	return err
 }
 
-// listened is the body of such an answer.
+// listened is the body of an answer that awaited returns.
 type listened struct {
 	io.ReadCloser
 	ctx  context.Context
@@ -92,7 +92,8 @@ type listened struct {
 
 // Read implements io.Reader.
 func (l *listened) Read(b []byte) (int, error) {
-	// The guest may be silent while the caller does not read.
+	// The timeout is stopped between reads, because the guest may be silent while the caller does
+	// not read.
 	l.late.Reset(guestPatience)
 	n, err := l.ReadCloser.Read(b)
 	l.late.Stop()

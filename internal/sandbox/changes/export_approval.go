@@ -18,22 +18,21 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// exportHold is how long an export waits for an approval. It is long enough to use an
-// approval that was already given. A caller whose request is still pending retries
-// later.
+// exportHold is how long an export waits for an approval. It is long enough to use an existing
+// approval. A caller whose request is still pending retries later.
 const exportHold = time.Second
 
-// Limits of what a question lists. The digest covers everything.
+// Limits of the lists in an approval request. The digest covers everything.
 const (
 	askedPaths = 100
 	askedBytes = 1800
 )
 
-// approveExport asks for approval of exactly these changes. A grant is bound to the digest and the
+// approveExport requests approval of exactly these changes. A grant is bound to the digest and the
 // destination, and is used up here.
 func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
 	if s.questions == nil {
-		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server has no approvers")
+		return "", fault.New(fault.Denied, "export_unasked", "the policy requires an approval for this export, but this server has no approvers")
 	}
 	doc := o.policy.Document().Approvals
 	kind, verb := egress.AskExport, "bring"
@@ -63,18 +62,18 @@ func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to
 	if answer.Granted {
 		return answer.Approval, nil
 	}
-	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need people's approval, which is %s", answer.State)
+	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need an approval, which is %s", answer.State)
 	switch {
 	case answer.State == "denied" && answer.Reason != "":
 		e = e.WithHint("the reason was: " + answer.Reason)
 	case answer.Approval != "":
-		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
+		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then repeat the command")
 	}
 	return "", e
 }
 
-// namesOf lists the names of changes for a person: removals first, then flagged files, as many as
-// fit.
+// namesOf lists the names of changes for a person, as many as fit: removals first, then flagged
+// files.
 func namesOf(all []changeset.Change) string {
 	var b strings.Builder
 	shown := 0
@@ -104,7 +103,7 @@ func namesOf(all []changeset.Change) string {
 	return b.String()
 }
 
-// plainName quotes a name that could be read as more than one.
+// plainName quotes a name that could be misread as several names.
 func plainName(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r == ';' || r == '"' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return strconv.QuoteToASCII(name)
@@ -112,8 +111,7 @@ func plainName(name string) string {
 	return name
 }
 
-// recordExport writes an export into the audit log before it happens: nothing leaves
-// without an entry.
+// recordExport writes an audit entry before the export, so that no data leaves without one.
 func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) error {
 	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
@@ -122,7 +120,7 @@ func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *co
 // many of the longest ones the entry could not be written.
 const flaggedBytes = 32 << 10
 
-// toDiff is the destination of an export that was shown as text.
+// toDiff is the destination of an export whose text was shown as a diff.
 const toDiff = "diff"
 
 // exportDraft returns the entry of an export.
@@ -145,15 +143,15 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
 }
 
-// nameRedactor returns the redactor for file names, which a sandbox chooses, in the audit log and
-// for approvers: it removes secrets even if the policy shows them inside.
+// nameRedactor returns the redactor for file names in the audit log and in approval requests. A
+// sandbox chooses the names, so secrets are removed even if the policy shows them inside.
 func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
 	redactor := o.redactor
 	if o.kept {
 		var err error
 		if redactor, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
-			s.log.Warn("file names left out: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
-			return func(string) string { return "(left out: its secrets cannot be redacted)" }
+			s.log.Warn("file names omitted: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)
+			return func(string) string { return "(omitted: its secrets cannot be redacted)" }
 		}
 	}
 	return redactor.Record().String

@@ -20,8 +20,8 @@ func (v *gitVerdict) add(o gitVerdict) {
 	}
 }
 
-// brings returns which hidden and protected files the commits of a reference change, compared with
-// the commits they are based on; old is the reference's earlier target.
+// brings returns the hidden and protected files that the new commits of a reference change,
+// compared with the commits on which they are based; old is the reference's earlier target.
 func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
 	if r.err != nil {
 		return gitVerdict{}, r.err
@@ -30,7 +30,7 @@ func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
 	if err != nil || v.none() || r.history.Whole() {
 		return v, err
 	}
-	// Before a reference is held back, the set of new commits must be exact.
+	// The set of new commits must be exact before a reference is rejected.
 	if err := r.history.Complete(); err != nil {
 		return gitVerdict{}, err
 	}
@@ -65,8 +65,8 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	if err != nil || v.hidden != "" {
 		return v, err
 	}
-	// An intermediate commit that loses a hidden file loses it where that commit is checked out,
-	// picked, reverted or bisected, even if a later commit restores it.
+	// If an intermediate commit removes a hidden file, the file is lost wherever that commit is
+	// checked out, cherry-picked, reverted or bisected, even if a later commit restores it.
 	made, err := r.history.New(tip)
 	if err != nil {
 		return gitVerdict{}, err
@@ -81,8 +81,8 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	return v, nil
 }
 
-// judgeCommit checks one commit. Only files that differ from a parent are compared with the bases:
-// a merge may take one side's file, and so may later commits.
+// judgeCommit checks one commit. Only files that differ from those of every parent are compared
+// with the bases: a merge may take one side's file, and so may later commits.
 func (j *gitJudge) judgeCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
 	if v, ok := r.looked[c]; ok {
 		return v, nil
@@ -120,7 +120,7 @@ func (j *gitJudge) compareCommit(r *judged, inside string, c *objects.Commit) (g
 
 func (j *gitJudge) guarded(inside string) bool { return j.hides(inside) || j.match.Protected(inside) }
 
-// against compares a tree with its bases. A file that equals that of one base is not changed.
+// against compares a tree with its bases. A file is unchanged if it equals that of any base.
 func (j *gitJudge) against(r *judged, inside string, bases []string, tree string) (v gitVerdict, err error) {
 	changed := map[string]int{}
 	for _, base := range bases {

@@ -23,8 +23,8 @@ func sumOf(text []byte) string {
 // maxAlternates limits the number of object directories that repositories borrow from.
 const maxAlternates = 16
 
-// hostObjects opens the objects of a host repository, and of those that it borrows from. Missing
-// ones are left out.
+// hostObjects opens the objects of a host repository and of its alternates. Missing ones are left
+// out.
 func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() error, err error) {
 	var open []*os.Root
 	undo = func() error {

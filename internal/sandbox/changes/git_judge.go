@@ -18,11 +18,11 @@ import (
 )
 
 // scratch creates a private directory for files of a sandbox that are only inspected. If the
-// process is killed, a later start removes it.
+// process is killed, a later start removes the directory.
 func (o *comparison) scratch() (*os.Root, func() error, error) {
 	kept := o.service.kept
 	if kept == nil {
-		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
+		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
 	draft, err := kept.Begin(o.record.ID)
 	if err != nil {
@@ -31,7 +31,7 @@ func (o *comparison) scratch() (*os.Root, func() error, error) {
 	return draft.Files, draft.Abort, nil
 }
 
-// Limits of what is fetched for inspection. References beyond them stay inside.
+// Limits of the data that is fetched for inspection. References beyond them are not exported.
 const (
 	maxLooked     = 1 << 30
 	maxLookedAt   = 200_000
@@ -39,8 +39,9 @@ const (
 	maxKnownNames = 100_000
 )
 
-// gitJudge inspects what a sandbox changed in git repositories: a reference that comes out brings
-// commits, and a commit that lacks a hidden file removes it wherever it is checked out or merged.
+// gitJudge inspects the changes of a sandbox in git repositories. An exported reference includes
+// its commits, and checking out or merging a commit that lacks a hidden file would remove that
+// file.
 type gitJudge struct {
 	o       *comparison
 	was     *os.Root // the directory as the sandbox got it
@@ -55,7 +56,7 @@ type gitJudge struct {
 	repos   map[string]*judged
 }
 
-// judged is a repository.
+// judged is a repository whose changes are inspected.
 type judged struct {
 	reader  *objects.Reader
 	history *objects.History // names of commits that existed before
@@ -65,8 +66,9 @@ type judged struct {
 	undo    []func() error
 }
 
-// judgeGit flags the references whose commits change what the policy hides or protects. It rewrites
-// indexes for the outside: without marks, and with the outside's entries for hidden files.
+// judgeGit flags the references whose commits change files that the policy hides or protects. It
+// rewrites indexes for the host: without the marks of the guest, and with the host's entries for
+// hidden files.
 func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
 	j := &gitJudge{
@@ -150,8 +152,8 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	return nil
 }
 
-// wanted returns the changes whose content has to be inspected, and whether these suffice:
-// references, indexes, and, if there are references, objects.
+// wanted returns the changes whose content has to be inspected: references, indexes, and, if there
+// are references, objects. It reports whether they are within the limits.
 func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
@@ -177,7 +179,7 @@ func objectFile(name string) bool {
 	return strings.Contains("/"+name, "/objects/")
 }
 
-// place returns the repository to which an index or a reference belongs, and its path there, or "".
+// place returns the repository to which an index or a reference belongs, or "", and its path there.
 func (j *gitJudge) place(name string) (dir, rest string) {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
@@ -201,8 +203,8 @@ func (j *gitJudge) place(name string) (dir, rest string) {
 	return "", ""
 }
 
-// isRepository reports whether git takes a directory for a repository, or for the private part of a
-// linked work tree.
+// isRepository reports whether git recognises a directory as a repository, or as the private part
+// of a linked work tree.
 func (j *gitJudge) isRepository(dir string) bool {
 	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
 		return true
@@ -223,8 +225,8 @@ func (j *gitJudge) isRepository(dir string) bool {
 	return head
 }
 
-// top returns the work tree of a repository, by its path inside. If core.worktree names another
-// one, patterns that begin with ** match all the same.
+// top returns the work tree of a repository, as a path inside. A different core.worktree is
+// ignored: patterns that begin with ** match in any case.
 func top(dir string) string {
 	dir = gitfile.Common(dir)
 	if path.Base(dir) == ".git" {

@@ -21,9 +21,9 @@ func unjudged(list []changeset.Change) []changeset.Change {
 	return out
 }
 
-// packed checks references whose files were removed. If packed-refs has the same reference, it
-// still exists; and if packed-refs itself stays inside, the removal must not come out either,
-// because the branch would be lost. Unchanged references are dropped.
+// packed checks references whose files were removed. If packed-refs has the same reference, the
+// reference still exists. If packed-refs itself is not exported, the removal must not be exported
+// either, because the branch would be lost. Unchanged references are dropped.
 func (j *gitJudge) packed(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]

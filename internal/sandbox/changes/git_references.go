@@ -72,7 +72,8 @@ func refNames(file, text string) map[string]string {
 	return all
 }
 
-// repository opens the objects of a repository, the earlier and the fetched ones.
+// repository opens the objects of a repository: the earlier ones and those fetched from the
+// sandbox.
 func (j *gitJudge) repository(dir string) *judged {
 	if r := j.repos[dir]; r != nil {
 		return r
@@ -127,8 +128,8 @@ func (f newFiles) Names() ([]string, error) {
 	return out, nil
 }
 
-// index returns the index for the outside. equal reports that it tracks the same files as the
-// outside's, whatever it records about the files inside. A nil index means that the file stays
+// index returns the index to export. equal reports whether it tracks the same files as the host's
+// index, whatever metadata it has about the files inside. A nil index means that the file stays
 // unchanged.
 func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	dir, _ := j.place(c.Path)
@@ -153,7 +154,7 @@ func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	if mine.Same(theirs) {
 		return nil, true
 	}
-	// The next commit outside would include what is staged there.
+	// The next commit on the host would include the staged changes.
 	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
 		j.protect(c, name)
 	}

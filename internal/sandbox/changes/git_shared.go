@@ -43,12 +43,12 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 	return tree, git
 }
 
-// objectName matches the object files that come out: loose ones and packs, which are named by their
-// content. Other files there control how objects are read.
+// objectName matches the object files that are exported: loose ones and packs, which are named by
+// their content. Other files in the objects directory control how objects are read.
 var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
-// mayLeave reports whether a file of a shared repository may come out at all. The files of other
-// work trees, and of the main one, are not this sandbox's to change.
+// mayLeave reports whether a file of a shared repository may be exported at all. This sandbox must
+// not change the files of other work trees or of the main one.
 func mayLeave(g *sandbox.Shared, name string) bool {
 	top, rest, below := strings.Cut(name, "/")
 	switch top {
@@ -56,7 +56,7 @@ func mayLeave(g *sandbox.Shared, name string) bool {
 		dir := !below || rest == "pack" || len(rest) == 2
 		return dir || objectName.MatchString(name)
 	case "refs":
-		// References that belong to another work tree.
+		// These references belong to another work tree.
 		own, _, _ := strings.Cut(rest, "/")
 		return g.Worktree == "" || own != "bisect" && own != "worktree" && own != "rewritten"
 	case "logs":
@@ -104,7 +104,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	return err
 }
 
-// part is the comparison of a repository's files.
+// part is the comparison of the files of a repository.
 func (o *comparison) part(g *sandbox.Shared) *comparison {
 	return &comparison{record: o.record, policy: o.policy, source: o.source, dir: g.Target, since: o.since, redactor: o.redactor, service: o.service}
 }
@@ -151,12 +151,12 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 		return err
 	}
 	part.Changes = slices.DeleteFunc(part.Changes, func(c changeset.Change) bool {
-		// Objects are only added, never removed: other work trees may need what git removed as
-		// unused inside, and a repacked pack contains what the old ones did.
+		// Objects are only added, never removed. Git inside may remove objects as unused that other
+		// work trees need, and a repacked pack contains the objects of the old ones.
 		return c.New == nil && (strings.HasPrefix(c.Path, "objects/") || c.Path == path.Join("worktrees", shared.Worktree, "HEAD"))
 	})
 	for i := range part.Changes {
-		// An object is named by its content, so a changed object is not valid.
+		// An object is named by its content, so a changed object is invalid.
 		if c := &part.Changes[i]; c.Op == changeset.Changed && c.New.Type == changeset.Regular && objectName.MatchString(c.Path) {
 			c.Flags = append(c.Flags, changeset.GitUnchecked)
 		}
@@ -174,9 +174,9 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	return nil
 }
 
-// bring applies changes to the workspace and to the repository that it shares. Everything that can
-// fail early is done first for both, and ready is called once, with all changes. It returns the new
-// entries outside, also with an error.
+// bring applies changes to the workspace and to the repository that it shares. All checks for both
+// come first; then ready is called once, with all changes. It returns the new manifest entries,
+// also with an error.
 func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
 	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}

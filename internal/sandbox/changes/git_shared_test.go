@@ -6,8 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestF3WhatComesOutOfASharedRepository: a sandbox in one work tree changes nothing of another one,
-// and nothing that controls how git reads objects.
+// TestF3WhatComesOutOfASharedRepository: a sandbox in one work tree can neither change another work
+// tree nor the files that control how git reads objects.
 func TestF3WhatComesOutOfASharedRepository(t *testing.T) {
 	tree, sub := &sandbox.Shared{Worktree: "one"}, &sandbox.Shared{}
 	for name, want := range map[string][2]bool{

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// guestFiles reads a running sandbox's files through its guest. Data that leaves the sandbox this
-// way is redacted.
+// guestFiles reads a running sandbox's files through its guest. It redacts the data that it
+// returns.
 type guestFiles struct {
 	source   Source
 	row      sandbox.Row
@@ -59,7 +59,7 @@ func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadClos
 		if ctx.Err() != nil {
 			return nil, sandbox.Canceled(context.Cause(ctx))
 		}
-		return nil, fault.Wrap(err, fault.Unavailable, "files_unavailable", "the sandbox does not answer about its files")
+		return nil, fault.Wrap(err, fault.Unavailable, "files_unavailable", "the sandbox does not list its files")
 	}
 	if res.StatusCode == http.StatusOK {
 		return res.Body, nil
@@ -67,5 +67,5 @@ func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadClos
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
 	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.redactor.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
-		"the sandbox's guest does not list files; it is of an earlier version")
+		"the sandbox's guest belongs to an earlier version, which cannot list files")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// open opens the files that a request is about, and their earlier state. The caller must close the
+// open opens the files that a request selects, and their earlier state. The caller must close the
 // result.
 func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ *comparison, err error) {
 	o := &comparison{dir: req.Dir, since: req.Since, service: s}
@@ -32,7 +32,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	}
 	if strings.HasPrefix(o.dir, sandbox.WorkspaceDir+"/") {
 		// Rules about protected, exported and executed files use paths relative to the workspace,
-		// and the template has no earlier state of the workspace.
+		// and a template contains no earlier state of the workspace.
 		return nil, fault.New(fault.Invalid, "dir_invalid", "what is below "+sandbox.WorkspaceDir+" is compared as a part of it").
 			WithHint("leave the directory out, and name paths: crannog diff SANDBOX src/")
 	}
@@ -75,11 +75,11 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	return o, s.openStart(ctx, o)
 }
 
-// openSource opens the sandbox's files as they are now.
+// openSource opens the sandbox's current files.
 func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	r := o.record
 	if r.State == sandbox.Stopped && s.kept != nil && s.kept.Has(r.ID) {
-		return fault.Newf(fault.Conflict, "changes_expired", "the changes that were kept of sandbox %s have expired", r.ID)
+		return fault.Newf(fault.Conflict, "changes_expired", "the retained changes of sandbox %s have expired", r.ID)
 	}
 	opened, err := s.source.Open(ctx, r)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	return nil
 }
 
-// openSnapshot compares the files with a snapshot.
+// openSnapshot prepares a comparison of the files with a snapshot.
 func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *comparison) error {
 	n, err := s.source.Snapshot(ctx, who, o.since)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *co
 	return err
 }
 
-// openStart compares the sandbox's files with its start.
+// openStart prepares a comparison of the sandbox's files with their initial state.
 func (s *Service) openStart(ctx context.Context, o *comparison) error {
 	if o.dir != sandbox.WorkspaceDir {
 		return s.openTemplate(ctx, o)
@@ -154,8 +154,8 @@ func (s *Service) openStart(ctx context.Context, o *comparison) error {
 	return s.openShared(ctx, o)
 }
 
-// openTemplate compares a directory other than the workspace with the template. Mounts below it on
-// either side are left out.
+// openTemplate prepares a comparison of a directory other than the workspace with the template.
+// Mounts below it on either side are left out.
 func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 	if err := o.record.Base.CheckRebuildable(); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 // openManifest reads the manifest of the workspace as it was at the sandbox's start.
 func (s *Service) openManifest(o *comparison) error {
 	if s.manifests == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no workspaces")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server cannot compare workspaces")
 	}
 	m, err := s.manifests.Find(o.record.ID)
 	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {

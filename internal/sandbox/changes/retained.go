@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// retainedBounds limit what one run may leave. For larger changes the sandbox itself has to be
-// kept.
+// retainedBounds limit the retained changes of one run. For larger changes the sandbox itself has
+// to be retained.
 var retainedBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges retains the changes below the workspace beyond the sandbox's end.
@@ -39,7 +39,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	defer func() { err = errors.Join(err, o.close()) }()
 	r := o.record
 	if o.kept || r.Workspace == "" {
-		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox was not made from a host directory to which its changes could be applied")
+		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox has no host directory to which its changes could be applied")
 	}
 	if s.source.Unchanged(ctx, r) {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
@@ -62,9 +62,9 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	// A change that is never exported is kept as a line without content, and a file whose name
-	// contains a secret not at all. The rest is redacted now, because the values may be gone later.
-	// References of git are checked again when they are exported.
+	// A change that may not be exported is retained as a line without content, and a file whose
+	// name contains a secret not at all. Everything else is redacted now, because the values may be
+	// gone later. Git references are checked again when they are exported.
 	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
 	if list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, retainedBounds); err != nil {
@@ -72,7 +72,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	}
 	files := len(list) + len(refused)
 	if left := len(set.Changes) - files; left > 0 {
-		s.log.Warn("not kept: files with a secret in their name", "sandbox", r.ID, "files", left)
+		s.log.Warn("not retained: files with a secret in their name", "sandbox", r.ID, "files", left)
 	}
 	if files == 0 {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
@@ -93,8 +93,8 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	return toRetained(m), s.Sweep()
 }
 
-// maskedOf returns the files in which something was redacted. A file that was too large to be
-// inspected before may replace a file with the same secret outside.
+// maskedOf returns the files in which text was redacted. Files that were too large to be inspected
+// are included, because their export could overwrite a file with the same secret on the host.
 func maskedOf(list []changeset.Change) []retained.Masked {
 	var out []retained.Masked
 	for _, c := range list {
@@ -119,8 +119,8 @@ func toRetained(m retained.Meta) sandbox.KeptChanges {
 	}
 }
 
-// mayKeep refuses callers that may not retain changes: these are for the host's directories, and
-// use its disk.
+// mayKeep refuses callers that may not retain changes. Retained changes are meant for the host's
+// directories, and use the host's disk.
 func (s *Service) mayKeep(who sandbox.Principal) error {
 	if err := who.Check(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine retain changes of ended sandboxes")
 	}
 	if s.kept == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service retains no changes")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id 
 	return d.Finish(ctx, s.discardChanges(ctx, who, id))
 }
 
-// discardChanges also removes the recordings of the same run.
+// discardChanges removes the retained changes of a run, and also its recordings.
 func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id string) error {
 	if err := s.mayKeep(who); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		return false, err
 	}
 	if o.dir != m.Dir || o.since != sinceStart {
-		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only what it changed in %s since its start was kept", id, m.Dir)
+		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only its changes in %s since its start were retained", id, m.Dir)
 	}
 	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
 	for _, f := range m.Masked {
@@ -190,12 +190,12 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
 	}}
 	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
-		return true, fmt.Errorf("kept changes of %s: %w", id, err)
+		return true, fmt.Errorf("retained changes of %s: %w", id, err)
 	}
 	if len(m.Shown) > 0 {
 		var shown sandbox.Base
 		if err := json.Unmarshal(m.Shown, &shown); err != nil {
-			return true, fmt.Errorf("kept changes of %s: %w", id, err)
+			return true, fmt.Errorf("retained changes of %s: %w", id, err)
 		}
 		o.record.Base.Mounts, o.record.Base.Git = shown.Mounts, shown.Git
 	}
@@ -216,8 +216,8 @@ func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) 
 	return true, err
 }
 
-// dropRetained removes the retained changes of a sandbox, and the state that they were compared
-// with, unless the sandbox itself still needs that.
+// dropRetained removes the retained changes of a sandbox, and the initial state with which they
+// were compared, unless the sandbox itself still needs it.
 func (s *Service) dropRetained(id string) error {
 	copied := ""
 	if m, err := s.kept.Meta(id); err == nil {

@@ -18,17 +18,18 @@ import (
 // outApply is the output format of an apply.
 const outApply = "apply"
 
-// released describes how a choice was exported.
+// released describes an export for its signed statement.
 type released struct {
 	out      string // tar, patch or apply
 	artifact string // SHA-256 of the written file, or ""
 	approval string
 }
 
-// maySign refuses a request that could not be signed, before an approval is used for it.
+// maySign returns an error for a request that could not be signed, so that it does not use up an
+// approval.
 func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
-		return fault.New(fault.Unsupported, "provenance_unavailable", "this service does not sign statements")
+		return fault.New(fault.Unsupported, "provenance_unavailable", "this server does not sign statements")
 	}
 	n := len(filesOf(chosen))
 	if files && n == 0 {
@@ -48,9 +49,9 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 	return out
 }
 
-// attest signs a statement about an export. The export has an audit entry, which the signed
-// tree head in the statement covers. An entry about the signature is durable before the caller gets
-// the signature, so the audit log has all signatures that exist.
+// attest signs a statement about an export. The signed tree head in the statement covers the audit
+// entry of the export. An entry about the signature is durable before the caller gets the
+// signature, so the audit log lists all signatures.
 func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
 	point, err := s.audit.Checkpoint(ctx)
 	if err != nil {

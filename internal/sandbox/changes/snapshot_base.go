@@ -10,12 +10,13 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// textSize is the size of the largest file of a snapshot whose content is fetched. For larger ones
+// textSize is the size of the largest file of a snapshot whose content is fetched. For larger files
 // no text is shown.
 const textSize = 16 << 20
 
-// fetchOld makes a snapshot the state that o's files are compared with: the list of its files, with
-// checksums of those that may differ, and their content in a private directory.
+// fetchOld makes a snapshot the earlier state for a comparison with o's files. It fetches the list
+// of the snapshot's files with checksums of those that may differ, and their content into a private
+// directory.
 func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Source) error {
 	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
@@ -57,7 +58,7 @@ func treeOf(ctx context.Context, source changeset.Source, req changeset.TreeRequ
 	return changeset.ReadTree(r, changeset.Bounds{})
 }
 
-// differing returns the regular files of one tree that another tree may not have unchanged.
+// differing returns the regular files of one tree that may be missing or different in another tree.
 func differing(was, now []changeset.Entry) [][]byte {
 	there := make(map[string]changeset.Entry, len(now))
 	for _, e := range now {
@@ -77,7 +78,7 @@ func differing(was, now []changeset.Entry) [][]byte {
 // stageOld fetches files under their own names.
 func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Source, list []changeset.Change) error {
 	if s.kept == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
+		return fault.New(fault.Unsupported, "changes_unavailable", "this server cannot compare snapshots")
 	}
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 // maxGitFile limits how much of a git file is read.
 const maxGitFile = 4 << 20
 
-// commit returns the commit that the workspace was at when the sandbox was created.
-// It returns "", which claims nothing, if the Git files that name the commit have
-// changed since. Uncommitted changes of that time are not covered by it.
+// commit returns the commit that was checked out when the sandbox was created. It returns "", which
+// makes no claim, if the Git files that name the commit have changed since. It does not describe
+// uncommitted changes of that time.
 func (o *comparison) commit() string {
 	if o.dir != sandbox.WorkspaceDir || o.base.Outside == nil || o.record.Base.Copy != "" {
 		return ""
@@ -44,9 +44,9 @@ func (o *comparison) commit() string {
 	return ""
 }
 
-// unmoved reads a file of the workspace's host directory that is unchanged since the sandbox
-// started. there reports whether it exists or existed then; if so, no other file may be read
-// instead.
+// unmoved reads a file of the workspace's host directory that is unchanged since the sandbox's
+// start. there reports whether the file exists or existed then; if so, no other file may be read in
+// its place.
 func (o *comparison) unmoved(name string) (text string, there bool) {
 	var was *changeset.Entry
 	for i := range o.base.Start {

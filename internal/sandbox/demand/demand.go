@@ -1,5 +1,5 @@
-// Package demand owns the decision how many sandboxes of each kind are worth keeping ready: it
-// counts requests, forgets them over time, and divides a memory budget. It creates nothing and has
+// Package demand decides how many sandboxes of each kind are worth having ready: it counts
+// requests, reduces old counts over time, and divides a memory budget. It creates nothing and has
 // no clock.
 package demand
 
@@ -16,15 +16,15 @@ const (
 	// burst is the time within which creations count as one burst: about as long as it takes to
 	// make a few more sandboxes.
 	burst = time.Second
-	// regular is the least recent demand for a kind to count. A single request is not enough: the
-	// next may never come.
+	// regular is the least recent demand for a kind to count. A single request is not enough,
+	// because it may be the only one.
 	regular = 1.5
-	// cold is the demand below which a kind is forgotten.
+	// cold is the demand below which the counts of a kind are dropped.
 	cold = 0.2
 )
 
-// Limits of what is kept ready, whatever the budget, and of the kinds that are counted: a caller
-// may request another kind each time.
+// Limits of the number of ready sandboxes, whatever the budget, and of the number of counted kinds:
+// a caller may request another kind each time.
 const (
 	MaxEach  = 32
 	MaxTotal = 128
@@ -104,9 +104,9 @@ type Share struct {
 	Count int
 }
 
-// Want divides a budget: first one of each kind, the floors before the others and these by their
-// demand, then more of those that bursts are likeliest to need. The result is in the order in which
-// to make them. The cost of a kind must be positive.
+// Want divides a budget. First it gives one sandbox to each kind: the kinds of floors first, then
+// the others by demand. Then it gives more to the kinds that bursts most likely need. The result is
+// in the order in which to create them. The cost of a kind must be positive.
 func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
 	b.forget(at)
 	type wish struct {

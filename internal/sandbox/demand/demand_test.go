@@ -54,7 +54,7 @@ func TestBurstsAreRemembered(t *testing.T) {
 	if got := b.counts(start.Add(5*time.Minute), 1000); got["a"] != MaxEach {
 		t.Errorf("after a burst of 1000: %v", got)
 	}
-	// Creations one after the other need no more than a burst's worth.
+	// For creations one after the other, a burst's number of sandboxes is enough.
 	var slow Counter
 	at := start
 	for range 1000 {
@@ -89,7 +89,7 @@ func TestFloorsComeFirst(t *testing.T) {
 	if got := b.counts(start, 1000); got["first"] != 2 {
 		t.Errorf("a floor that is asked for: %v", got)
 	}
-	// A kind without cost is not counted, and so not made without limit.
+	// A kind without cost is not counted, because the number of its sandboxes would have no limit.
 	if got := b.Want(start, 100, func(string) int64 { return 0 }); len(got) != 0 {
 		t.Errorf("for nothing: %v", got)
 	}

@@ -11,27 +11,26 @@ type Memory struct {
 }
 
 const (
-	// share is the percentage of the available memory that is used where no amount is
-	// configured.
+	// share is the percentage of the available memory that is used unless an amount is configured.
 	share = 10
-	// stalled is the percentage of waiting for memory that counts as pressure, and scarce the
+	// stalled is the percentage of time stalled for memory that counts as pressure, and scarce the
 	// percentage of all memory that must stay available.
 	stalled = 10
 	scarce  = 8
-	// calm is how long there must have been no pressure.
+	// calm is how long pressure must have been absent before the budget rises again.
 	calm = 30 * time.Second
 )
 
 // Gauge determines how much memory warm sandboxes may use. The zero value is ready for use.
 type Gauge struct {
-	// Fixed is the operator's limit; zero uses a share of the available memory.
+	// Fixed is the operator's limit. Zero means a share of the available memory.
 	Fixed int64
 
 	pressed time.Time
 }
 
-// Budget returns how much memory all warm sandboxes together may use, of which they use used now.
-// Under pressure, and for a while after, it is zero.
+// Budget returns how much memory all warm sandboxes together may use. used is what they use now.
+// Under pressure, and for a while after, the budget is zero.
 func (g *Gauge) Budget(m Memory, used int64, at time.Time) int64 {
 	if m.Stalled >= stalled || m.Available < m.Total/100*scarce {
 		g.pressed = at
@@ -39,10 +38,10 @@ func (g *Gauge) Budget(m Memory, used int64, at time.Time) int64 {
 	if !g.pressed.IsZero() && at.Sub(g.pressed) < calm {
 		return 0
 	}
-	// Warm sandboxes have taken their memory from what was available.
+	// The available memory does not include the memory of the warm sandboxes.
 	free := m.Available + used
 	if g.Fixed > 0 {
-		// More than half would be missing for the sandboxes that callers request.
+		// Otherwise less than half would remain for the sandboxes that callers request.
 		return min(g.Fixed, free/2)
 	}
 	return free / 100 * share

@@ -4,9 +4,8 @@ import "time"
 
 const (
 	// quiet is how long no sandbox must have been created before a warm one or a template snapshot
-	// is made in advance. Either would take processor time from the first commands of the last
-	// caller. If the next caller is expected within soon, it matters more, and the shorter Hasty
-	// applies.
+	// is made in advance. Making one takes processor time from the first commands of the last
+	// caller. If the next caller is expected within soon, the shorter Hasty applies.
 	quiet = 150 * time.Millisecond
 	// Hasty is the shortest time without a creation before a warm sandbox is made.
 	Hasty = 20 * time.Millisecond
@@ -39,8 +38,8 @@ func (p *Pace) Left(at time.Time) time.Duration {
 }
 
 const (
-	// FailPause is how long nothing is made after a failure. It doubles with each
-	// further failure, up to failPauseMax.
+	// FailPause is the pause after a failure. It doubles with each further failure, up to
+	// failPauseMax.
 	FailPause    = 5 * time.Second
 	failPauseMax = 5 * time.Minute
 )
@@ -59,8 +58,8 @@ func (b *Backoff) Fail(at time.Time) time.Duration {
 	return b.pause
 }
 
-// Succeed records a success: the pause after the next failure is the shortest again. A pause that
-// has begun continues.
+// Succeed records a success and resets the pause after the next failure to the shortest. A pause
+// that has begun continues.
 func (b *Backoff) Succeed() { b.pause = 0 }
 
 // Left returns how much of the pause is left, if positive.

@@ -35,8 +35,8 @@ func (s *Service) Survey(ctx context.Context, id string) {
 	s.deps.Audit.AppendAnyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: auditlog.Server, Data: ingest.Gap{Of: "events", Reason: "survey"}})
 }
 
-// Drain ingests the remaining events. Events that the audit log refuses stay in the files, and are
-// ingested when it works again.
+// Drain ingests the remaining events. Events that the audit log refuses stay in the files and are
+// ingested later.
 func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	if s.spools == nil {
 		return false
@@ -52,8 +52,8 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	return true
 }
 
-// End ingests the remaining events of a sandbox that is ending. A warm sandbox that
-// was never handed out has no owner, so the events of its programs are dropped.
+// End ingests the remaining events of a sandbox that is ending. A warm sandbox that was never
+// acquired has no owner, so the events of its programs are dropped.
 func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) {
 	if r.State == sandbox.Waiting {
 		return false, s.Remove(r.ID)
@@ -61,8 +61,8 @@ func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) 
 	return r.ID != "" && s.Drain(ctx, r.ID, true), nil
 }
 
-// Forget removes a sandbox's files, once everything in them is in the audit log. CatchUp retries
-// what cannot be ingested now.
+// Forget removes a sandbox's files once all their events are in the audit log. CatchUp retries the
+// rest.
 func (s *Service) Forget(ctx context.Context, id string) error {
 	if s.spools == nil {
 		return s.Remove(id)
@@ -92,7 +92,7 @@ func (s *Service) Remove(id string) error {
 	return err
 }
 
-// Retry is CatchUp if something is known to be left.
+// Retry calls CatchUp if events are known to remain.
 func (s *Service) Retry(ctx context.Context) error {
 	if !s.behind.Swap(false) {
 		return nil
@@ -100,8 +100,8 @@ func (s *Service) Retry(ctx context.Context) error {
 	return s.CatchUp(ctx)
 }
 
-// CatchUp ingests the written events of sandboxes that no goroutine follows, and
-// removes the event files of sandboxes that no longer exist.
+// CatchUp ingests the events of sandboxes that no goroutine follows, and removes the event files of
+// sandboxes that no longer exist.
 func (s *Service) CatchUp(ctx context.Context) error {
 	if s.spools == nil {
 		return nil
@@ -143,8 +143,8 @@ func (s *Service) RemoveEvents(id string) error {
 	return s.spools.Remove(id)
 }
 
-// Exclusive runs write while no other process ingests the events of a sandbox. It tells write
-// whether another process may have written the same before.
+// Exclusive runs write while no other process ingests the events of a sandbox. It reports to write
+// whether another process may have written the same events before.
 func (s *Service) Exclusive(ctx context.Context, id string, write func(again bool) error) error {
 	if s.spools == nil {
 		return write(true)

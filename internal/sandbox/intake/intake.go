@@ -1,5 +1,5 @@
-// Package intake ingests what engines and the egress gateway wrote about sandboxes into the audit
-// log, and keeps their files until everything in them is in the log.
+// Package intake ingests the events that engines and the egress gateway write about sandboxes into
+// the audit log. It keeps the event files until all their events are in the log.
 package intake
 
 import (
@@ -34,9 +34,9 @@ type Deps struct {
 	Redactors Redactors
 	// Observer returns an engine's ability to write events, or nil.
 	Observer func(engine string) engine.Observer
-	// Live reports whether this process watches a sandbox, and so follows its files.
+	// Live reports whether this process watches a sandbox and follows its event files.
 	Live func(id string) bool
-	// Locked runs a function with the lock of the ID held.
+	// Locked runs a function while it holds the lock of the sandbox's ID.
 	Locked func(ctx context.Context, id string, do func(context.Context, string) error) error
 	Log    *slog.Logger
 }
@@ -49,7 +49,7 @@ type Rows interface {
 // Redactors returns the redactors for events.
 type Redactors interface {
 	Unseen(ctx context.Context, id string) (func(string) string, error)
-	// Retain keeps the redactor of a sandbox that ends, and Release drops it.
+	// Retain preserves the redactor of a sandbox that ends, and Release drops it.
 	Retain(id string)
 	Release(id string)
 }
@@ -79,7 +79,7 @@ func New(d Deps) (*Service, error) {
 	return s, nil
 }
 
-// Close ingests what is known to be left, and closes the files.
+// Close ingests the events that are known to remain, and closes the files.
 func (s *Service) Close(ctx context.Context) error {
 	if s.spools == nil {
 		return nil
@@ -87,7 +87,7 @@ func (s *Service) Close(ctx context.Context) error {
 	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.spools.Close())
 }
 
-// Watches reports whether anything is ingested.
+// Watches reports whether events are ingested at all.
 func (s *Service) Watches() bool { return s.spools != nil }
 
 // Flows returns the flow files of network attachments, or nil.
@@ -100,7 +100,7 @@ func (s *Service) Follow(id string) {
 	}
 }
 
-// Leave stops following a sandbox that another process follows.
+// Leave stops following the events of a sandbox because another process follows them.
 func (s *Service) Leave(id string) error {
 	if s.spools == nil {
 		return nil
@@ -124,7 +124,7 @@ func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 	return f, nil
 }
 
-// Retain keeps the redactor of a sandbox whose events are still to be read.
+// Retain preserves the redactor of a sandbox whose events are not all read yet.
 func (s *Service) Retain(id string) {
 	if s.spools != nil {
 		s.deps.Redactors.Retain(id)

@@ -14,14 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// unchangedBytes is how many bytes of events are read to find that nothing was changed. If there
-// are more, the files are compared.
+// unchangedBytes limits the bytes of events that Unchanged reads. If there are more, the files are
+// compared.
 const unchangedBytes = 8 << 20
 
-// Unchanged reports whether the instance's kernel saw no change below the workspace since
-// the sandbox started, so that no file has to be compared. In any doubt it returns
-// false. The kernel writes these events itself, so that no program inside can hide a
-// change.
+// Unchanged reports whether the instance's kernel recorded no change below the workspace since the
+// sandbox's start, so that no file has to be compared. In any doubt it returns false. The kernel
+// writes these events itself, so no program inside can hide a change.
 func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
 	o := s.deps.Observer(r.Engine)
 	if o == nil || s.deps.Dir == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
@@ -41,7 +40,7 @@ func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
 	return untouched(events.NewReader(f, 0, 0), r.Base)
 }
 
-// untouched reports whether events show no change.
+// untouched reports whether events contain no change of the workspace.
 func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) bool {
 	began := false
 	for {

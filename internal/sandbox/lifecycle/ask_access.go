@@ -13,15 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leastWait is long enough to use a decision that exists already: a grant stays for the next try if
-// no caller waits for it.
+// leastWait is long enough to get an existing decision: a grant is left for the next request if no
+// caller waits for it.
 const leastWait = 200 * time.Millisecond
 
-// AskAccess requests approval for a sandbox to reach a host for as long as it lives,
-// and adds the host once approved. A host that is allowed already is granted at once.
-// A host that no approval could allow is Denied. A repeated request is the same
-// request, whatever its reason: a program must not wear approvers down by rewording
-// it.
+// AskAccess requests approval for a sandbox to reach a host until the sandbox ends, and adds the
+// host once approved. A host that is already allowed is granted at once. A host that no approval
+// could allow is Denied. A repeated request is the same request, whatever its reason: a program
+// must not wear approvers down by rewording it.
 func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -31,8 +30,8 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return egress.ApprovalOutcome{}, sandbox.NotRunning(r)
 	}
 	if !r.Access.Linked() {
-		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
-			WithHint("only a new sandbox can have one")
+		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was created without a network", r.ID).
+			WithHint("create a new sandbox with a network")
 	}
 	q, granted, err := s.access.Question(r, who, w)
 	if err != nil || granted {
@@ -44,14 +43,14 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if err != nil || !answer.Granted {
 		return answer, err
 	}
-	// The grant is used up: its effect must not depend on a waiting caller.
+	// Using up the grant and adding the host must not stop because the caller went away.
 	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
 		return egress.ApprovalOutcome{}, err
 	}
 	return answer, nil
 }
 
-// Amend adds a host to what a sandbox may reach, after an approval.
+// Amend adds an approved host to the access of a sandbox.
 func (s *Service) Amend(ctx context.Context, id, endpoint string) error {
 	_, err := s.setAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
 		if !slices.Contains(a.Allow, endpoint) {

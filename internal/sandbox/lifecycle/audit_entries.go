@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// recordStart makes the audit entry durable before the row becomes Running. The start can
-// be undone then if the audit log refuses the entry, and a crash in between leaves no
-// running sandbox that the log does not have. The entry of the caller's request is
-// written with it, so that creating waits for the disk once.
+// recordStart makes the audit entry durable before the row becomes Running. If the audit log
+// refuses the entry, the start can still be undone, and a crash in between leaves no running
+// sandbox that the log does not have. The entry of the caller's request is written with it, so that
+// a creation waits for the disk once.
 func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) error {
 	watched := s.engines.observer(r.Engine) != nil
 	f := payload.Started{
@@ -41,8 +41,8 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// life is the source of the one entry that ends a sandbox. Another process than the one that began
-// the end may finish it, or both.
+// life makes sure that a sandbox gets one entry about its end. The process that finishes the end
+// may be another than the one that began it, or both may finish it.
 const life = "life/"
 
 // recordEnd writes the end of a sandbox, once.

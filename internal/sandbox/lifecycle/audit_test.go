@@ -107,7 +107,7 @@ func TestActionsWithoutSandboxAreInTheAuditLog(t *testing.T) {
 	}
 }
 
-func actions(t *testing.T, r *audittest.Record) []payload.Action {
+func actions(t *testing.T, r *audittest.Log) []payload.Action {
 	t.Helper()
 	var out []payload.Action
 	for _, e := range r.Entries(audit.Action) {
@@ -120,7 +120,7 @@ func actions(t *testing.T, r *audittest.Record) []payload.Action {
 	return out
 }
 
-func kinds(r *audittest.Record, id string) map[audit.Kind]int {
+func kinds(r *audittest.Log, id string) map[audit.Kind]int {
 	n := make(map[audit.Kind]int)
 	for _, e := range r.Entries() {
 		if e.Sandbox == id {
@@ -193,8 +193,8 @@ func forCaller(method reflect.Type) bool {
 	return false
 }
 
-// What may not happen without an entry does not, and leaves nothing; the end of a sandbox happens,
-// and the gap is reported when the audit log works again.
+// If the audit log refuses the entry of an action, the action does not happen and leaves nothing.
+// The end of a sandbox does happen, and the gap is reported when the audit log works again.
 func TestRecordRefuses(t *testing.T) {
 	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
 		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
@@ -250,8 +250,8 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	}
 }
 
-// A sandbox that ends by itself has exactly one end in the audit log, even if several
-// callers finish it.
+// A sandbox that ends by itself has exactly one entry about its end, even if several callers finish
+// it.
 func TestEndsOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/host/lockorder"
 )
 
-// background is work of a Service that no request waits for. Close waits for it.
+// background runs work of a Service for which no request waits. Close waits for its end.
 type background struct {
 	ctx  context.Context // ends when Close begins to wait
 	stop context.CancelFunc
@@ -22,7 +22,7 @@ func newBackground() *background {
 	return b
 }
 
-// start runs do in the background, unless the context has ended, and reports whether it does.
+// start runs do in the background, unless the context has ended, and reports whether it started.
 func (b *background) start(do func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

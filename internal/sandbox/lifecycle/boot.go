@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// boot is one boot of an instance: what it is made of, and what its steps open. A creation, the
-// warm pool, a resumption and a replacement all use its steps, between steps of their own.
+// boot is one boot of an instance: its inputs, and the resources that its steps open. A creation,
+// the warm pool, a resumption and a replacement all use its steps, between steps of their own.
 type boot struct {
 	s      *Service
 	row    sandbox.Row
@@ -26,7 +26,7 @@ type boot struct {
 	spec   engine.Spec
 	config guest.Config
 	from   source
-	// launch is what the engine gets.
+	// launch is the specification that the engine gets.
 	launch func(ctx context.Context) error
 
 	attachment *sandbox.Attachment // nil is no network
@@ -47,9 +47,9 @@ func (s *Service) newBoot(r sandbox.Row, p *policy.Policy, spec engine.Spec, con
 
 // Names of the steps of each boot.
 const (
-	stepFiles   = "show the files of the host"
+	stepFiles   = "find the host files to mount"
 	stepState   = "open the saved state"
-	stepPolicy  = "find out what the policy binds"
+	stepPolicy  = "resolve the secrets of the policy"
 	stepNetwork = "attach the network"
 	stepEvents  = "open the file for events"
 	stepStart   = "start the instance"
@@ -57,9 +57,9 @@ const (
 	stepClose   = "close the saved state"
 )
 
-// steps returns the steps of a boot. Everything that can fail early comes before anything is
-// changed. Undoing them leaves nothing of the instance. The steps of a replacement are not undone,
-// since the old instance may still run.
+// steps returns the steps of a boot. Steps that can fail early come before any change. Undoing the
+// steps leaves nothing of the instance. The steps of a replacement are not undone, because the old
+// instance may still run.
 func (b *boot) steps() []steps.Step {
 	list := []steps.Step{
 		{Name: stepFiles, Do: b.showFiles},
@@ -113,7 +113,7 @@ func (b *boot) resolve(ctx context.Context) (err error) {
 	return err
 }
 
-// cut ends what a caller could see of the sandbox. The events of a new one are still to be read.
+// cut closes the streams into the sandbox. The events of a new sandbox have not been read yet.
 func (b *boot) cut(context.Context) error {
 	if !b.from.again {
 		b.s.intake.Retain(b.row.ID)
@@ -137,22 +137,37 @@ func (b *boot) attach(ctx context.Context) error {
 		b.spec.Egress = engine.Egress{Kind: engine.EgressTap, Attach: b.attachEnd}
 		return nil
 	}
+	kind := b.socketKind()
+	if b.attachment != nil && kind != engine.EgressPackets {
+		a := *b.attachment
+		a.Kind = kind
+		b.attachment = &a
+	}
 	link, err := b.s.access.Attach(ctx, b.attachment)
 	if err != nil || link.End == nil {
 		return err
 	}
-	b.spec.Egress = engine.Packets(link.End)
+	b.spec.Egress = engine.Egress{Kind: kind, End: link.End}
 	b.connect(link)
 	return nil
 }
 
-// madeInside reports whether the engine makes both ends of a sandbox's network itself.
+// madeInside reports whether the engine creates both ends of a sandbox's network itself.
 func (b *boot) madeInside() bool {
 	kinds := b.s.engines.info(b.row.Engine).Egress
 	return !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressTap)
 }
 
-// attachEnd attaches a network whose gateway end the engine has made, and returns the
+// socketKind returns the kind of network that the gateway makes for the engine.
+func (b *boot) socketKind() engine.EgressKind {
+	kinds := b.s.engines.info(b.row.Engine).Egress
+	if !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressEthernet) {
+		return engine.EgressEthernet
+	}
+	return engine.EgressPackets
+}
+
+// attachEnd attaches a network whose gateway end the engine has created, and returns the
 // configuration of a guest that uses it.
 func (b *boot) attachEnd(ctx context.Context, end *os.File) ([]byte, error) {
 	a := *b.attachment
@@ -165,7 +180,7 @@ func (b *boot) attachEnd(ctx context.Context, end *os.File) ([]byte, error) {
 	return json.Marshal(b.config)
 }
 
-// connect adds what programs inside need to use the network.
+// connect adds the files and variables that programs inside need to use the network.
 func (b *boot) connect(link sandbox.Link) {
 	b.env = link.Env
 	b.config.Files = append(b.config.Files, link.Files...)
@@ -196,7 +211,7 @@ func closeFile(f *os.File) {
 	}
 }
 
-// start makes the engine start the instance, whose guest makes all checks before it is ready.
+// start makes the engine start the instance. The guest makes all checks before it is ready.
 func (b *boot) start(ctx context.Context) (err error) {
 	if b.lasting != nil {
 		ctx = b.lasting
@@ -238,7 +253,7 @@ func (b *boot) startBounded(ctx context.Context) error {
 	}
 	err = rootfs.CheckBounds(ctx, e, b.row)
 	if err != nil && b.from.replace {
-		// The old instance is gone, and the new one must not run on.
+		// The old instance has ended, and the new one must not continue.
 		err = fault.Wrap(err, fault.KindOf(err), codeReplaceFailed, fault.PublicText(err))
 	}
 	return err
@@ -246,8 +261,8 @@ func (b *boot) startBounded(ctx context.Context) error {
 
 func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }
 
-// undone returns the error for the caller of a failed sequence: why the context ended, or the error
-// of the step.
+// undone returns the error for the caller of a failed sequence: the reason why the context ended,
+// or the error of the step.
 func undone(ctx context.Context, err error) error {
 	if because := context.Cause(ctx); because != nil {
 		return canceled(because)

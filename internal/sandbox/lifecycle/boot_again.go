@@ -13,13 +13,13 @@ import (
 
 // Names of the steps for a sandbox that had an instance before, in addition to those of its boot.
 const (
-	stepResuming = "make the row resuming"
-	stepOld      = "remove what is left of the old instance"
-	stepAgain    = "find out what the new instance is made of"
+	stepResuming = "set the row to resuming"
+	stepOld      = "remove the rest of the old instance"
+	stepAgain    = "plan the new instance"
 )
 
-// bootAgain returns the steps that give another instance to a sandbox that had one before. They
-// write into the row what it is made of.
+// bootAgain returns the steps that start another instance of an existing sandbox. They store the
+// new instance's base in the row.
 func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 	b := s.newBoot(*r, nil, engine.Spec{}, guest.Config{}, from)
 	prepare := steps.Step{Name: stepAgain, Do: func(ctx context.Context) (err error) {

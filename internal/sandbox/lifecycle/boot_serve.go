@@ -22,7 +22,8 @@ import (
 const codeNotReady = "template_not_ready"
 
 const (
-	// startLife is the greatest time limit of a command. The program ends with its sandbox.
+	// startLife is the greatest time limit of a command, because the template's program ends with
+	// its sandbox.
 	startLife = 100 * 24 * time.Hour
 	// readyEvery is how often the ready command is run, and readyTry how long each run may take.
 	readyEvery = 100 * time.Millisecond
@@ -31,8 +32,8 @@ const (
 	outputShown = 2 << 10
 )
 
-// serve starts the template's program in an instance that has booted, and waits until it is ready.
-// In an instance that continues from memory, it runs already.
+// serve starts the template's program in a booted instance, and waits until it is ready. In an
+// instance that was restored from memory, the program is already running.
 func (b *boot) serve(ctx context.Context) error {
 	st := b.row.Base.Start
 	if st == nil || b.from.reading || b.state != nil && b.state.Dir != "" {
@@ -43,7 +44,7 @@ func (b *boot) serve(ctx context.Context) error {
 	}
 	err := b.serveIn(ctx, st)
 	if err != nil && b.from.replace {
-		// The old instance is gone, and one without its program must not run on.
+		// The old instance has ended, and a new one without its program must not continue.
 		err = fault.Wrap(err, fault.KindOf(err), codeReplaceFailed, fault.PublicText(err))
 	}
 	return err
@@ -56,7 +57,8 @@ func (b *boot) serveIn(ctx context.Context, st *sandbox.Start) error {
 	}
 	transport := control.Once(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, b.row.ID, guestboot.Port) })
 	defer transport.CloseIdleConnections()
-	// A program that has replaced the guest would choose where a redirect leads.
+	// Redirects are not followed, because a program that has replaced the guest could choose their
+	// target.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	inside := &served{
 		client: client.New(&http.Client{Transport: transport, CheckRedirect: stay}, "http://guest", http.Header{files.TokenHeader: {b.row.AccessToken}}),

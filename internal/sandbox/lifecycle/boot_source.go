@@ -15,7 +15,7 @@ import (
 // archiveTimeout bounds a boot that unpacks files first.
 const archiveTimeout = 10 * time.Minute
 
-// source is what an instance starts from. The zero value is a first boot.
+// source is the state from which an instance starts. The zero value is a first boot.
 type source struct {
 	savedstate.Source
 	renew   guest.Renewal
@@ -56,10 +56,11 @@ func (b *boot) runOn(ctx context.Context, dir string) error {
 	return c.Restore(ctx, b.spec, dir)
 }
 
-// relaunch replaces an instance on an engine that restores no memory, and so has no call for it.
+// relaunch replaces an instance on an engine that restores no memory, and so has no such operation.
 // The old instance has to end first, because an ID belongs to one instance.
 func relaunch(ctx context.Context, e engine.Engine, spec engine.Spec) error {
-	// Between the two there is no instance, so a caller who goes away must not stop it there.
+	// Between the end and the start there is no instance, so the caller's departure must not stop
+	// the replacement.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), archiveTimeout)
 	defer cancel()
 	if err := e.Remove(ctx, spec.ID); err != nil {

@@ -23,8 +23,8 @@ import (
 // errStep is the error with which a step fails.
 var errStep = fault.New(fault.Exhausted, "step_fails", "the step fails as the test wants")
 
-// breaking wraps a store, a gateway and a vault that fail where a test wants it, and that know what
-// they hold.
+// breaking wraps a store, a gateway and a vault that fail at a chosen call, and that record their
+// contents.
 type breaking struct {
 	sandbox.Store
 	mu       sync.Mutex

@@ -15,7 +15,7 @@ import (
 )
 
 // onBlindEngine returns a rig whose engine has a boundary, shows no limits inside and does not
-// enforce some of those that it claims.
+// enforce some of the limits that it reports.
 func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -36,8 +36,8 @@ func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	return r
 }
 
-// An engine that shares the host's kernel enforces limits, but its programs see the host's figures:
-// the engine is asked about the limits, not the guest.
+// An engine that shares the host's kernel enforces limits, but its programs see the host's figures.
+// So the engine is asked about the limits, not the guest.
 func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	r := onBlindEngine(t)
 	sb := r.create(alice, on("other"))
@@ -47,7 +47,7 @@ func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	if c := config.Checks; c.MemoryBytes != 0 || c.PIDs != 0 || c.DiskBytes != 0 || !config.HostMemory {
 		t.Errorf("the guest is asked for %+v, and told that memory is the host's: %t", c, config.HostMemory)
 	}
-	if !slices.ContainsFunc(sb.Checked, func(s string) bool { return strings.HasPrefix(s, "outside, no more than ") }) {
+	if !slices.ContainsFunc(sb.Checked, func(s string) bool { return strings.HasPrefix(s, "checked from outside: at most ") }) {
 		t.Errorf("checked is %q", sb.Checked)
 	}
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// awaitEvery is how often the row of a sandbox is read that another process is pausing or resuming.
+// awaitEvery is the interval at which the row of a sandbox is read while another process pauses or
+// resumes it.
 const awaitEvery = 20 * time.Millisecond
 
 // lockForChange waits until no other operation is changing the sandbox, then locks it for a
@@ -42,8 +43,8 @@ func (s *Service) lockForChangeOf(ctx context.Context, id string) (context.Conte
 	return ctx, r, release, nil
 }
 
-// settled reads the row of a sandbox once no other process has it in a transitional state. The lock
-// of the ID must be held.
+// settled returns the row of a sandbox once no other process has it in a transitional state. The
+// lock of the ID must be held.
 func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	for {
 		r, err := s.store.Get(ctx, id)
@@ -67,8 +68,8 @@ func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	}
 }
 
-// move takes a sandbox that this Service acts on to its next state. The maintenance loop finds what
-// could not be written.
+// move takes a sandbox on which this Service acts to its next state. If the write fails, the
+// maintenance loop repairs the row.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
 	s.operations.moved(id, err)
@@ -81,8 +82,8 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 
-// unlessRemoved is a context that ends early only because the sandbox is removed,
-// and not because a caller goes away or this process is to end.
+// unlessRemoved is a context that ends early only if the sandbox is removed. It does not end
+// because a caller goes away or this process shuts down.
 func unlessRemoved(ctx context.Context) (context.Context, func()) {
 	lasts, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -93,7 +94,7 @@ func unlessRemoved(ctx context.Context) (context.Context, func()) {
 	return lasts, func() { stop(); cancel(nil) }
 }
 
-// notNow is the error for a sandbox whose state allows nothing that needs a running or paused one.
+// notNow is the error for a sandbox in a state that does not allow the operation.
 func notNow(r sandbox.Row) error {
 	switch r.State {
 	case sandbox.Stopping:
@@ -111,7 +112,7 @@ func alreadyPaused(id string) error {
 	return fault.Newf(fault.Conflict, "sandbox_paused", "Sandbox \"%s\" is paused", id).WithHint("crannog resume " + id)
 }
 
-// stopInstance frees what an instance holds besides its state on disk.
+// stopInstance frees an instance's resources other than its state on disk.
 func (s *Service) stopInstance(ctx context.Context, r sandbox.Row) error {
 	e, err := s.engines.Of(r.Engine)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// Changes returns what compares and exports the changes of this Service's sandboxes.
+// Changes returns the service that compares and exports the changes of this Service's sandboxes.
 func (s *Service) Changes() *changes.Service { return s.kept.changes }
 
 // changesSource gives package changes access to the sandboxes of a Service.

@@ -29,8 +29,8 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// yard is a rig with one sandbox that shows a directory, and whose guest has a copy of it for tests
-// to change.
+// yard is a rig with one sandbox that has a workspace directory, and whose guest has a copy of it
+// for tests to change.
 type yard struct {
 	*rig
 	desk         *desk
@@ -191,8 +191,8 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	}
 }
 
-// P38: where the policy asks, nothing comes out before an approval, and then exactly what was
-// approved, once.
+// P38: if the policy requires an approval, nothing is exported before it, and then exactly the
+// approved changes, once.
 func TestDeletionsAreAskedAbout(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
@@ -209,7 +209,7 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
 		t.Errorf("%+v", q)
 	}
-	// Any other choice, destination or content is another question.
+	// Any other choice, destination or content needs another approval.
 	for name, again := range map[string]func() error{
 		"fewer": func() error {
 			_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"gone.txt"}})
@@ -245,8 +245,8 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	}
 }
 
-// P38: a policy that denies lets nothing out, not as text either; files that it does not name stay
-// inside.
+// P38: a policy that denies an export lets nothing out, not even as text. Files that an allowing
+// policy does not name are not exported.
 func TestWhatAPolicyKeepsInside(t *testing.T) {
 	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
 		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
@@ -313,7 +313,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "dir_invalid")
 }
 
-// P38: nothing comes out without an audit entry.
+// P38: nothing is exported without an audit entry.
 func TestNothingComesOutUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
@@ -365,7 +365,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	}
 }
 
-// P38: flagged files come out only on request, and some files not even then.
+// P38: flagged files are exported only on request, and some files not even then.
 func TestFlaggedFilesStayInside(t *testing.T) {
 	y := newYard(t, level("light"))
 	write(t, y.inside, ".git/hooks/post-checkout", "#!/bin/sh\n")
@@ -388,8 +388,8 @@ func TestFlaggedFilesStayInside(t *testing.T) {
 	}
 }
 
-// Keys see and export the changes of their own sandboxes, and touch no directory; to other keys the
-// sandbox does not exist.
+// Keys see and export the changes of their own sandboxes, but change no directory of the host. For
+// other keys the sandbox does not exist.
 func TestWhoMayBringOut(t *testing.T) {
 	y := newYard(t, level("light"))
 	sb := y.create(alice)

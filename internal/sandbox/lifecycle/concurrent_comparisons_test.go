@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Many comparisons at once, each of which may make the server hold as much as a sandbox can, wait
-// for each other, and callers that leave get an error.
+// Many comparisons at once wait for each other, because each may make the server hold as much
+// memory as a sandbox can cause. Callers that leave get an error.
 func TestComparisonsTakeTurns(t *testing.T) {
 	y := newYard(t, sandbox.Access{})
 	come, goOn := make(chan struct{}), make(chan struct{})
@@ -54,7 +54,7 @@ func TestComparisonsTakeTurns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A failed comparison gives its turn back too, and waiting for an approval does not hold it.
+	// A failed comparison releases its place too, and waiting for an approval does not occupy it.
 	y.files = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	for range 3 {
 		_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})

@@ -64,7 +64,7 @@ func TestStatesChangeElsewhere(t *testing.T) {
 				t.Errorf("%s: it cannot be reached from here", name)
 			}
 		}
-		// Both see its true end.
+		// Both processes see the actual end.
 		r.engine.Lose(sb.ID)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -292,8 +292,8 @@ func TestSecretsOfCopies(t *testing.T) {
 	}
 }
 
-// Nothing leaves a sandbox while it is being saved: what it does from then on will not have
-// happened.
+// Nothing leaves a sandbox while it is being saved, because its later actions are not part of the
+// saved state.
 func TestWayOutIsShutForAPause(t *testing.T) {
 	way := &road{}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
@@ -345,7 +345,8 @@ func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
 	return err
 }
 
-// An operation that a removal interrupts says so, instead of reporting a failure.
+// An operation that a removal interrupts returns an error about the removal, and not about a
+// failure.
 func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	way := &deaf{asked: make(chan struct{})}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
@@ -396,8 +397,8 @@ func TestPauseWithoutALink(t *testing.T) {
 	}
 }
 
-// A copy of a workspace exists for as long as anything uses it: the sandbox that it was made for,
-// its copies, and snapshots of any of them.
+// A copy of a workspace exists as long as anything uses it: the sandbox for which it was made, its
+// copies, and snapshots of any of them.
 func TestCopyOfAWorkspaceIsShared(t *testing.T) {
 	copies := workspace.New(t.TempDir() + "/copies")
 	r := newRig(t, func(d *lifecycle.Deps) { d.Copies = copies })

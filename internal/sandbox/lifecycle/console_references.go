@@ -7,10 +7,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// checkReferences keeps a web console session from binding files or variables of this
-// host. The sandbox belongs to the local user, whose references may name any of them.
-// An attacker with a session could have them sent to a host of his choice. Existing
-// bindings may stay, with their destinations.
+// checkReferences prevents web console sessions from binding files or variables of this host. The
+// sandbox belongs to the local user, whose references may name any of them. An attacker with a
+// session could have them sent to a host of his choice. Existing bindings may stay, with their
+// destinations.
 func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 	if who.Session == "" {
 		return nil // references of keys are refused where they are resolved
@@ -22,8 +22,8 @@ func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
 			}
 			kept := func(e bound) bool { return e == bound{b.Name, b.From, b.Host, b.Port} }
 			if !slices.ContainsFunc(boundIn(before), kept) {
-				return fault.New(fault.Denied, "local_only", "the console binds secrets by their names, and nothing of the server's machine").
-					WithHint("seal it: crannog secret set " + b.Name)
+				return fault.New(fault.Denied, "local_only", "a console session can bind stored secrets, but no files or variables of the server's machine").
+					WithHint("store it as a secret: crannog secret set " + b.Name)
 			}
 		}
 	}

@@ -32,15 +32,15 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// crashOf selects when the process dies that retains what a run leaves: while it retains that and
-// ends, or while it discards it. The level follows.
+// crashOf selects when the process dies that retains the changes of a run: while it retains them
+// and ends the sandbox, or while it discards them. The level follows.
 const (
 	crashOf   = "CRANNOG_TEST_CRASH_OF"
 	ofKeeping = "keeping "
 	ofThrow   = "throwing "
 )
 
-// keeping are what a Service needs to keep what runs leave.
+// keeping contains the stores that a Service needs to retain changes of runs.
 func keeping(dir string, step func(string)) (option, *recording.Store) {
 	changes := retained.New(filepath.Join(dir, "changes"))
 	changes.Step = step
@@ -85,7 +85,7 @@ func leave(dir, what string) error {
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
 	s, err := audited.NewService(deps)
@@ -137,8 +137,8 @@ func leave(dir, what string) error {
 	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
 }
 
-// What a run leaves is complete or absent, whenever the process dies that retains or discards it;
-// and the next start leaves nothing that belongs to neither.
+// The retained data of a run is complete or absent, whenever the process dies that retains or
+// discards it. The next start removes everything that belongs to neither state.
 func TestCrashWhileKeeping(t *testing.T) {
 	for _, what := range []string{ofKeeping + "strict", ofKeeping + "standard", ofThrow + "strict", ofThrow + "standard"} {
 		t.Run(what, func(t *testing.T) {

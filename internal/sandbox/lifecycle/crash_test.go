@@ -105,7 +105,7 @@ func live(dir string) error {
 	}
 	s, err := audited.NewService(lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
 		return err

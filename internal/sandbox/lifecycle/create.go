@@ -10,15 +10,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
-// bootTimeout bounds a boot. A sandbox is up in tens of milliseconds; a host on
-// which it takes a minute cannot run it.
+// bootTimeout bounds a boot. A boot normally takes tens of milliseconds; if it takes a minute, the
+// host cannot run the sandbox.
 const bootTimeout = time.Minute
 
 // undoTimeout limits the cleanup after a failed or canceled request, which must not stop because
 // the caller went away.
 const undoTimeout = 30 * time.Second
 
-// Create creates a sandbox and returns when it is ready. After an error nothing of it is left.
+// Create creates a sandbox and returns when it is ready. After an error nothing of the sandbox is
+// left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
 	if err := s.starts.room.Check(); err != nil {
@@ -44,7 +45,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if made, claimed, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
 		return made, err
 	}
-	// An error here leaves nothing to undo.
+	// Nothing has to be undone after an error here.
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -63,7 +64,7 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	return s.created(ctx, r, began, "engine"), nil
 }
 
-// created starts the life of a sandbox that is ready.
+// created starts to watch a sandbox that is ready.
 func (s *Service) created(ctx context.Context, r sandbox.Row, began time.Time, source string) sandbox.Sandbox {
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)

@@ -13,29 +13,29 @@ import (
 // Names of the steps of a creation, in addition to those of its boot.
 const (
 	stepRow       = "write the row"
-	stepValues    = "seal the values of its own"
+	stepValues    = "encrypt its own secret values"
 	stepTurn      = "wait for a turn"
-	stepWorkspace = "note what the workspace is"
-	stepNoted     = "wait for the note of the workspace"
+	stepWorkspace = "start to write the manifest of the workspace"
+	stepNoted     = "wait for the manifest of the workspace"
 	stepEntry     = "write the audit entry"
-	stepRunning   = "make the row running"
+	stepRunning   = "set the row to running"
 )
 
-// make makes a new sandbox: created, forked, or made to read a saved state. After an error nothing
-// is left, or its row refers to what is left.
+// make creates a sandbox for a creation, a fork, or the reading of a saved state. After an error
+// nothing is left, or the row refers to the remains.
 func (s *Service) make(ctx context.Context, b *boot) error {
 	id := b.row.ID
 	noted, done := func() {}, func(error) {}
 	before := []steps.Step{
-		// The row comes before the instance, so that after a crash between the two Reconcile finds
-		// it.
+		// The row comes before the instance, so that Reconcile finds the instance after a crash
+		// between the two.
 		{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
 			Undo: func(ctx context.Context) error { return s.erase(ctx, id) }},
 		// The row comes before the values too, so that they are removed with it.
 		{Name: stepValues, Do: func(ctx context.Context) error { return s.access.Seal(ctx, id, b.row.Access) },
 			Undo: func(ctx context.Context) error { return s.access.DropValues(ctx, id, "") }},
-		// It waits with a row, so that it counts against the limit of live sandboxes, and can be
-		// listed and removed.
+		// The request waits with a row, so that it counts against the limit of live sandboxes, and
+		// can be listed and removed.
 		{Name: stepTurn, Do: func(ctx context.Context) error {
 			turn, err := s.starts.admit(ctx, b.row, b.from.request, false)
 			if err == nil {
@@ -75,7 +75,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 	return undone(ctx, err)
 }
 
-// makeRunning makes the row of a new sandbox running.
+// makeRunning sets the row of a new sandbox to running.
 func (b *boot) makeRunning(ctx context.Context) error {
 	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
 	if b.from.search != nil {

@@ -150,7 +150,7 @@ func TestF16SizeOfSharedMemory(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "limit_out_of_range")
 }
 
-// enforcing is an engine that claims to limit memory visibly inside.
+// enforcing is an engine that reports a memory limit that is visible inside.
 type enforcing struct{ engine.Engine }
 
 func (e enforcing) Info() engine.Info {
@@ -160,7 +160,7 @@ func (e enforcing) Info() engine.Info {
 	return info
 }
 
-// On a small host the defaults are lower; it does not refuse them.
+// On a small host the defaults are lower, so that they are not refused.
 func TestLimitsOfSmallHost(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Max.MemoryBytes = 256 << 20 })
 	if sb := r.create(alice); sb.Limits.MemoryBytes != 256<<20 {

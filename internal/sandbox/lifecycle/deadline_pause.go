@@ -14,8 +14,8 @@ import (
 // lateTimeout limits how long Close waits for pauses that deadlines started.
 const lateTimeout = 30 * time.Second
 
-// awaitPauses waits for the pauses that have begun. Where no server runs, commands begin them that
-// take milliseconds: each would begin one, and none would ever finish.
+// awaitPauses waits for pauses in progress. Without a server, only short commands use this package:
+// each would begin a pause and exit before the pause is finished.
 func (d *deadlines) awaitPauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTimeout)
 	defer cancel()
@@ -48,11 +48,11 @@ func (d *deadlines) startPause(b *liveSandbox) {
 	}
 }
 
-// pause pauses a sandbox whose time is up. If that fails, for example on a full disk, it does not
-// end the sandbox, because its state would be lost.
+// pause pauses a sandbox whose time is up. If that fails, for example on a full disk, the sandbox
+// continues, because ending it would lose its state.
 func (d *deadlines) pause(b *liveSandbox) {
 	delay := d.live.delay(b.id)
-	// Close ends what is in progress; the next process pauses it.
+	// Close ends operations in progress; the next process pauses the sandbox.
 	ctx, r, release, err := d.sandboxes.lockForChangeOf(d.work.ctx, b.id)
 	if err == nil {
 		err = d.pauseLate(ctx, r)
@@ -77,15 +77,15 @@ func (d *deadlines) pause(b *liveSandbox) {
 	d.retry(b)
 }
 
-// pauseLate pauses a sandbox whose time is up and was not extended. It ends the
-// sandbox instead once pausing is so late that no client would still wait for it.
+// pauseLate pauses a sandbox whose time is up and was not extended. It ends the sandbox instead if
+// the pause is so late that no client would still wait for it.
 func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
 	if r.State != sandbox.Running || r.EndAt.IsZero() || r.EndAt.After(time.Now()) {
 		return d.sandboxes.refresh(ctx, r.ID)
 	}
 	_, err := d.sandboxes.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
 	if fault.CodeOf(err) == savedstate.CodePrograms {
-		// Its memory could not be restored later. Its files can.
+		// The sandbox's memory could not be restored later, but its files can.
 		if _, err = d.sandboxes.pause(ctx, r, true, time.Now()); err == nil {
 			d.sandboxes.note(ctx, r.ID, "warn", "paused without its memory: programs of the host have changed since it began", nil)
 		}

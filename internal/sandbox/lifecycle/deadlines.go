@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// expireRetry is how long a deadline waits if the end of a sandbox could not be written into the
+// expireRetry is how long the end of a sandbox is postponed if it could not be written into the
 // audit log.
 const expireRetry = time.Second
 
-// ender executes what deadlines decide.
+// ender ends and pauses sandboxes whose deadlines have come.
 type ender interface {
 	// lockForChangeOf locks a sandbox for a change of its state.
 	lockForChangeOf(ctx context.Context, id string) (context.Context, sandbox.Row, func(), error)
@@ -22,9 +22,9 @@ type ender interface {
 	pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error)
 	// endRun ends a sandbox whose instance still has the given number.
 	endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error
-	// finish frees what a sandbox in the state stopping holds.
+	// finish frees the resources of a sandbox in the state stopping.
 	finish(ctx context.Context, id string, at time.Time) error
-	// refresh adopts what another process changed in a row.
+	// refresh adopts changes that another process made in a row.
 	refresh(ctx context.Context, id string) error
 	// note adds a line to a sandbox's log.
 	note(ctx context.Context, id, level, message string, fields map[string]string)
@@ -85,8 +85,8 @@ func (d *deadlines) runDue(now time.Time) {
 	}
 }
 
-// expire ends a sandbox whose time is up as far as this process knows. The row decides, because
-// another process may have extended it.
+// expire ends a sandbox whose time is up according to this process. The row decides, because
+// another process may have extended the sandbox.
 func (d *deadlines) expire(b *liveSandbox) {
 	ctx, cancel := lasting(d.work.ctx)
 	defer cancel()
@@ -115,7 +115,7 @@ func (d *deadlines) expireLocked(ctx context.Context, id string) error {
 	return d.sandboxes.refresh(ctx, id)
 }
 
-// retry checks the deadline of a sandbox again.
+// retry checks the deadline of a sandbox again after a while.
 func (d *deadlines) retry(b *liveSandbox) {
 	d.live.notEnding(b)
 	d.rouse()
@@ -131,8 +131,8 @@ func (d *deadlines) set(r sandbox.Row) {
 const notifyTimeout = 2 * time.Second
 
 // notify sends the guest its end, which the guest enforces by itself if no server runs. The row
-// decides: if the guest does not answer, the maintenance loop sends it again. The lock of the ID
-// must be held, so that an older end is not sent after a newer one.
+// decides: if the guest does not answer, the maintenance loop sends the end again. The lock of the
+// ID must be held, so that an older end is not sent after a newer one.
 func (d *deadlines) notify(ctx context.Context, r sandbox.Row) {
 	if r.OnEnd.Pause {
 		return // it has no end to enforce

@@ -23,11 +23,12 @@ type Deps struct {
 	Templates sandbox.Templates
 	Log       *slog.Logger
 	Settings  sandbox.Settings
-	// Gateway gives sandboxes a network, Sealed the secrets that they use there, and Flows holds
-	// the flow files. Without them every sandbox that requests a network is refused.
+	// Gateway connects sandboxes to networks, Sealed stores the secrets that they use there, and
+	// Flows stores the flow files. Without them, sandboxes that request a network are refused.
 	Gateway sandbox.Gateway
 	Sealed  sandbox.Sealed
-	// Questions end with the policy or the sandbox that asked them.
+	// Questions stores approval requests, which are closed with the policy or the sandbox that made
+	// them.
 	Questions sandbox.ApprovalRequests
 	Flows     *flows.Dir
 	// Copies holds copies of workspaces, for policies that require one. Without it such policies
@@ -38,22 +39,22 @@ type Deps struct {
 	// HostFiles keeps copies of the host files to which saved memory refers.
 	// Without it, saved memory can be restored only as long as the host has them.
 	HostFiles sandbox.HostFiles
-	// Audit receives audit entries. What it refuses does not happen, except that sandboxes can
-	// always be paused and ended.
+	// Audit receives audit entries. If it refuses an entry, the action does not happen. Pausing and
+	// ending sandboxes are exceptions and always possible.
 	Audit *auditlog.Log
-	// Events is the directory for events that engines observe, until they and those in Flows are in
-	// the audit log. If it is "", neither is ingested.
+	// Events is the directory for events that engines observe, until these and the ones in Flows
+	// are in the audit log. If it is "", neither is ingested.
 	Events string
-	// Recordings hold the output of commands. They are removed with the sandbox's row. Without it
+	// Recordings contains the output of commands. It is removed with the sandbox's row. Without it
 	// nothing is removed.
 	Recordings sandbox.Recordings
-	// Manifests record the initial state of workspaces, Kept holds what ended sandboxes have
-	// changed, and Journals is a directory for applies in progress. Without them nothing is
-	// compared, retained or applied.
+	// Manifests stores the initial states of workspaces, Kept the changes of ended sandboxes, and
+	// Journals is a directory for applies in progress. Without them nothing is compared, retained
+	// or applied.
 	Manifests *workspace.Manifests
 	Kept      *retained.Store
 	Journals  string
-	// Provenance signs statements about what comes out, with Version as this program's version.
+	// Provenance signs statements about exports, in which Version is this program's version.
 	// Without it nothing is signed.
 	Provenance *provenance.Keys
 	Version    string
@@ -61,8 +62,8 @@ type Deps struct {
 	Admission *admission.Queue
 	// Room checks the disk for new sandboxes; the zero value has no limits.
 	Room diskroom.Room
-	// Process is the process that holds what the Service creates; zero is this one. Alive reports
-	// whether another process still runs; nil asks the kernel.
+	// Process is the process to which the Service's ephemeral sandboxes belong; zero is this one.
+	// Alive reports whether another process still runs; nil asks the kernel.
 	Process sandbox.Process
 	Alive   func(sandbox.Process) bool
 }

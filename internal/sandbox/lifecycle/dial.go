@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// codePortClosed is the engine's code for a port without a listener. It shows that the instance
-// exists.
+// codePortClosed is the engine's code for a port without a listener. The error implies that the
+// instance exists.
 const codePortClosed = "port_closed"
 
 // Dial opens a stream to a port inside.
@@ -37,7 +37,7 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 }
 
 // undialed translates the error of a failed dial. If the instance is being replaced or saved, the
-// engine's error describes that instance and not the sandbox.
+// engine's error is about that instance and not about the sandbox.
 func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause error) error {
 	left := b.left()
 	if !left && fault.CodeOf(cause) == codePortClosed || ctx.Err() != nil || s.work.ctx.Err() != nil {
@@ -57,7 +57,7 @@ func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause
 }
 
 // absent is the error for a sandbox that is not running here. Only a sandbox that no longer exists
-// is NotFound, since callers take that for its end.
+// is NotFound, because callers treat NotFound as its end.
 func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	if !idPattern.MatchString(id) {
 		return sandbox.Unknown(id)
@@ -79,8 +79,8 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	return err
 }
 
-// notThere is the error for a row whose instance is not the requested one. Nothing was sent into
-// it.
+// notThere is the error for a row with another instance than the requested one. Nothing was sent
+// into it.
 func notThere(r sandbox.Row, cause error) error {
 	switch r.State {
 	case sandbox.Pausing, sandbox.Resuming:

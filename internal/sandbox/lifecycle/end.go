@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Remove ends a sandbox and keeps its row. For a sandbox that has ended or is paused, it removes
-// everything. A sandbox that is being created is canceled, and concurrent removals of the same
-// sandbox all succeed.
+// Remove ends a sandbox and keeps its row. For a sandbox that has ended or is paused, it also
+// removes the row and all data. A sandbox that is being created is canceled, and concurrent
+// removals of the same sandbox all succeed.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -23,12 +23,12 @@ func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string)
 	return s.remove(ctx, r)
 }
 
-// remove ends a sandbox with the reason killed. An ephemeral one leaves no row.
+// remove ends a sandbox with the reason killed. For an ephemeral sandbox it also removes the row.
 func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	id := r.ID
 	defer s.operations.precede(id)()
-	// Once begun, a removal is finished even if its caller goes away: a half-removed sandbox is
-	// useless.
+	// A removal that has begun is finished even if its caller goes away, because a half-removed
+	// sandbox is useless.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
 	unlock, err := s.operations.locks.acquire(ctx, id)
@@ -40,7 +40,7 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	if err != nil {
 		return ignoreUnknown(err)
 	}
-	// A sandbox that was only on disk has no end that could be looked up afterwards.
+	// A sandbox that existed only on disk has no end that callers could look up afterwards.
 	kept := !r.Ephemeral && now.State != sandbox.Paused
 	if _, err = s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil || kept {
 		return err
@@ -60,15 +60,17 @@ func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string)
 	return s.erase(ctx, r.ID)
 }
 
-// end takes a sandbox from any live state to stopped, and reports whether this call began it. The
-// lock of the ID must be held. A zero time means that it still runs and is stopped here.
+// end takes a sandbox from any live state to stopped, and reports whether this call began the end.
+// The lock of the ID must be held. A zero time means that the instance still runs and is stopped
+// here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil && !isUnknown(err) {
 		return false, err
 	}
 	if err == nil {
-		// Before the row says so: without its engine nothing could end it.
+		// This is checked before the row is changed: without its engine the instance could not be
+		// ended.
 		if err := s.engines.mustServe(r); err != nil {
 			return false, err
 		}
@@ -96,14 +98,14 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 }
 
 // stopping records that a sandbox is being ended. If the disk is full, perhaps because of this very
-// sandbox, the instance ends first, which frees its space. If that does not help, the row says that
-// an instance runs which does not exist, and the next reconciliation ends the sandbox again.
+// sandbox, the instance ends first, which frees its space. If the row still cannot be written, it
+// keeps naming an instance that does not exist, and the next reconciliation ends the sandbox again.
 func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	began, err := s.store.Move(ctx, id, m)
 	if fault.KindOf(err) != fault.Exhausted {
 		return began, err
 	}
-	s.log.Warn("the disk is full: a sandbox is ended before its row says so", "sandbox", id, "err", err)
+	s.log.Warn("the disk is full: ending a sandbox before its row can be written", "sandbox", id, "err", err)
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}
@@ -115,12 +117,12 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	return s.store.Move(ctx, id, m)
 }
 
-// finish frees what a sandbox holds whose row is in the state stopping, or missing. The lock of the
-// ID must be held.
+// finish frees the resources of a sandbox whose row is in the state stopping, or missing. The lock
+// of the ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.intake.Retain(id)
-	// Streams are cut before the sandbox dies, so that clients see an abrupt end
-	// rather than a clean one that reads like success.
+	// Streams are closed before the sandbox ends, so that clients see an abrupt end rather than a
+	// clean one that looks like success.
 	s.cut(id)
 	s.intake.Survey(ctx, id)
 	if err := s.removeInstance(ctx, id); err != nil {
@@ -133,7 +135,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.access.Detach(ctx, id); err != nil {
 		return err
 	}
-	// While its secrets are still known.
+	// This happens while the secrets of the sandbox are still known.
 	all, err := s.intake.End(ctx, row)
 	if err != nil {
 		return err
@@ -178,7 +180,8 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
-// note adds a line to a sandbox's log. A failure is only logged, because the log is a convenience.
+// note adds a line to a sandbox's log. A failure is only reported in the server's log, because the
+// sandbox's log is a convenience.
 func (s *Service) note(ctx context.Context, id, level, message string, fields map[string]string) {
 	e := sandbox.LogEntry{At: time.Now().UTC().Round(0), Level: level, Message: message, Fields: fields}
 	if err := s.store.Append(context.WithoutCancel(ctx), id, e); err != nil {

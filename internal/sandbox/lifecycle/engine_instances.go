@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// removeInstance frees what the engine of a row holds of it. Without a row it asks every engine,
-// because an instance without a row is not needed.
+// removeInstance frees the resources that a row's engine has for the sandbox. Without a row it
+// removes the instance from every engine, because an instance without a row is not needed.
 func (s *Service) removeInstance(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err == nil {
@@ -30,7 +30,7 @@ func (s *Service) removeInstance(ctx context.Context, id string) error {
 	return errors.Join(errs...)
 }
 
-// Usage returns what a running sandbox uses, as its engine measures it.
+// Usage returns the resource usage of a running sandbox, as measured by its engine.
 func (s *Service) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	sb, ok := s.Live(id)
 	if !ok {

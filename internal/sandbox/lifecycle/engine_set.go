@@ -37,10 +37,15 @@ func (e engines) choice(p *policy.Policy) engine.Choice {
 }
 
 // chooseEngine returns the engine of a new sandbox. Saved memory is restored only by the engine
-// that saved it; files alone start on any engine.
-func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (engine.Engine, error) {
+// that saved it; files alone start on any engine. The note explains why the engine is not the
+// default one, if the request did not name it.
+func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t sandbox.Template) (chosen engine.Engine, note string, err error) {
 	c, asked, from := e.choice(p), req.Engine, t.Origin
-	c.Name, c.Images = asked, t.Kinds()
+	c.Name, c.Images, c.Asked = asked, t.Kinds(), req.AtLeast
+	if c.Asked != "" && !c.Asked.Known() {
+		return nil, "", fault.Newf(fault.Invalid, "boundary_unknown", "there is no boundary %q", c.Asked).
+			WithHint("boundaries from the weakest are none, shared-kernel, wasm-runtime, userspace-kernel, own-kernel")
+	}
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)
@@ -50,24 +55,27 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		c.Needs = append(c.Needs, neededToPause(req.OnEnd.FilesOnly))
 	}
 	if from == nil || asked != "" && from.FilesOnly {
-		return e.Choose(c)
+		if chosen, err = e.Choose(c); err != nil {
+			return nil, "", err
+		}
+		return chosen, e.Instead(c, chosen), nil
 	}
 	made, err := e.Of(from.Engine)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if asked != "" && asked != from.Engine {
 		if _, err := e.Named(asked); err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		return nil, fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
-			WithHint("leave the engine out, or take a snapshot of files only")
+		return nil, "", fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
+			WithHint("omit the engine, or take a snapshot of files only")
 	}
-	return made, e.Check(c, made)
+	return made, "", e.Check(c, made)
 }
 
-// template names what a sandbox of an engine starts from if the request names nothing: the host's
-// tools, unless the engine runs no such programs.
+// template returns the default template of an engine: the host's tools, or an empty one for engines
+// that run no programs of the host.
 func (e engines) template(name string) string {
 	one, err := e.Named(name)
 	if err != nil {
@@ -80,7 +88,7 @@ func (e engines) template(name string) string {
 	return sandbox.BaseTemplate
 }
 
-// neededToPause returns what an engine needs to pause a sandbox on disk.
+// neededToPause returns the capability that an engine needs to pause a sandbox on disk.
 func neededToPause(filesOnly bool) engine.Capability {
 	if filesOnly {
 		return engine.CanArchive
@@ -97,8 +105,8 @@ func (e engines) info(name string) engine.Info {
 	return one.Info()
 }
 
-// imageFinder returns the ability of the engine that a request names, or of the default one, to
-// find images in a store of its own, or nil.
+// imageFinder returns the ability of the requested engine, or of the default one, to find images in
+// a store of its own, or nil.
 func (e engines) imageFinder(asked string) engine.ImageFinder {
 	if asked == "" {
 		asked = e.Default().Info().Name
@@ -113,20 +121,20 @@ func (e engines) meter(name string) engine.Meter {
 	return able
 }
 
-// observer returns an engine's ability to write events of programs, or nil.
+// observer returns an engine's ability to write events about programs, or nil.
 func (e engines) observer(name string) engine.Observer {
 	able, _ := engine.Ability[engine.Observer](e.Registry, name)
 	return able
 }
 
-// instance identifies what an engine holds of a sandbox.
+// instance identifies a sandbox's instance on an engine.
 type instance struct{ engine, id string }
 
-// inventory is what the engines of this process hold.
+// inventory lists the instances on the engines of this process.
 type inventory struct {
 	held map[instance]bool
-	// silent are the engines that did not list what they hold, such as one whose service does not
-	// answer. What they hold is unknown, so no sandbox of theirs is taken for lost.
+	// silent are the engines that did not list their instances, such as one whose service does not
+	// answer. Their instances are unknown, so none of their sandboxes counts as lost.
 	silent map[string]error
 }
 
@@ -135,8 +143,8 @@ func (i inventory) has(one instance) bool {
 	return i.held[one] || i.silent[one.engine] != nil
 }
 
-// instances lists what the engines of this process hold. An engine that fails does not keep the
-// others from being listed.
+// instances lists the instances on the engines of this process. The failure of one engine does not
+// prevent listing the others.
 func (e engines) instances(ctx context.Context) (inventory, error) {
 	all := inventory{map[instance]bool{}, map[string]error{}}
 	for _, one := range e.All() {

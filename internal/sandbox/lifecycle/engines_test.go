@@ -45,7 +45,7 @@ func on(name string) func(*sandbox.CreateRequest) {
 	return func(c *sandbox.CreateRequest) { c.Engine = name }
 }
 
-// holds returns the IDs that an engine of the rig holds.
+// holds returns the IDs of the instances on an engine of the rig.
 func (r *rig) holds(name string) []string {
 	r.t.Helper()
 	dir := "run"
@@ -208,7 +208,7 @@ func TestAMissingEngineLosesNothing(t *testing.T) {
 		if name == "pause" {
 			continue
 		}
-		// The same request is no fault where the engine is there.
+		// The same request succeeds where the engine is registered.
 		if err := act(here.ID); fault.CodeOf(err) == engine.CodeUnavailable {
 			t.Errorf("%s of a sandbox whose engine is there: %v", name, err)
 		}
@@ -327,7 +327,7 @@ func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
 	}
 }
 
-// strict makes the boundary that a policy asks for count.
+// strict makes the policy's requirement for the boundary effective.
 func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
 
 func TestThePolicyChoosesTheBoundary(t *testing.T) {
@@ -389,7 +389,7 @@ func TestALivePolicyKeepsTheBoundary(t *testing.T) {
 	}
 	r.close()
 
-	// The organisation's policy asks for more from now on.
+	// The organisation's policy requires a stronger boundary from now on.
 	for _, one := range []struct {
 		least engine.Boundary
 		code  string

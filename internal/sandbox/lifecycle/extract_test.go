@@ -49,7 +49,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
 		t.Errorf("a running one: %+v, %t, %v", again, was, err)
 	}
-	// If no memory was saved, there is none to leave out.
+	// If no memory was saved, there is none to omit.
 	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
 		t.Fatal(err)
 	}

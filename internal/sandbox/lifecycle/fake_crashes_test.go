@@ -22,8 +22,8 @@ import (
 // errDead is returned to a process that continues after its simulated death.
 var errDead = errors.New("this process is dead")
 
-// grave stops a process at its n-th tick: whatever it does then hangs, as if it had been killed
-// there, while its sandboxes continue.
+// grave stops a process at its n-th tick: all its later calls hang, as if it had been killed there,
+// while its sandboxes continue.
 type grave struct {
 	mu     sync.Mutex
 	armed  bool

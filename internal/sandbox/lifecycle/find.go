@@ -15,7 +15,7 @@ func (s *Service) Get(ctx context.Context, who sandbox.Principal, ref string) (s
 	return s.linkOf(r).Shown(), err
 }
 
-// linkOf adds what is not in a row: whether the sandbox has lost its network attachment.
+// linkOf adds a fact that is not in the row: whether the sandbox has lost its network attachment.
 func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
 	if sb, ok := s.live.get(r.ID); ok {
 		r.Unlinked = sb.Unlinked
@@ -23,7 +23,7 @@ func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
 	return r
 }
 
-// resolve finds the row of the sandbox that a caller names and may see.
+// resolve returns the row of the sandbox that a caller names, if the caller may see it.
 func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Row{}, err
@@ -53,8 +53,8 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 	return r, err
 }
 
-// choose picks one of rows in the order of their rank. A local caller's own sandbox has precedence
-// over a key's with the same name.
+// choose selects one of several rows, in the order of their rank. A local caller's own sandbox has
+// precedence over a key's with the same name.
 func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row, error) {
 	ranks := make([][]sandbox.Row, 3)
 	for _, r := range found {
@@ -81,7 +81,7 @@ func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row
 			}
 		}
 		return sandbox.Row{}, fault.Newf(fault.Conflict, "sandbox_ambiguous", "%q means more than one sandbox", ref).
-			WithHint("name it by its whole ID")
+			WithHint("use its full ID")
 	}
 	return sandbox.Row{}, sandbox.Unknown(ref)
 }
@@ -125,7 +125,7 @@ func (s *Service) List(ctx context.Context, who sandbox.Principal, f sandbox.Fil
 	return page, nil
 }
 
-// Logs returns what happened to a sandbox, oldest first.
+// Logs returns the log of a sandbox, oldest line first.
 func (s *Service) Logs(ctx context.Context, who sandbox.Principal, ref string) ([]sandbox.LogEntry, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {

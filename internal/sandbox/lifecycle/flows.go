@@ -37,15 +37,15 @@ func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, 
 	}
 	var gone <-chan struct{}
 	if follow && r.State == sandbox.Running {
-		// If another process created it, it is watched from here on: otherwise its end would not be
-		// noticed.
+		// A sandbox that another process created is watched from here on; otherwise its end would
+		// go unnoticed.
 		s.Live(r.ID)
 		gone = s.Gone(r.ID)
 	}
 	if gone == nil {
 		return s.intake.Flows().Read(ctx, r.ID, f, false, yield)
 	}
-	// Followers of a sandbox that ends get its last events, and then the end.
+	// Followers of a sandbox that ends get its last events first and then the end of the stream.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -84,7 +84,7 @@ func (s *Service) FlowSize(id string) int64 {
 	return s.intake.Flows().Size(id)
 }
 
-// Asked returns the names that programs looked up in a sandbox without a network, after a given
+// Asked returns the names that programs in a sandbox without a network looked up after the given
 // time.
 func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error) {
 	r, err := s.resolve(ctx, who, ref)
@@ -94,12 +94,12 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if r.State != sandbox.Running || r.Access.Linked() {
 		return nil, nil
 	}
-	// It may have had a network before, and secrets.
+	// The sandbox may have had a network and secrets before.
 	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathAsked, nil)
+	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathLookups, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	if res.StatusCode != http.StatusOK {
 		return nil, fault.Newf(fault.Unavailable, "guest_failed", "the guest answered %s", res.Status)
 	}
-	var asked guest.Asked
+	var asked guest.Lookups
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
 		return nil, fmt.Errorf("names looked up in %s: %w", r.ID, err)
 	}
@@ -115,14 +115,14 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 	for i, name := range names {
 		names[i] = hide(name)
 	}
-	// The inspection itself looks up a name that does not exist; that is not a
-	// program's lookup.
+	// The guest's inspection looks up a name that does not exist. That is not a lookup of a
+	// program.
 	return slices.DeleteFunc(names, func(name string) bool { return name == policy.UnusedName }), nil
 }
 
-// askedAfter returns the names that were looked up within the given time. The guest reports how
-// long ago that was because its clock differs from ours.
-func askedAfter(asked guest.Asked, ago time.Duration) []string {
+// askedAfter returns the names that were looked up within the given time. The guest reports the age
+// of each lookup because its clock differs from the host's.
+func askedAfter(asked guest.Lookups, ago time.Duration) []string {
 	if len(asked.AgoUS) != len(asked.Names) {
 		return asked.Names // an earlier version's, which does not report it
 	}
@@ -135,14 +135,14 @@ func askedAfter(asked guest.Asked, ago time.Duration) []string {
 	return names
 }
 
-// Unseen returns the redactor for a sandbox's audit entries. After an error nothing that its
+// Unseen returns the redactor for a sandbox's audit entries. After an error, no text that its
 // programs choose may be written.
 func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
 	return s.access.Unseen(ctx, id)
 }
 
-// Survey makes the engine write events about a sandbox's files, for a caller that knows of an
-// ending that is not the end of a process.
+// Survey makes the engine write events about a sandbox's files. Callers use it at the end of work
+// that is not the end of a process.
 func (s *Service) Survey(ctx context.Context, id string) error {
 	if _, ok := s.Live(id); !ok {
 		return sandbox.Unknown(id)

@@ -19,8 +19,8 @@ import (
 // maxCopies is the greatest number of copies of one call.
 const maxCopies = 100
 
-// Fork copies a running sandbox. If the audit log refuses the entry of the request, nothing of the
-// copies is left.
+// Fork copies a running sandbox. If the audit log refuses the entry of the request, all copies are
+// removed.
 func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	forks, err := s.fork(ctx, who, ref, req)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
 	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
-	// Whatever is left of the draft after an error is removed with this process.
+	// The rest of the draft is removed with this process after an error.
 	if err := draft.Abort(); err != nil {
 		s.log.Warn("draft of copies not removed", "sandbox", r.ID, "err", err)
 	}
@@ -94,8 +94,8 @@ func (s *Service) template(ctx context.Context, who sandbox.Principal, ref strin
 	return r, draft, needs, nil
 }
 
-// copyAll makes all copies, as many at once as there are processors, plus one that waits for the
-// disk.
+// copyAll makes all copies. It makes as many at once as there are processors, and one more because
+// one usually waits for the disk.
 func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl time.Duration, req sandbox.ForkRequest) []sandbox.Fork {
 	forks := make([]sandbox.Fork, req.Count)
 	p, values, err := s.planner.ofCopies(ctx, r)

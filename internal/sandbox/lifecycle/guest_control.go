@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// askGuest sends a request to the control service of a sandbox's guest. The caller limits what it
-// reads.
+// askGuest sends a request to the control service of a sandbox's guest. The caller must limit how
+// much of the answer it reads.
 func (e engines) askGuest(ctx context.Context, r sandbox.Row, method, path string, body io.Reader) (*http.Response, error) {
 	req, err := control.Request(ctx, r.ControlToken, method, path, body)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/host/lockorder"
 )
 
-// locks serializes operations on one sandbox, without storing anything for sandboxes that have
-// ended.
+// locks serializes the operations on one sandbox. It stores nothing for sandboxes without an
+// operation.
 type locks struct {
 	mu sync.Mutex
 	m  map[string]*lock

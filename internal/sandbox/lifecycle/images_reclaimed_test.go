@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// The caller of Close may have been told to stop: saved state is made durable all the same.
+// Saved state is made durable even if the caller of Close was told to stop.
 func TestCloseKeepsWhatWasSaved(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

@@ -27,7 +27,8 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 			ShmBytes:    int64(info.Totalram) * int64(info.Unit),
 		},
 		CommandTimeout: 7 * 24 * time.Hour,
-		// The server holds an answer in memory, several times over while it becomes JSON.
+		// The server has the output of a command in memory, several times over while it is encoded
+		// as JSON.
 		OutputBytes: 64 << 20,
 	}
 	have, def, low := set.Fields(), host.Fields(), sandbox.LeastLimits.Fields()
@@ -47,13 +48,13 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 // against the memory.
 func shmOf(memory int64) int64 { return memory / 2 }
 
-// limits fills zero fields with the defaults and rejects values out of range.
+// limits replaces zero fields by the defaults and rejects values out of range.
 func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	low, high, def := sandbox.LeastLimits, pl.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
 	for i, f := range have {
 		if *f.Value == 0 {
-			// On a small host the default is what it has.
+			// On a small host the default is the host's memory.
 			*f.Value = min(*defs[i].Value, *highs[i].Value)
 			if f.Limit == engine.LimitDisk {
 				*f.Value = max(pl.room.Fit(*f.Value), *lows[i].Value)
@@ -70,13 +71,14 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	if asked.ShmBytes > asked.MemoryBytes {
 		return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
 			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
-			WithHint("ask for more memory, or for less shm")
+			WithHint("request more memory or less shm")
 	}
 	return asked, nil
 }
 
-// held returns the limits as they hold on an engine. A default is lowered. A request for more than
-// the engine can hold is refused: the caller would run out of space long before.
+// held returns the limits as the engine can enforce them. A default is lowered to the engine's
+// maximum. A request for more than the maximum is refused, because the caller would otherwise run
+// out of space unexpectedly.
 func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
 	hold := limits
 	hold.Limits = e.Hold(limits.Limits)
@@ -85,7 +87,7 @@ func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
 		if *wanted[i].Value > *f.Value {
 			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
 				"%s is %s, and the engine %s keeps files in memory, of which at most %s can be %s here", f.Name, f.Text(*wanted[i].Value), e.Name, f.Text(*f.Value), f.Name).
-				WithHint("ask for more memory, or for less " + f.Name)
+				WithHint("request more memory or less " + f.Name)
 		}
 	}
 	return hold, nil

@@ -23,7 +23,8 @@ func (l *liveSandboxes) nextDue() time.Time {
 	return next
 }
 
-// takeDue returns the sandboxes whose deadline has come, each once until notEnding.
+// takeDue returns the sandboxes whose deadline has come. It does not return a sandbox again until
+// notEnding is called for it.
 func (l *liveSandboxes) takeDue(now time.Time) (pause, end []*liveSandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +59,7 @@ func (l *liveSandboxes) setEnd(r sandbox.Row) {
 	delete(l.delays, r.ID)
 }
 
-// refresh adopts the end of a row that another process may have changed, and reports whether the
+// refresh adopts the end in a row that another process may have changed, and reports whether the
 // row has another instance than the watched one.
 func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
 	l.mu.Lock()
@@ -97,9 +98,9 @@ const (
 	delayMost  = time.Minute
 )
 
-// delay sets when a pause is retried if it fails, later each time. It is called before the pause,
-// because a sandbox that keeps running after a failed pause is watched anew, and would be paused
-// again at once.
+// delay sets the time of the next attempt if a pause fails, later each time. It is called before
+// the pause, because a sandbox that continues after a failed pause is watched anew, and would
+// otherwise be paused again at once.
 func (l *liveSandboxes) delay(id string) delay {
 	l.mu.Lock()
 	defer l.mu.Unlock()

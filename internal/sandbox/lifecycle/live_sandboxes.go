@@ -17,17 +17,18 @@ type liveSandbox struct {
 	gone   chan struct{} // closed when it stops
 	cancel context.CancelFunc
 
-	// Guarded by liveSandboxes.mu.
+	// The fields below are guarded by liveSandboxes.mu.
 
 	record sandbox.Row
 	ending bool // its deadline is being executed
-	// notBefore is when its deadline is checked again, if that is later than its end.
+	// notBefore is the time of the next check of the deadline, if that is later than the sandbox's
+	// end.
 	notBefore time.Time
 	owed      bool // the guest was not sent the latest end yet
 	samples   ring
 }
 
-// left reports whether the sandbox, as it was, has ended.
+// left reports whether the sandbox, or this instance of it, has ended.
 func (b *liveSandbox) left() bool {
 	select {
 	case <-b.gone:
@@ -37,7 +38,7 @@ func (b *liveSandbox) left() bool {
 	}
 }
 
-// due returns when a deadline needs action; zero is never.
+// due returns when a deadline requires action. Zero means that there is no deadline.
 func (b *liveSandbox) due() time.Time {
 	end := b.record.EndAt
 	if !end.IsZero() && b.notBefore.After(end) {
@@ -97,13 +98,13 @@ func (l *liveSandboxes) release() {
 	}
 }
 
-// get returns a sandbox as this process knows it.
+// get returns a sandbox if this process watches it.
 func (l *liveSandboxes) get(id string) (sandbox.Sandbox, bool) {
 	b, r := l.find(id)
 	return r.Sandbox, b != nil
 }
 
-// find returns a sandbox and its row as this process knows them, or nil.
+// find returns a sandbox and its row if this process watches it, or nil.
 func (l *liveSandboxes) find(id string) (*liveSandbox, sandbox.Row) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -127,7 +128,7 @@ func (l *liveSandboxes) current(b *liveSandbox) (sandbox.Row, bool) {
 	return b.record, l.all[b.id] == b
 }
 
-// update changes this process's knowledge of a sandbox, if it is watched.
+// update changes this process's copy of the row of a sandbox that is watched.
 func (l *liveSandboxes) update(id string, change func(*sandbox.Row)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,8 +150,8 @@ func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool)
 	return true, same, b.record.PolicyDigest != r.PolicyDigest
 }
 
-// addSample keeps a reading, unless it is no later than the one before: two readings of the same
-// moment say nothing about the time between them.
+// addSample adds a reading, unless its time is not after that of the previous one: the usage
+// between the two could not be computed.
 func (l *liveSandboxes) addSample(b *liveSandbox, usage engine.Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +167,7 @@ func (l *liveSandboxes) samples(b *liveSandbox, from, to time.Time) []sandbox.Me
 	return b.samples.between(from, to)
 }
 
-// hold records that a sandbox ends with this process.
+// hold marks a sandbox as ending with this process.
 func (l *liveSandboxes) hold(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +181,7 @@ func (l *liveSandboxes) heldIDs() []string {
 	return slices.Collect(maps.Keys(l.held))
 }
 
-// forget removes what is known of a sandbox that was removed.
+// forget drops the state of a sandbox that was removed.
 func (l *liveSandboxes) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

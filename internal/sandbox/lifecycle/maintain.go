@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maintainEvery is how soon this Service notices what other processes changed, and how often it
-// retries what failed.
+// maintainEvery is the interval at which this Service looks for changes by other processes, and
+// retries failed operations.
 const maintainEvery = 5 * time.Second
 
 // keepStopped limits the number of rows of stopped sandboxes, whatever their age, so that a client

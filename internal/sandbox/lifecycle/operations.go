@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// operations are the creations, removals and changes of state in progress in this process, and
-// those of earlier processes that have to be finished.
+// operations are the creations, removals and changes of state in progress in this process, and the
+// unfinished ones of earlier processes.
 type operations struct {
 	locks locks
 	// after is called at the end of each operation that was begun.
@@ -28,7 +28,7 @@ type operations struct {
 	begun     sync.WaitGroup
 }
 
-// failure is the outcome of the latest try to resume a sandbox.
+// failure is the outcome of the latest attempt to resume a sandbox.
 type failure struct {
 	at  time.Time
 	err error
@@ -117,9 +117,9 @@ func (o *operations) busy() bool {
 	return len(o.cancels) > 0
 }
 
-// precede cancels the running operation of a sandbox that is to be removed, and
-// rejects the waiting ones until done is called. Otherwise a client could keep a
-// sandbox alive by requesting one state after the other.
+// precede cancels the running operation of a sandbox that is to be removed, and rejects the waiting
+// ones until done is called. Otherwise a client could prevent the removal by requesting one change
+// of state after the other.
 func (o *operations) precede(id string) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -161,9 +161,8 @@ func (o *operations) owes(id string) bool {
 	return o.unwritten[id]
 }
 
-// stranded reports whether a row in a transitional state has no process left to
-// finish it. Either the process that set the state is dead, or it is this one and it
-// failed to write the outcome.
+// stranded reports whether no process is left to take a row out of its transitional state. Either
+// the process that set the state is dead, or it is this one and it failed to write the outcome.
 func (o *operations) stranded(p process, r sandbox.Row) bool {
 	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 		return false
@@ -179,7 +178,7 @@ func (o *operations) moved(id string, err error) {
 	case err == nil:
 		delete(o.unwritten, id)
 	case code == sandbox.CodeTooMany || code == sandbox.CodeTooManyPaused:
-		// The row is unchanged: whatever its state is later, this operation does not set it.
+		// The row is unchanged. If it has another state later, this operation did not set it.
 	default:
 		o.unwritten[id] = true
 	}
@@ -200,7 +199,7 @@ func (o *operations) resumed(id string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failures, id)
-	// A caller that went away says nothing about the others.
+	// The departure of one caller is no outcome for the others.
 	if err != nil && fault.KindOf(err) != fault.Canceled {
 		o.failures[id] = failure{time.Now(), err}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// road is a gateway that leads nowhere and remembers what it was given.
+// road is a gateway without a network that records its inputs.
 type road struct {
 	mu   sync.Mutex
 	last sandbox.Attachment
@@ -111,7 +111,7 @@ func ruled(t testing.TB, value string) sandbox.Access {
 	}
 }
 
-// A sandbox's own values are sealed before they are used, are found by another process, and are
+// A sandbox's own values are encrypted before they are used, are found by another process, and are
 // removed with the access that bound them.
 func TestOwnValues(t *testing.T) {
 	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
@@ -152,7 +152,7 @@ func TestOwnValues(t *testing.T) {
 		t.Fatalf("%v, %q", err, value())
 	}
 
-	// A failed change leaves exactly the old values.
+	// After a failed change, exactly the old values are stored.
 	way.fail = errors.New("no way")
 	if _, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-two"))); err == nil {
 		t.Fatal("a change without a gateway succeeded")
@@ -179,7 +179,7 @@ func TestOwnValues(t *testing.T) {
 		t.Errorf("%v: %d outlive the sandbox", err, keeps.count())
 	}
 
-	// They do not outlive a sandbox that was never created.
+	// The values of a sandbox whose creation failed are removed.
 	way.fail = errors.New("no way")
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-four")}); err == nil || keeps.count() != 0 {
 		t.Errorf("%v: %d outlive a failed creation", err, keeps.count())

@@ -29,8 +29,9 @@ func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, 
 	return r.Shown(), err
 }
 
-// pause pauses a running sandbox: if due is not zero, only if its end has come by then. After an
-// error it keeps running. The caller acts on it.
+// pause pauses a running sandbox. If due is not zero, it does so only if the sandbox's end has come
+// by then. After an error the sandbox continues. The caller must have registered an operation on
+// the sandbox.
 func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error) {
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, notNow(r)
@@ -54,9 +55,9 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	if err != nil || !moved {
 		return sandbox.Row{}, errors.Join(err, draft.Abort(), s.stale(ctx, r.ID, moved, err))
 	}
-	// First the streams are cut and the network is closed. The instance keeps running until its
-	// image is written and the row says so. What it does after the image was taken reaches no peer,
-	// so losing that does no harm. A full disk or a crash only makes the pause fail.
+	// First the streams and the network are closed. The instance keeps running until its image is
+	// written and the row names the image. Nothing that it does after the image was taken reaches a
+	// peer, so losing that does no harm. A full disk or a crash only makes the pause fail.
 	s.intake.Retain(r.ID)
 	s.cut(r.ID)
 	s.intake.Survey(ctx, r.ID)
@@ -94,7 +95,7 @@ func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 	return nil
 }
 
-// stale reads a sandbox's row again and returns the reason why the sandbox did not move.
+// stale reads a sandbox's row again and returns the reason why its state could not be changed.
 func (s *Service) stale(ctx context.Context, id string, moved bool, err error) error {
 	if err != nil || moved {
 		return nil
@@ -106,7 +107,7 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	return errors.Join(notNow(r), s.refresh(ctx, id))
 }
 
-// undoPause lets a sandbox whose pause has failed serve its callers again.
+// undoPause makes a sandbox usable again after its pause has failed.
 func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
@@ -115,8 +116,8 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
 	if err := s.gate(ctx, r, true); err != nil {
-		// Marked as running with its network closed, it would stay closed; the maintenance loop
-		// opens it.
+		// If the row became running with the network closed, the network would stay closed. The
+		// maintenance loop opens it.
 		s.operations.owe(r.ID)
 		return errors.Join(cause, err, draft.Abort())
 	}
@@ -129,7 +130,7 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 	return errors.Join(cause, err, draft.Abort())
 }
 
-// commitPause makes the saved state the sandbox.
+// commitPause makes the saved state the current state of the sandbox.
 func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, began time.Time) (sandbox.Row, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -15,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// planner decides what sandboxes are made of. It changes nothing.
+// planner decides the template, mounts, limits and policy of a sandbox. It changes nothing.
 type planner struct {
 	settings  sandbox.Settings
 	engines   engines
@@ -27,7 +28,7 @@ type planner struct {
 	self      sandbox.Process
 }
 
-// plan checks a request and decides what its sandbox is made of. It changes nothing.
+// plan checks a request and returns the row and boot of its sandbox. It changes nothing.
 func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
 	for _, check := range []func() error{
 		who.Check,
@@ -66,7 +67,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	}
 	mounts, err := rootfs.ResolveMounts(pl.settings, req.Mounts)
 	if err == nil && len(mounts) > 0 && template.Origin != nil {
-		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot keeps the mounts that it was taken with").WithHint("leave the mounts out")
+		err = fault.New(fault.Invalid, "snapshot_mounts", "the mounts of a snapshot cannot be changed").WithHint("omit the mounts")
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -83,7 +84,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := pl.engines.chooseEngine(req, compiled, template)
+	chosen, note, err := pl.engines.chooseEngine(req, compiled, template)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -119,6 +120,9 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
 		rootfs.AddRepository(&base, workspace, template.Image, match)
+	}
+	if note != "" {
+		base.Notes = append(slices.Clone(base.Notes), note)
 	}
 	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: pl.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{

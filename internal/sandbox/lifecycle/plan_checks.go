@@ -22,9 +22,9 @@ const (
 	maxLocalTimeout  = 366 * 24 * time.Hour
 )
 
-// pattern is a regular expression with a greatest number of characters. They are counted
-// separately: a repetition limit inside the expression is compiled at every start, also of the
-// processes of each sandbox, and takes longer than all other such work.
+// pattern is a regular expression with a maximum length. The length is counted separately: a
+// repetition limit inside the expression is compiled at every start, also of the processes of each
+// sandbox, and takes longer than all other such work.
 type pattern struct {
 	form *regexp.Regexp
 	most int
@@ -41,8 +41,8 @@ var (
 	hostPattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
 )
 
-// checkLocal refuses, to callers over the network, requests that use the host's files or hold its
-// resources for ever.
+// checkLocal refuses requests of callers over the network that use the host's files or occupy its
+// resources without an end.
 func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
 	if who.OnHost() {
 		return nil
@@ -113,8 +113,7 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// checkRedactor rejects line ends and other characters that must not be in a header that we will
-// write.
+// checkRedactor rejects line ends and other characters that must not appear in an HTTP header.
 func checkRedactor(host string) error {
 	if host != "" && !hostPattern.MatchString(host) {
 		return fault.New(fault.Invalid, "mask_request_host_invalid",

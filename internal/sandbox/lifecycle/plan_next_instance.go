@@ -16,8 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// compileOn is compile for a sandbox on an existing engine, and fails if the policy requires a
-// stronger boundary: a sandbox behind a weaker boundary than requested is worse than none.
+// compileOn is compile for a sandbox on an existing engine. It returns an error if the policy
+// requires a stronger boundary: no sandbox is better than one behind a weaker boundary than
+// requested.
 func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
 	p, err := pl.access.Compile(a)
 	if err != nil {
@@ -30,8 +31,8 @@ func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, err
 	return p, pl.engines.Check(pl.engines.choice(p), e)
 }
 
-// compose returns what the engine and the guest get, as at the first boot. It records in the row
-// what will be checked from inside.
+// compose returns the specifications for the engine and the guest, equal to those of the first
+// boot. It records in the row which checks the guest will make.
 func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return rootfs.ComposeMasked(r, sandbox.Template{
@@ -40,8 +41,8 @@ func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest
 	}, p, pl.engines.info(r.Engine), rootfs.MasksOfBase(b), b.NoRoot, r.Hostname())
 }
 
-// ofCopies returns the policy of all copies, and the values that came with the sandbox, which each
-// copy has sealed for itself.
+// ofCopies returns the policy of all copies, and the sandbox's own secret values, which are
+// encrypted again for each copy.
 func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
 	p, err := pl.compileOn(r.Engine, r.Access)
 	if err != nil || r.Access.Own == "" {

@@ -7,11 +7,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// lifetime is how long the sandbox may live; zero is without end.
+// lifetime returns how long the sandbox may live. Zero means without an end.
 func (pl *planner) lifetime(who sandbox.Principal, req sandbox.CreateRequest) (time.Duration, error) {
 	switch {
 	case req.Forever && req.Timeout != 0:
-		return 0, fault.New(fault.Invalid, "timeout_invalid", "a sandbox has a timeout or lives forever, not both")
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "a timeout and forever exclude each other")
 	case req.Forever:
 		return 0, nil
 	case req.Timeout == 0:
@@ -33,12 +33,12 @@ func (pl *planner) checkTimeout(who sandbox.Principal, d time.Duration) error {
 	return nil
 }
 
-// checkOnEnd rejects contradictions, and what this engine cannot do at the end.
+// checkOnEnd rejects contradictory settings, and actions that this engine cannot take at the end.
 func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
 	switch {
 	case !o.Pause && (o.FilesOnly || o.Wake):
 		if o.FilesOnly {
-			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
+			return fault.New(fault.Invalid, "on_end_invalid", "pausing without memory requires a pause at the end")
 		}
 		return nil // traffic also wakes a sandbox that a caller has paused
 	case o.FilesOnly && o.Wake:

@@ -2,7 +2,7 @@ package lifecycle
 
 import "github.com/crannog/crannog/internal/sandbox"
 
-// process is this process among those that share a store.
+// process identifies this process among those that share a store.
 type process struct {
 	self  sandbox.Process
 	alive func(sandbox.Process) bool
@@ -14,8 +14,8 @@ func (p process) dead(other sandbox.Process) bool { return other != p.self && !p
 // other reports whether another process runs.
 func (p process) other(by sandbox.Process) bool { return by != p.self && p.alive(by) }
 
-// abandoned reports whether the process is dead on which the row depends: the one that creates the
-// sandbox, hands it out or holds it.
+// abandoned reports whether the process on which the row depends is dead: the one that creates the
+// sandbox, hands it out or owns it.
 func (p process) abandoned(r sandbox.Row) bool {
 	needs := r.State == sandbox.Creating || r.State == sandbox.Waiting || r.Ephemeral && r.State != sandbox.Stopped
 	return needs && p.dead(r.Process)

@@ -18,9 +18,9 @@ import (
 // censusTime limits a request to a guest that may be too busy to answer.
 const censusTime = 10 * time.Second
 
-// Census returns the processes of a sandbox and the ports on which they listen. A
-// program with root inside may have replaced the guest, so the answer is only the
-// sandbox's own claim. Values of secrets are redacted in it.
+// Census returns the processes of a sandbox and the ports on which they listen. A program with root
+// inside may have replaced the guest, so the answer cannot be trusted. Secret values are redacted
+// in it.
 func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error) {
 	r, err := s.runningOne(ctx, who, ref)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	}
 	defer res.Body.Close()
 	if res.StatusCode == http.StatusNotFound {
-		// Its guest has the version that created it.
-		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
+		// The guest belongs to the version that created the sandbox.
+		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was created by an earlier version, which cannot list processes").
 			WithHint("make a new one")
 	}
 	if res.StatusCode != http.StatusOK {
@@ -65,10 +65,10 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	return c, nil
 }
 
-// SignalProcess signals a process of a sandbox by its number inside.
+// SignalProcess sends a signal to a process of a sandbox. The number is the process ID inside.
 func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	if pid <= 1 || sig < 1 || sig > 31 {
-		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")
+		return fault.New(fault.Invalid, "invalid_signal", "signals are numbers from 1 to 31, and process IDs must be greater than 1")
 	}
 	r, err := s.runningOne(ctx, who, ref)
 	if err != nil {

@@ -9,13 +9,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// readingTime is how long a copy may be read. The copy ends itself if no process is left to end it.
+// readingTime is the lifetime of the temporary copy, which ends itself if its process has died.
 const readingTime = 10 * time.Minute
 
-// reading boots a copy of a saved state in order to read its files. The copy has no
-// network, no secrets and no path masks, belongs to this process, and is removed by
-// the returned function. Its programs continue to run, but what they do reaches no
-// peer.
+// reading boots a temporary copy of a saved state in order to read its files. The copy has no
+// network, no secrets and no path masks, belongs to this process, and is removed by the returned
+// function. Its programs continue to run, but can reach no peer.
 func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (sandbox.Row, func() error, error) {
 	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Reconcile compares the store with the engine, as after a crash, and makes both agree. Several
-// processes may reconcile at once, also while others create and remove. It continues after an error
-// and returns all errors, except those of a single sandbox. Such an error is logged and reported,
-// and retried by the maintenance loop or, without a row, at the next start. Otherwise one broken
-// sandbox would block the whole state directory.
+// Reconcile makes the store and the engines agree, as after a crash. Several processes may
+// reconcile at once, also while others create and remove sandboxes. It continues after an error and
+// returns all errors, except those of a single sandbox. Such an error is logged and reported, and
+// retried by the maintenance loop or, without a row, at the next start. Otherwise one broken
+// sandbox would make the whole state directory unusable.
 func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	report, err := s.reconciler.run(ctx)
 	if err != nil {
@@ -23,15 +23,15 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	return report, errors.Join(s.reconciler.dropEnded(ctx), s.reconnect(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
 }
 
-// Pruned is what Prune has removed.
+// Pruned is the result of Prune.
 type Pruned struct {
 	Sandboxes []sandbox.Sandbox
-	// Freed is how many bytes of saved states were freed that were unreferenced or stored twice.
+	// Freed is the number of freed bytes of saved states that were unreferenced or stored twice.
 	Freed int64
 }
 
-// Prune removes the rows of stopped sandboxes that the caller may see and, for a local caller,
-// everything that is not used any more. It returns what it removed.
+// Prune removes the rows of stopped sandboxes that the caller may see and, for a local caller, all
+// unused data.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
 	var out Pruned
 	var failed []string
@@ -49,7 +49,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		}
 		out.Freed, err = s.sweepStates(ctx)
 		if err == nil {
-			// If no process stays, no maintenance loop deduplicates the images later.
+			// Without a server, no maintenance loop would deduplicate the images later.
 			var settled int64
 			settled, err = s.states.SettleNow(ctx)
 			out.Freed += settled
@@ -71,8 +71,8 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		out.Sandboxes = append(out.Sandboxes, r.Sandbox)
 	}
 	if len(failed) > 0 {
-		return out, fault.Newf(fault.Internal, "prune_incomplete", "leftovers of sandboxes could not be removed: %s", strings.Join(failed, ", ")).
-			WithHint("the server's log says why")
+		return out, fault.Newf(fault.Internal, "prune_incomplete", "data of ended sandboxes could not be removed: %s", strings.Join(failed, ", ")).
+			WithHint("the server's log has the reasons")
 	}
 	return out, nil
 }

@@ -10,7 +10,7 @@ import (
 var liveStates = []sandbox.State{sandbox.Creating, sandbox.Waiting, sandbox.Running, sandbox.Pausing, sandbox.Resuming, sandbox.Stopping}
 
 // unsettledRows returns the live rows, and those of paused sandboxes that should have ended with a
-// process that is dead. No other code looks at the latter.
+// process that is dead. No other code handles the latter.
 func (c *reconciler) unsettledRows(ctx context.Context) ([]sandbox.Row, error) {
 	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *reconciler) unsettledRows(ctx context.Context) ([]sandbox.Row, error) {
 	return rows, err
 }
 
-// follow adopts what other processes did and finishes what was interrupted.
+// follow adopts the changes of other processes and finishes interrupted operations.
 func (c *reconciler) follow(ctx context.Context) error {
 	rows, err := c.unsettledRows(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *reconciler) follow(ctx context.Context) error {
 	return nil
 }
 
-// settle makes one live row and what this Service knows of it agree.
+// settle makes one live row and this Service's state of the sandbox agree.
 func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	switch {
 	case !c.engines.served(r):
@@ -77,7 +77,7 @@ func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	return c.operations.locked(ctx, r.ID, c.resend)
 }
 
-// abandon removes a sandbox whose process is dead, with its row.
+// abandon removes a sandbox whose process is dead, including its row.
 func (c *reconciler) abandon(ctx context.Context, id string) error {
 	if _, err := c.ends.end(ctx, id, sandbox.ReasonLost, time.Time{}); err != nil {
 		return err

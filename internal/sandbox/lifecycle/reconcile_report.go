@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Report lists what Reconcile found and did, by sandbox ID unless stated otherwise.
+// Report lists the findings and actions of Reconcile, by sandbox ID unless stated otherwise.
 type Report struct {
 	Adopted   []string // running, and watched
 	Expired   []string // their time was up: removed
@@ -25,7 +25,7 @@ func (r Report) Empty() bool {
 	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed, r.Silent)) == 0
 }
 
-// crewSize is how many sandboxes are reconciled at once: a removal mostly waits for the kernel.
+// crewSize is how many sandboxes are reconciled at once. A removal mostly waits for the kernel.
 const crewSize = 8
 
 // crew reconciles several sandboxes at once and adds each to the list of the report that its work

@@ -13,24 +13,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// endings end sandboxes. The lock of the ID must be held for all but erase.
+// endings end sandboxes. The lock of the ID must be held for all methods but erase.
 type endings interface {
 	// end takes a sandbox from any live state to stopped.
 	end(ctx context.Context, id, reason string, at time.Time) (bool, error)
 	// endRun ends a sandbox whose instance still has the given number.
 	endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error
-	// finish frees what a sandbox holds whose row is in the state stopping, or missing.
+	// finish frees the resources of a sandbox whose row is in the state stopping, or missing.
 	finish(ctx context.Context, id string, at time.Time) error
 	// erase removes the row of a sandbox that has ended.
 	erase(ctx context.Context, id string) error
 }
 
-// repairs make what this process knows of a sandbox agree with its row. The lock of the ID must be
-// held for all but adopt.
+// repairs make this process's state of a sandbox agree with its row. The lock of the ID must be
+// held for all methods but adopt.
 type repairs interface {
 	// adopt watches a sandbox that runs according to the store.
 	adopt(ctx context.Context, id string) error
-	// refresh adopts what another process changed in a row.
+	// refresh adopts changes that another process made in a row.
 	refresh(ctx context.Context, id string) error
 	// relearn adopts a policy that another process has put into force.
 	relearn(ctx context.Context, id string) error
@@ -40,8 +40,8 @@ type repairs interface {
 	repairPaused(ctx context.Context, id string) error
 }
 
-// reconciler makes the store, the engines and what this process watches agree: after a
-// crash, and while other processes use the same store.
+// reconciler makes the store, the engines and the watched sandboxes agree: after a crash, and while
+// other processes use the same store.
 type reconciler struct {
 	ends       endings
 	repairs    repairs
@@ -59,8 +59,8 @@ type reconciler struct {
 func (c *reconciler) run(ctx context.Context) (Report, error) {
 	var report Report
 	// The order matters. A row is written before the engine acts, so an instance in the first list
-	// has a row unless it is not wanted any more. An instance with a running row existed before the
-	// second list.
+	// has a row, or is not wanted any more. A sandbox whose row was running had its instance before
+	// the second list.
 	before, err := c.engines.instances(ctx)
 	if err != nil {
 		return report, err
@@ -95,9 +95,9 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// noteSilent reports the engines that did not list what they hold. Their running sandboxes are
-// watched: when the engine answers again, those that do not exist any more end. What has no row is
-// left until then.
+// noteSilent reports the engines that did not list their instances. Their running sandboxes are
+// watched, and end when the engine answers and no longer has them. Instances without a row are left
+// until then.
 func (c *reconciler) noteSilent(before, after inventory, report *Report) {
 	maps.Copy(after.silent, before.silent)
 	for name, err := range after.silent {
@@ -108,8 +108,7 @@ func (c *reconciler) noteSilent(before, after inventory, report *Report) {
 	c.silent.Store(len(report.Silent) > 0)
 }
 
-// again reconciles again after an engine did not answer, so that what only this engine knows is
-// removed when it does.
+// again reconciles again once a silent engine answers, and removes its instances without a row.
 func (c *reconciler) again(ctx context.Context) error {
 	if !c.silent.Load() {
 		return nil
@@ -118,7 +117,7 @@ func (c *reconciler) again(ctx context.Context) error {
 	return err
 }
 
-// reconcile decides about one live row, and returns the list in which it is reported.
+// reconcile repairs one live row, and returns the list of the report to which the sandbox belongs.
 func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
 	switch {
 	case !c.engines.served(r):
@@ -156,7 +155,7 @@ func (c *reconciler) overdue(ctx context.Context, id string) error {
 	return c.ends.finish(ctx, id, time.Time{})
 }
 
-// orphan removes an instance that only the engine knows.
+// orphan removes an instance without a row.
 func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
 	id := one.id
 	unlock, err := c.operations.locks.acquire(ctx, id)
@@ -178,12 +177,12 @@ func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (
 	return &report.Orphans, e.Remove(ctx, id)
 }
 
-// mostEnded limits how many ended rows are checked at each start. Those that matter have ended with
-// a process that died a moment ago.
+// mostEnded limits how many ended rows are checked at each start. The relevant sandboxes ended
+// recently, with their process.
 const mostEnded = 100
 
 // dropEnded removes the rows of ephemeral sandboxes that have ended and whose process died before
-// it could remove them: callers see what was kept of them only after that.
+// it could remove them. Only then can callers see the retained data of these sandboxes.
 func (c *reconciler) dropEnded(ctx context.Context) error {
 	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: mostEnded}})
 	errs := []error{err}

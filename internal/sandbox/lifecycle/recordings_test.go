@@ -132,7 +132,7 @@ func TestKeptRecordings(t *testing.T) {
 	}
 }
 
-// Without an audit entry nothing is kept.
+// Without an audit entry nothing is retained.
 func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
@@ -141,13 +141,13 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 	if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
 		t.Errorf("%+v", k)
 	}
-	if _, ok := s.tapes.Kept(sb.ID); ok {
+	if _, ok := s.tapes.Retained(sb.ID); ok {
 		t.Error("it is kept")
 	}
 }
 
-// They are removed when they expire, when there are too many, and when everything is pruned; those
-// of an existing sandbox stay with it.
+// Recordings are removed when they expire, when there are too many, and when everything is pruned.
+// Those of an existing sandbox stay as long as it does.
 func TestKeptRecordingsEnd(t *testing.T) {
 	s := newStudio(t)
 	now := time.Now()
@@ -155,7 +155,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	for n := range 103 {
 		s.tape(name(n))
 		at := now.Add(-time.Duration(n+1) * time.Minute)
-		if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+		if _, err := s.tapes.Retain(recording.Retained{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,7 +168,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 		t.Fatalf("%d are there: %q", len(got), got)
 	}
 	at := now.Add(-retained.Life - time.Second)
-	if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+	if _, err := s.tapes.Retain(recording.Retained{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Recordings().Recorded(t.Context(), local, name(5))

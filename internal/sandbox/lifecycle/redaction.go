@@ -7,7 +7,7 @@ import (
 )
 
 // Redactor implements Traffic. For a sandbox that an earlier process created, the values are
-// resolved again at its first request.
+// resolved again at the first request.
 func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, error) {
 	if m := s.access.Redactor(id); m != nil {
 		return m, nil

@@ -23,12 +23,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// keeper is a secret store and a gateway in memory, which work or fail as a test wants.
+// keeper is a secret store and a gateway in memory, which fail at a chosen call.
 type keeper struct {
 	mu     sync.Mutex
 	values map[string][]string // newest first, by name
 	lost   error
-	// heard is what the gateway was last told, and masked whether its values were redacted by then.
+	// heard is the latest input of the gateway, and masked reports whether its values were redacted
+	// by then.
 	masks  func(id string) *sandbox.Redactor
 	shown  []string
 	update int
@@ -153,7 +154,7 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 	hides(t, m, true, firstValue)
 	hides(t, m, false, secondValue, otherValue, "abc")
 
-	// A new value: both are redacted, by the Mask that streams hold already.
+	// A new value: both are redacted, by the redactor that open streams use already.
 	k.set("KEY", secondValue)
 	if err := r.RotateSecrets(ctx, "alice"); err != nil {
 		t.Fatal(err)

@@ -13,14 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// repair brings a sandbox out of a transitional state whose process has died. The lock of the ID
+// repair takes a sandbox out of a transitional state whose process has died. The lock of the ID
 // must be held.
 func (s *Service) repair(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || !s.operations.stranded(s.process, r) {
 		return ignoreUnknown(err)
 	}
-	// If several processes see it, one continues.
+	// If several processes find the sandbox, one of them continues.
 	taken, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{r.State}, To: r.State, By: s.process.self, WasBy: r.Actor, Run: r.Run})
 	if err != nil || !taken {
 		return err
@@ -30,7 +30,7 @@ func (s *Service) repair(ctx context.Context, id string) error {
 	case r.State == sandbox.Pausing:
 		err = s.repairPause(ctx, r)
 	case r.Saved.Image != "":
-		// Its image is unchanged: nothing ran after it was saved.
+		// The image is unchanged, because nothing ran after it was saved.
 		s.cut(id)
 		if err = s.stopInstance(ctx, r); err == nil {
 			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
@@ -45,9 +45,9 @@ func (s *Service) repair(ctx context.Context, id string) error {
 	return err
 }
 
-// repairPause undoes an interrupted pause. The instance still runs, because it is ended
-// only after the row says that its state was saved. Without an instance the sandbox
-// is lost, and a partial image is left to garbage collection.
+// repairPause undoes an interrupted pause. The instance still runs, because a pause ends it only
+// after the row names the saved state. Without an instance the sandbox is lost, and a partial image
+// is left to garbage collection.
 func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
 }
 
-// repairReplace repeats the replacement that a dead process was carrying out. It cannot know which
-// instance exists, if any.
+// repairReplace repeats an interrupted replacement of an instance. It cannot know which instance
+// exists, if any.
 func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) {
 	s.cut(r.ID)
 	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
@@ -122,8 +122,8 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 	return lost
 }
 
-// repairPaused removes the instance of a paused sandbox that the pause failed to
-// remove. The state keeps other processes from resuming the sandbox at the same time.
+// repairPaused removes the instance of a paused sandbox that the pause failed to remove. It changes
+// the row's state for that time, so that other processes do not resume the sandbox.
 func (s *Service) repairPaused(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != sandbox.Paused {
@@ -136,8 +136,8 @@ func (s *Service) repairPaused(ctx context.Context, id string) error {
 	return errors.Join(s.stopInstance(ctx, r), s.backToPaused(ctx, id))
 }
 
-// repairAllPaused is repairPaused for each paused sandbox with an instance in the engine: the
-// instance uses memory that no limit counts.
+// repairAllPaused calls repairPaused for each paused sandbox with an instance on an engine, because
+// no limit counts the memory of such an instance.
 func (s *Service) repairAllPaused(ctx context.Context) error {
 	all, err := s.engines.instances(ctx)
 	errs := []error{err}
@@ -145,7 +145,7 @@ func (s *Service) repairAllPaused(ctx context.Context) error {
 		if _, runs := s.live.get(one.id); runs {
 			continue
 		}
-		// Checked first without the lock, which a start holds for long.
+		// Check first without the lock, because a start holds it for long.
 		r, err := s.store.Get(ctx, one.id)
 		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
 			err = s.operations.locked(ctx, r.ID, s.repairPaused)

@@ -11,7 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// codeReplaceFailed is the engine's code for a replacement that left neither instance.
+// codeReplaceFailed is the engine's code for a failed replacement after which neither instance
+// exists.
 const codeReplaceFailed = "replace_failed"
 
 // Rollback returns a sandbox to a snapshot.
@@ -23,7 +24,7 @@ func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snap
 	return s.rollbackTo(ctx, who, ref, func(sandbox.Row) string { return n.ID })
 }
 
-// Reset returns a sandbox to its start.
+// Reset returns a sandbox to its initial state.
 func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	return s.rollbackTo(ctx, who, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
@@ -45,7 +46,7 @@ func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref str
 	if err := r.Base.CheckRebuildable(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	// Before anything is cut.
+	// This precedes every interruption of the sandbox.
 	if err := savedstate.CanReplace(s.engines.Registry, r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -81,15 +82,15 @@ func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target stri
 		err = sandbox.SnapshotUnknown(target)
 	}
 	if isUnknown(err) && target == r.Origin {
-		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot that the sandbox was made from does not exist any more").
-			WithHint("roll it back to another snapshot, or make a new sandbox")
+		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot from which the sandbox was created does not exist any more").
+			WithHint("roll it back to another snapshot, or create a new sandbox")
 	}
 	if err != nil {
 		return source{}, "", err
 	}
 	renew := guest.RolledBack
 	if n.Sandbox != r.ID {
-		// The names in it belong to another sandbox, which may be running with them.
+		// The snapshot contains names of another sandbox, which may be running under them.
 		renew = guest.Copied
 	}
 	return fromSnapshot(n, renew), n.ID, n.CheckFits(r)
@@ -143,8 +144,8 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	return r, nil
 }
 
-// notReplaced translates the error of a failed replacement, depending on the fate of the old
-// instance.
+// notReplaced translates the error of a failed replacement, depending on whether the old instance
+// still runs.
 func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
@@ -167,8 +168,7 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	if err != nil || !moved {
 		return errors.Join(cause, err)
 	}
-	// The old instance continues. Its network attachment may have been cut for the
-	// new one's.
+	// The old instance continues. Its network attachment may have been closed for the new one.
 	if row, err := s.store.Get(ctx, r.ID); err == nil {
 		s.track(row)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// revised is the shelf with a template whose programs change.
+// revised is a template store with a template whose programs change.
 type revised struct{ revision *atomic.Value }
 
 func (s revised) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {

@@ -24,7 +24,7 @@ func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string,
 	return s.resume(ctx, who, ref, d, false)
 }
 
-// ResumeFiles boots a paused sandbox anew, with its files.
+// ResumeFiles boots a paused sandbox again from its files, without its memory.
 func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	return s.resume(ctx, who, ref, d, true)
 }
@@ -46,7 +46,7 @@ func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string,
 	return s.resumeOrExtend(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
 }
 
-// Wake resumes a paused sandbox that resumes on traffic.
+// Wake resumes a paused sandbox that is configured to resume on traffic.
 func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	if !idPattern.MatchString(id) {
 		return sandbox.Sandbox{}, sandbox.Unknown(id)
@@ -71,8 +71,8 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	return sb, err
 }
 
-// resumeOrExtend resumes a sandbox, or extends one that runs, and reports whether it was paused.
-// may can refuse a sandbox that does not run.
+// resumeOrExtend resumes a sandbox, or extends a running one, and reports whether it was paused.
+// may can refuse to resume the sandbox.
 func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
 	began := time.Now()
 	ctx, r, release, err := s.lockForChangeOf(ctx, id)
@@ -92,12 +92,12 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 	}
 	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
-		// A failure here says nothing about callers who want the memory.
+		// This failure does not concern callers who want the memory restored.
 		r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
 		return r.Shown(), true, err
 	}
-	// A request that waited for another one's try shares its outcome: a sandbox that cannot be
-	// resumed is not tried once per waiting request.
+	// A request that waited for another's attempt shares its outcome, so that a failing resumption
+	// is not repeated for each waiting request.
 	if err := s.operations.failedSince(id, began); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
@@ -123,11 +123,11 @@ func (s *Service) extendEnd(ctx context.Context, r sandbox.Row, d time.Duration)
 	return r, nil
 }
 
-// slowStart is how much of its time a resumption may take before the end is moved.
+// slowStart is how long a resumption may take without postponing the sandbox's end.
 const slowStart = time.Second
 
-// restore resumes a paused sandbox, from its own image or from another source. After an error it is
-// paused as before. The caller acts on it.
+// restore resumes a paused sandbox, from its own image or from another source. After an error the
+// sandbox is paused as before. The caller must have registered an operation on the sandbox.
 func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	began := time.Now()
 	others := false             // programs of the host have changed
@@ -168,7 +168,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		if took := time.Since(began); took > slowStart && !end.IsZero() {
 			r.EndAt = end.Add(took) // a caller that resumes it for some time gets that time in full
 		}
-		// No output has reached a client yet, so it can be undone.
+		// No output has reached a client yet, so the start can be undone.
 		return s.audit.Append(ctx, s.resumedEntry(ctx, r, at, from))
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
@@ -206,14 +206,14 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
 	said := "sandbox resumed"
 	if !kept {
-		said = "sandbox booted anew with its files"
+		said = "sandbox booted again with its files"
 	}
 	s.note(ctx, r.ID, "info", said, map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
 	return r, nil
 }
 
-// resumedEntry returns the audit entry of a sandbox that continues, either from where it
-// was or from a snapshot.
+// resumedEntry returns the audit entry of a sandbox that continues, either from its paused state or
+// from a snapshot.
 func (s *Service) resumedEntry(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})

@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// The changes of a run are decided about after its sandbox has ended.
+// The changes of a run can be applied or discarded after its sandbox has ended.
 func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	y := newYard(t, level("standard"))
 	y.remove("gone.txt")
@@ -47,7 +47,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	_, err = y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: "/tmp"})
 	wantKind(t, err, fault.Conflict, "changes_kept")
-	// A file that was changed outside since is in conflict, and needs an approval too.
+	// A file that was also changed on the host is in conflict, and needs an approval too.
 	write(t, y.host, "a.txt", "mine\n")
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
@@ -71,7 +71,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	wantKind(t, y.Changes().DiscardChanges(t.Context(), local, y.sb.ID), fault.NotFound, "changes_not_found")
 }
 
-// An ended sandbox with retained changes is found by all that names it.
+// An ended sandbox with retained changes is found by its name and ID.
 func TestKeptChangesByReference(t *testing.T) {
 	y := newYard(t, level("standard"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
@@ -111,7 +111,7 @@ func TestStrictChanges(t *testing.T) {
 	}
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
-	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then the same again") {
+	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then repeat the command") {
 		t.Errorf("the hint does not say who is the second person: %q", hint)
 	}
 	if q := y.desk.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {

@@ -16,24 +16,23 @@ import (
 // changed.
 const rotateWait = 30 * time.Second
 
-// RotateSecrets gives new values to the sandboxes of an owner that use them. A
-// sandbox that is being started or changed may have read the old values, and gets the
-// new ones after that. This happens even if the caller goes away, since the old
-// values must stop working.
+// RotateSecrets distributes new secret values to the sandboxes of an owner that use them. A sandbox
+// that is being started or changed may have read the old values, and gets the new ones afterwards.
+// This happens even if the caller goes away, because the old values must stop working.
 func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	if !s.access.Connects() {
 		return nil
 	}
 	lasts, cancel := lasting(ctx)
 	defer cancel()
-	// Every sandbox that read a value before it changed has a row by now.
+	// Every sandbox that read a value before the change has a row by now.
 	rows, err := s.store.List(lasts, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
 	if err != nil {
 		return err
 	}
 	done, left := make(chan error, len(rows)), 0
 	for _, r := range rows {
-		// A warm sandbox may be handed to the owner just now.
+		// The pool may be handing a warm sandbox to the owner right now.
 		if !r.Access.Linked() || r.Owner != owner && r.State != sandbox.Waiting {
 			continue
 		}
@@ -55,15 +54,16 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 		case <-late.C:
 			s.log.Warn("secrets will be updated later in sandboxes that are being changed", "owner", owner, "sandboxes", left)
 			errs = append(errs, fault.Newf(fault.Timeout, "secret_not_everywhere",
-				"the change is kept, and reaches %d sandboxes that are being started, saved or changed only when that is done", left).
-				WithHint("the same once more is answered when all have it"))
+				"the change is stored, but %d sandboxes that are being started, saved or changed get it only afterwards", left).
+				WithHint("repeat the request to wait for them"))
 		}
 		break
 	}
 	return errors.Join(errs...)
 }
 
-// rotate gives new values to one sandbox, once no other operation changes it.
+// rotate sends the new values of one sandbox to the gateway, once no other operation changes the
+// sandbox.
 func (s *Service) rotate(ctx context.Context, id, owner string) error {
 	for {
 		again := false
@@ -82,9 +82,10 @@ func (s *Service) rotate(ctx context.Context, id, owner string) error {
 	}
 }
 
-// rotateLocked reports whether another process is changing the sandbox, which its lock does not
-// show. With the lock held, the policy that it passes on is the one in force, and a closed network
-// stays closed. A sandbox that does not run resolves its values when it is resumed.
+// rotateLocked sends the new values, and reports whether another process is changing the sandbox,
+// which its lock does not show. With the lock held, the policy in the row is the one in force, and
+// a closed network stays closed. A sandbox that does not run resolves its values when it is
+// resumed.
 func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again bool, err error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
@@ -115,13 +116,13 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	return false, nil
 }
 
-// attachmentOrNone is attachment for a running sandbox. A removed secret must stop working, but
-// must not take the network with it: the sandbox continues without secrets.
+// attachmentOrNone is attachment for a running sandbox. If a secret was removed, its value must
+// stop working, but the network must stay: the sandbox continues without secrets.
 func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy.Policy) sandbox.Attachment {
 	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {
 		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
-		s.note(ctx, r.ID, "warn", "runs without secrets: one that its policy binds cannot be found", nil)
+		s.note(ctx, r.ID, "warn", "runs without secrets, because a secret that its policy binds cannot be found", nil)
 		a.Secrets = nil
 	}
 	return a

@@ -12,15 +12,16 @@ import (
 // errCut is the error of a stream into a sandbox that has ended.
 var errCut = fmt.Errorf("the sandbox ended: %w", net.ErrClosed)
 
-// stream is a connection into a sandbox. Nothing is read from it once the sandbox is about to end.
-// The instance of a paused sandbox runs until its state is on disk, and what it sends after the
-// state was taken is not part of that state. A client that received it would rely on lost work.
+// stream is a connection into a sandbox. It stops reading when the sandbox is about to end. The
+// instance of a paused sandbox runs until its state is on disk, and data that it sends after the
+// state was taken is not part of that state. A client that received such data would rely on lost
+// work.
 type stream struct {
 	net.Conn
 	gone <-chan struct{}
 }
 
-// Read reads what was sent before the sandbox ended.
+// Read returns data that was sent before the sandbox ended.
 func (c *stream) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	select {
@@ -31,7 +32,7 @@ func (c *stream) Read(p []byte) (int, error) {
 	}
 }
 
-// CloseWrite tells the other side that no more data follows, if the engine can.
+// CloseWrite signals the end of the data to the other side, if the engine can.
 func (c *stream) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

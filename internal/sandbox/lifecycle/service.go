@@ -1,6 +1,6 @@
-// Package lifecycle owns the states of a sandbox and every move between them: create,
-// end, pause, resume, fork, replace, reconcile. It drives an engine and a store, and
-// every frontend is a client of it.
+// Package lifecycle owns the states of a sandbox and every transition between them: create, end,
+// pause, resume, fork, replace, reconcile. It drives an engine and a store, and every frontend is a
+// client of it.
 package lifecycle
 
 import (
@@ -31,7 +31,7 @@ type Service struct {
 	store    sandbox.Store
 	engines  engines
 
-	// What other packages own about each sandbox.
+	// These packages own other data about each sandbox.
 
 	access *access.Service
 	audit  *auditlog.Log

@@ -55,8 +55,8 @@ type rig struct {
 	store  *store.Store
 	engine *fake.Engine
 	album  *album
-	record *audittest.Record // persistent, like files on disk
-	format string            // directory of saved states; "" is the fake's own
+	record *audittest.Log // persistent, like files on disk
+	format string         // directory of saved states; "" is the fake's own
 
 	mu    sync.Mutex
 	ends  map[string]time.Time // what guests were told
@@ -95,7 +95,7 @@ func (r *rig) open(options ...option) {
 		r.t.Fatal(err)
 	}
 	if r.record == nil {
-		r.record = &audittest.Record{}
+		r.record = &audittest.Log{}
 	}
 	deps := lifecycle.Deps{
 		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)),

@@ -23,8 +23,8 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 	return s.access.Detach(ctx, r.ID)
 }
 
-// SetAccess changes what a running sandbox may reach. A sandbox without a network attachment stays
-// without one, because an attachment is part of its instance.
+// SetAccess changes the access of a running sandbox. A sandbox without a network attachment cannot
+// get a network, because an attachment is part of its instance.
 func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, alter func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return next, err
 	}
 	if r.State == sandbox.Running {
-		// Without the lock, because an approval takes time.
+		// The lock is not held, because an approval takes time.
 		if err := s.access.MayWiden(ctx, r, change); err != nil {
 			return sandbox.Sandbox{}, err
 		}
@@ -48,7 +48,7 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 			return a, err
 		}
 		if p.Level() == access.CarefulLevel && p.Digest() != asked {
-			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since you asked; ask again")
+			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since the request; try again")
 		}
 		return change(a)
 	})
@@ -64,7 +64,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	// Read again: another change may have come first.
+	// The row is read again, because another change may have come first.
 	if r, err = s.store.Get(ctx, r.ID); err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -83,10 +83,10 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	if next.Linked() && !r.Access.Linked() {
-		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
-			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
+		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was created without a network", r.ID).
+			WithHint("create one with a network, such as --net policy, whose policy can be changed while it runs")
 	}
-	// The attachment stays even if nothing may pass it any more.
+	// The attachment stays even if the policy denies all traffic.
 	if r.Access.Linked() && !next.Linked() {
 		next = next.Closed()
 	}
@@ -96,8 +96,8 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	before := r.Access
-	// Values that its policy bound until now stay redacted. A policy whose secrets are lost must
-	// still be replaceable.
+	// Values that the old policy binds stay redacted. A policy whose secrets are lost must still be
+	// replaceable.
 	if err := s.access.Recall(ctx, r); err != nil {
 		s.log.Warn("values of the replaced policy are not redacted", "sandbox", r.ID, "err", err)
 	}
@@ -114,7 +114,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, errors.Join(err, s.access.DropValues(context.WithoutCancel(ctx), r.ID, before.Own))
 	}
 	if r.Access.Own != before.Own {
-		// Values that cannot be removed now are removed with the sandbox, and nothing uses them.
+		// If this fails, the values are removed with the sandbox. Nothing uses them until then.
 		if err := s.access.DropValues(ctx, r.ID, r.Access.Own); err != nil {
 			s.log.Warn("old values not removed", "sandbox", r.ID, "err", err)
 		}
@@ -142,16 +142,16 @@ func (s *Service) enforce(ctx context.Context, r sandbox.Row, p *policy.Policy) 
 	return s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest)
 }
 
-// renew replaces this process's knowledge of a running sandbox's access.
+// renew replaces this process's copy of a running sandbox's access.
 func (l *liveSandboxes) renew(r sandbox.Row) {
 	l.update(r.ID, func(known *sandbox.Row) {
 		known.Access, known.PolicyLevel, known.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
 	})
 }
 
-// reconnect finds out which of the running sandboxes have lost their network attachment, and takes
-// over the others'. A lost attachment is not restored: the sandbox's end of it is closed for good,
-// and it reaches nothing.
+// reconnect takes over the network attachments of the running sandboxes, and marks the sandboxes
+// that have lost theirs. A lost attachment is not restored: the sandbox's end of it is closed for
+// good, so the sandbox reaches nothing.
 func (s *Service) reconnect(ctx context.Context) error {
 	var ids []string
 	for _, b := range s.live.list() {
@@ -187,9 +187,10 @@ func (s *Service) Unlinked(lost []string) {
 }
 
 // lossNote is the line in a sandbox's log about a lost attachment.
-const lossNote = "the egress gateway's process has died; the sandbox has no network any more"
+const lossNote = "the egress gateway's process has died; the sandbox no longer has a network"
 
-// noteLoss adds the loss to a sandbox's log, once, although each process finds it out by itself.
+// noteLoss adds the line to a sandbox's log. It does so only once, although each process finds the
+// loss by itself.
 func (s *Service) noteLoss(id string) {
 	ctx := context.WithoutCancel(s.work.ctx)
 	entries, err := s.store.Entries(ctx, id)

@@ -13,7 +13,7 @@ func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref str
 	return s.setEnd(ctx, who, ref, d, false)
 }
 
-// Extend sets the sandbox's end to d from now, unless that is earlier than its present end.
+// Extend sets the sandbox's end to d from now, unless its present end is later.
 func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
 	return s.setEnd(ctx, who, ref, d, true)
 }
@@ -58,8 +58,8 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 	return r.Shown(), nil
 }
 
-// endNow ends a running or paused sandbox at a caller's request: a zero timeout. The lock of the ID
-// must be held.
+// endNow ends a running or paused sandbox at a caller's request with a zero timeout. The lock of
+// the ID must be held.
 func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
@@ -67,7 +67,7 @@ func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	// A sandbox in a transitional state is left to the operation that has it there.
+	// A sandbox in a transitional state is left to the operation that set the state.
 	if r.State != sandbox.Running && r.State != sandbox.Creating && r.State != sandbox.Paused {
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}

@@ -26,7 +26,7 @@ func newSnapshotID() string { return ids.New("s") }
 
 func isSnapshotID(s string) bool { return len(s) == snapshotIDLength && snapshotID.MatchString(s) }
 
-// checkSnapshotName accepts names that are valid template references, and no IDs.
+// checkSnapshotName accepts names that are valid template references, but not IDs.
 func checkSnapshotName(name string) (string, error) {
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
@@ -41,8 +41,8 @@ func checkSnapshotName(name string) (string, error) {
 
 const maxSnapshotName = 63
 
-// noTemplate rejects the name of a template: a sandbox would be made from the template, while E2B's
-// request to remove a template would remove the snapshot.
+// noTemplate rejects the name of an existing template: a sandbox would be made from the template,
+// while E2B's request to remove a template would remove the snapshot.
 func (pl *planner) noTemplate(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
@@ -98,7 +98,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	return n.Snapshot, nil
 }
 
-// take executes the steps that leave something behind.
+// take executes the steps that leave data behind.
 func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save savedstate.Saver) (err error) {
 	draft, err := s.states.Begin(ctx, n.ID)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // snapshotFinder finds the snapshots that a caller names.
 type snapshotFinder struct{ rows sandbox.SnapshotRows }
 
-// find finds the snapshot with an ID or name. A local caller's own has precedence over a key's with
-// the same name.
+// find returns the snapshot with an ID or name. A local caller's own has precedence over a key's
+// with the same name.
 func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if isSnapshotID(ref) {
 		n, err := f.rows.GetSnapshot(ctx, ref)
@@ -46,7 +46,7 @@ func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref str
 		WithHint("name it by its ID")
 }
 
-// findNamed is find for any text of a caller, also that of a template reference.
+// findNamed is find for any text of a caller, also for a template reference.
 func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if err := who.Check(); err != nil {
 		return sandbox.Stored{}, err
@@ -58,7 +58,7 @@ func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, re
 	return f.find(ctx, who, parsed.Name)
 }
 
-// FindSnapshot finds one by ID or name.
+// FindSnapshot returns the snapshot with an ID or name.
 func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
 	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// starts decides when a sandbox may be started: when there is room on the disk and a turn in the
-// queue.
+// starts decides when a sandbox may be started: when there is enough space on the disk and a place
+// in the queue.
 type starts struct {
 	queue *admission.Queue
 	room  diskroom.Room
 }
 
 // admit waits until a sandbox may be started. The caller calls the returned function with the
-// start's error when the start is over. A caller with an open turn must not call admit: with one
+// start's error when the start is over. A caller that holds a turn must not call admit: with one
 // start at a time it would wait for itself. request is the caller's name for the request, or "".
 func (s starts) admit(ctx context.Context, r sandbox.Row, request string, always bool) (done func(error), err error) {
 	turn, err := s.queue.Admit(ctx, admission.Ask{Key: r.Owner, Label: request, Sandbox: r.ID, Always: always})
@@ -37,8 +37,8 @@ type Queue struct {
 	Places []admission.Place
 }
 
-// Queue returns how many sandboxes are being started and wait to be, and the places of the caller's
-// own requests; a local caller gets those of all keys.
+// Queue returns how many sandboxes are being started and how many wait, with the places of the
+// caller's own requests. A local caller gets the places of all keys.
 func (s *Service) Queue(_ context.Context, who sandbox.Principal) (Queue, error) {
 	if err := who.Check(); err != nil {
 		return Queue{}, err

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// startsFrom finds the template or image of a request, and returns its name for people too.
+// startsFrom returns the template or image of a request, and its name for people.
 func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
 	if req.Image == "" && req.Template == "" {
 		req.Template = pl.engines.template(req.Engine)
@@ -25,28 +25,29 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		t, err := pl.startingPoint(ctx, who, ref)
 		if err == nil && t.Image.Kind() == engine.ImageModule && len(req.Tools)+len(req.Programs) > 0 {
 			err = fault.New(fault.Unsupported, "module_tools", "programs of the host do not run in a sandbox of WebAssembly modules").
-				WithHint("leave the tools and programs out: crannog run --tools=none")
+				WithHint("omit the tools and programs: crannog run --tools=none")
 		}
 		return t, ref.String(), err
 	}
 	if req.Template != "" {
-		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox starts from an image or from a template, not from both")
+		return sandbox.Template{}, "", fault.New(fault.Invalid, "image_and_template", "a sandbox can start from an image or from a template, but not from both")
 	}
 	if len(req.Tools) > 0 {
-		// They are linked with the libraries of this host, which an image does not contain.
+		// The host's tools are linked with the libraries of this host, which an image does not
+		// contain.
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "image_tools", "programs of the host's version managers do not run in an image").
-			WithHint("leave the tools out: crannog run --tools=none")
+			WithHint("omit the tools: crannog run --tools=none")
 	}
 	images, ok := pl.templates.(sandbox.ImageTemplates)
 	if !ok {
-		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this service has no images")
+		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this server does not support images")
 	}
 	t, err := images.ResolveImage(ctx, req.Image, false)
 	if fault.KindOf(err) != fault.NotFound || !who.OnHost() {
 		return t, t.Name, err
 	}
-	// Other programs of the host keep images in an engine's store. A client with a key must not see
-	// what is in them.
+	// Other programs of the host have images in an engine's store. A client with a key must not see
+	// the contents of those.
 	if finder := pl.engines.imageFinder(req.Engine); finder != nil {
 		found, err := finder.FindImage(ctx, req.Image)
 		if fault.KindOf(err) != fault.NotFound {
@@ -58,8 +59,8 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 	return t, t.Name, err
 }
 
-// startingPoint finds what a reference names: a template, or a snapshot that takes its place. If
-// both have the name, which only an older version allowed, the template has precedence.
+// startingPoint resolves a reference to a template, or to a snapshot that is used like one. If both
+// have the name, which only an older version allowed, the template has precedence.
 func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := pl.templates.Resolve(ctx, ref)
 	if err == nil && !who.MayStart(t) {
@@ -76,7 +77,7 @@ func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref
 		return sandbox.Template{}, missing
 	}
 	if n.FilesOnly {
-		// It boots like any other sandbox of its template.
+		// The snapshot has no memory, so its sandbox boots like any other of its template.
 		if t, err = sandbox.TemplateOf(ctx, pl.templates, n.TemplateID, n.Base); err != nil {
 			return sandbox.Template{}, fmt.Errorf("template of snapshot %s: %w", n.ID, err)
 		}
@@ -98,8 +99,8 @@ func (pl *planner) fromMemory(ctx context.Context, n sandbox.Stored) (sandbox.Te
 	}, nil
 }
 
-// origin returns what a new sandbox's instance starts from: nothing, or a snapshot, whose instance
-// must match the one that the request results in.
+// origin returns the state from which a new sandbox's instance starts: none, or a snapshot, whose
+// instance must match that of the request.
 func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (source, error) {
 	n := t.Origin
 	if n == nil {
@@ -114,14 +115,14 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 	if err != nil {
 		return source{}, err
 	}
-	// A copy leaves out denied files without a path mask, so the same files must be denied.
+	// A copy omits denied files instead of masking them, so the same files must be denied.
 	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), taken.Files()) {
 		if why == "" {
 			why = "the workspace was copied under other rules"
 		}
 		return source{}, fault.Newf(fault.Invalid, "snapshot_policy",
-			"the policy masks other files than the snapshot's instance does, which cannot change while its memory is kept: %s", why).
-			WithHint("use the level and the file rules under which it was taken (level " + taken.Level() + "), or take a snapshot of files only")
+			"the policy masks other files than the snapshot, whose masks cannot change when its memory is restored: %s", why).
+			WithHint("use the level and the file rules of the snapshot (level " + taken.Level() + "), or take a snapshot of files only")
 	}
 	r.Base.Copy = n.Base.Copy
 	return fromSnapshot(*n, guest.Copied), nil

@@ -9,7 +9,7 @@ import (
 )
 
 // sweepStates reconciles saved states with the rows that name them, and removes snapshots that are
-// older than the configured age. It returns how many unreferenced bytes it freed.
+// older than the configured age. It returns the number of unreferenced bytes that it freed.
 func (s *Service) sweepStates(ctx context.Context) (int64, error) {
 	if s.states.Available() != nil {
 		return 0, nil
@@ -58,8 +58,8 @@ func (s *Service) lost(ctx context.Context, old sandbox.Row) error {
 	return s.finish(ctx, r.ID, time.Time{})
 }
 
-// Programs returns the paths on this host that sandboxes and snapshots need, including those that
-// are not running.
+// Programs returns the paths of all host programs that sandboxes and snapshots need, including
+// those that are not running.
 func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 	need := map[string]bool{}
 	rows, err := s.store.List(ctx, sandbox.Query{AllOwners: true})

@@ -8,12 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// withDefaults returns a request with what its template sets. A key's template must not choose
-// where secrets of others go, whose names its policy could guess.
+// withDefaults returns a request with the settings of its template. The template of another key
+// must not set where secrets are sent, because its policy could guess their names.
 func withDefaults(who sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
 	if t.Owner != "" && t.Owner != who.KeyID && len(boundIn(accessOf(t))) > 0 {
-		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to a key, and its policy would bind your secrets").
-			WithHint("make a template of your own of the same image")
+		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to an API key, and its policy would bind your secrets").
+			WithHint("create your own template from the same image")
 	}
 	asked, defaults := req.Limits.Fields(), t.Limits.Fields()
 	for i, f := range asked {
@@ -30,8 +30,8 @@ func withDefaults(who sandbox.Principal, req sandbox.CreateRequest, t sandbox.Te
 	return req, err
 }
 
-// withMemory makes a sandbox continue from its template's memory, in which the template's program
-// is ready, if the request asks for the same instance. Otherwise it boots and starts the program.
+// withMemory starts a sandbox from its template's memory, in which the template's program is ready,
+// if the request needs the same instance. Otherwise the sandbox boots and starts the program.
 func (pl *planner) withMemory(ctx context.Context, req sandbox.CreateRequest, t sandbox.Template) sandbox.Template {
 	if t.Memory == "" || req.Boots || req.Workspace != "" || len(req.Mounts) > 0 || len(req.Programs) > 0 || len(req.Tools) > 0 {
 		return t
@@ -51,7 +51,8 @@ func (pl *planner) withMemory(ctx context.Context, req sandbox.CreateRequest, t 
 	return from
 }
 
-// accessOf returns the access that a template sets, whose references its author was allowed.
+// accessOf returns the access that a template sets. Its author was allowed to use the references in
+// it.
 func accessOf(t sandbox.Template) sandbox.Access {
 	if t.Access == nil {
 		return sandbox.Access{}
@@ -59,7 +60,7 @@ func accessOf(t sandbox.Template) sandbox.Access {
 	return *t.Access
 }
 
-// bootInstead reports whether an error only says that a request does not fit the memory of its
+// bootInstead reports whether an error only means that a request does not fit the memory of its
 // template.
 func bootInstead(t sandbox.Template, err error) bool {
 	return t.OwnMemory() != "" && slices.Contains([]string{"snapshot_policy", "snapshot_limits"}, fault.CodeOf(err))

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TemplateStates keeps the memory of templates: snapshots in which a template's program is ready.
+// TemplateStates stores the memory of templates: snapshots in which a template's program is ready.
 // Only the template's own sandboxes start from them, and no caller sees them.
 type TemplateStates struct{ s *Service }
 
@@ -28,7 +28,7 @@ func (t TemplateStates) Save(ctx context.Context, who sandbox.Principal, id, ver
 	return n.ID, err
 }
 
-// Remove removes saved memory. Sandboxes that continued from it do not need it.
+// Remove removes saved memory. Sandboxes that were restored from it do not need it.
 func (t TemplateStates) Remove(ctx context.Context, id string) error {
 	n, err := t.s.store.GetSnapshot(ctx, id)
 	if err == nil && n.KeptFor == "" {
@@ -40,8 +40,8 @@ func (t TemplateStates) Remove(ctx context.Context, id string) error {
 	return t.s.removeSnapshot(ctx, n)
 }
 
-// Sweep removes the memory that needed does not name, by the version for which it is kept and its
-// ID.
+// Sweep removes the saved memory for which needed returns false, given the version of the template
+// and the ID.
 func (t TemplateStates) Sweep(ctx context.Context, needed func(version, id string) bool) error {
 	all, err := t.s.store.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
 
-// StartPool starts to keep sandboxes warm, until Close. It is called once, after Reconcile, and
-// only by a process that stays.
+// StartPool starts the warm pool, which runs until Close. It is called once, after Reconcile, and
+// only by a long-running process.
 func (s *Service) StartPool(o warmpool.Options) {
 	d := warmpool.Deps{
 		Instances: warmInstances{s}, Engines: s.engines.Registry, Access: s.access, Rows: s.store, Admission: s.starts.queue,
@@ -53,7 +53,7 @@ func (w warmInstances) Reserve() sandbox.Row {
 }
 
 // stepGuest is the last step of a warm sandbox.
-const stepGuest = "ask the guest to wait"
+const stepGuest = "extend the guest's end"
 
 // Boot implements warmpool.Instances: it executes the steps of a creation without a caller.
 func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string]string, error) {
@@ -66,7 +66,7 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 	}
 	row := steps.Step{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
 		Undo: func(ctx context.Context) error {
-			// It has no owner who could ask about its programs.
+			// The sandbox has no owner who could read its programs' events.
 			if err := s.intake.Remove(b.row.ID); err != nil {
 				return err
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// rehearsing is a rig whose sandboxes do their warm-up at once, with the requests that claimed
-// guests.
+// rehearsing is a rig whose sandboxes do their warm-up at once. It records the requests that guests
+// got at an acquisition.
 type rehearsing struct {
 	*poolRig
 	mu     sync.Mutex
@@ -95,14 +95,13 @@ func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb 
 		}
 		got <- sb
 	}()
-	// It was taken out for the caller.
+	// The sandbox was taken out of the pool for the caller.
 	hosttest.Eventually(r.t, "a caller", func() bool { return r.waiting() == 0 })
 	close(release)
 	return <-got, id
 }
 
-// A request during a warm-up is served after it: afterwards nothing is done to the sandbox except
-// for the caller.
+// A request during a warm-up is served after it. From then on, only the caller acts on the sandbox.
 func TestCallerWaitsForRehearsal(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
 	r := newRehearsing(t, nil, func() { entered <- struct{}{}; <-release })
@@ -123,7 +122,7 @@ func TestCallerOfFailedRehearsal(t *testing.T) {
 	}
 }
 
-// refuseFirst refuses only the first claim.
+// refuseFirst refuses only the first acquisition.
 func refuseFirst() func(guest.Config) (int, string) {
 	var first sync.Once
 	return func(guest.Config) (status int, text string) {

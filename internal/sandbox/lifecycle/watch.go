@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// waitRetry is how long a failed Wait rests before the next.
+// waitRetry is the delay after a failed Wait.
 const waitRetry = time.Second
 
-// clockSlack is how far the clock inside may be ahead of ours.
+// clockSlack is how far the clock inside may be ahead of the host's.
 const clockSlack = time.Second
 
 // track watches a running sandbox. It does nothing if the sandbox is watched already.
@@ -31,7 +31,7 @@ func (s *Service) track(r sandbox.Row) {
 	s.deadlines.rouse()
 }
 
-// cut forgets a sandbox that does not run any more, so that proxies abort streams.
+// cut stops watching a sandbox that is no longer running, so that proxies abort streams.
 func (s *Service) cut(id string) {
 	s.live.remove(id)
 	s.access.Forget(id) // without the lock under which it asks what is live
@@ -61,8 +61,8 @@ func (s *Service) watch(ctx context.Context, e engine.Engine, b *liveSandbox) {
 	}
 }
 
-// reason returns what ended a sandbox. The guest ends it by itself when its time is up, which to
-// the engine is a plain exit.
+// reason returns why a sandbox ended. If the guest ends it because its time is up, the engine only
+// reports a plain exit.
 func reason(end time.Time, exit engine.Exit) string {
 	byItself := exit.Reason == engine.ReasonExited || exit.Reason == engine.ReasonKilled
 	if byItself && !end.IsZero() && !exit.At.Before(end.Add(-clockSlack)) {
@@ -71,7 +71,7 @@ func reason(end time.Time, exit engine.Exit) string {
 	return string(exit.Reason)
 }
 
-// ended writes the end of a sandbox that stopped by itself, and frees what it held.
+// ended writes the end of a sandbox that stopped by itself, and frees its resources.
 func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
 	ctx, cancel := lasting(s.work.ctx)
 	defer cancel()
@@ -90,8 +90,8 @@ func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
 	}
 }
 
-// Live returns a running sandbox for routing. If another process has just made it, it is found in
-// the store.
+// Live returns a running sandbox for routing. A sandbox that another process has just created is
+// found in the store.
 func (s *Service) Live(id string) (sandbox.Sandbox, bool) {
 	if sb, ok := s.live.get(id); ok {
 		return sb, true
@@ -121,7 +121,7 @@ func (s *Service) adopt(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	// Read again: without the lock, the sandbox may have been removed since.
+	// The row is read again, because the sandbox may have been removed while the lock was not held.
 	if r, err = s.store.Get(ctx, id); err != nil || r.State != sandbox.Running {
 		return err
 	}
@@ -154,7 +154,7 @@ func (s *Service) Gone(id string) <-chan struct{} {
 	return nil
 }
 
-// refresh adopts what another process changed in a row. The lock of the ID must be held.
+// refresh adopts changes that another process made in a row. The lock of the ID must be held.
 func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if isUnknown(err) || err == nil && r.State != sandbox.Running && r.State != sandbox.Waiting {
@@ -165,8 +165,8 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 		return err
 	}
 	if s.live.refresh(r) {
-		// Another process has given it another instance: streams into the old one end, and the old
-		// one's end does not matter.
+		// Another process has replaced the instance. Streams into the old instance end, and its own
+		// end is ignored.
 		s.cut(id)
 		s.track(r)
 	}

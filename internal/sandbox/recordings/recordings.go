@@ -1,4 +1,4 @@
-// Package recordings decides who may keep and read recordings of the output of commands, and how
+// Package recordings decides who may retain and read recordings of the output of commands, and how
 // long these outlive their sandbox.
 package recordings
 
@@ -39,20 +39,20 @@ type Service struct{ deps Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// mostRecorded is the number of sandboxes whose recordings outlive them, beside those
-// with retained changes. Their size counts against the limit of all recordings.
+// mostRecorded limits the number of sandboxes whose recordings are retained without retained
+// changes. The size counts against the limit of all recordings.
 const mostRecorded = 100
 
-// mayKeep refuses callers that must not keep recordings.
+// mayKeep refuses callers that must not retain recordings.
 func (s *Service) mayKeep(who sandbox.Principal) error {
 	if err := who.Check(); err != nil {
 		return err
 	}
 	if !who.Local {
-		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine keep recordings of ended sandboxes")
+		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine retain recordings of ended sandboxes")
 	}
 	if s.deps.Recordings == nil {
-		return fault.New(fault.Unsupported, "recordings_unavailable", "this service keeps no recordings")
+		return fault.New(fault.Unsupported, "recordings_unavailable", "this server does not store recordings")
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref strin
 	if err == nil || !unknown(err) || !who.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
 		return r.ID, err
 	}
-	if _, ok := s.deps.Recordings.Kept(ref); !ok {
+	if _, ok := s.deps.Recordings.Retained(ref); !ok {
 		return "", err
 	}
 	return ref, nil
@@ -76,7 +76,7 @@ func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref
 		return out, err
 	}
 	if err := auditlog.Commit(ctx); err != nil {
-		return sandbox.KeptRecordings{}, errors.Join(err, s.deps.Recordings.Let(out.ID))
+		return sandbox.KeptRecordings{}, errors.Join(err, s.deps.Recordings.Discard(out.ID))
 	}
 	return out, s.expire(ctx)
 }
@@ -90,14 +90,14 @@ func (s *Service) keepRecordings(ctx context.Context, who sandbox.Principal, ref
 		return sandbox.KeptRecordings{}, err
 	}
 	now := time.Now().UTC().Round(0)
-	k := recording.Kept{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
-	if any, err := s.deps.Recordings.Keep(k); err != nil || !any {
+	k := recording.Retained{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
+	if any, err := s.deps.Recordings.Retain(k); err != nil || !any {
 		return sandbox.KeptRecordings{}, err
 	}
 	return toKeptRecordings(k), nil
 }
 
-func toKeptRecordings(k recording.Kept) sandbox.KeptRecordings {
+func toKeptRecordings(k recording.Retained) sandbox.KeptRecordings {
 	return sandbox.KeptRecordings{ID: k.Sandbox, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
 }
 
@@ -106,7 +106,7 @@ func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sa
 	if err := s.mayKeep(who); err != nil {
 		return nil, err
 	}
-	list, err := s.deps.Recordings.ListKept()
+	list, err := s.deps.Recordings.ListRetained()
 	if err != nil {
 		return nil, err
 	}
@@ -127,20 +127,20 @@ func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, 
 	if !ids.ValidSandbox(id) {
 		return sandbox.Unknown(id)
 	}
-	if _, ok := s.deps.Recordings.Kept(id); !ok {
-		return fault.Newf(fault.NotFound, "recordings_not_found", "no recordings are retained of %.64q", id)
+	if _, ok := s.deps.Recordings.Retained(id); !ok {
+		return fault.Newf(fault.NotFound, "recordings_not_found", "there are no retained recordings of %.64q", id)
 	}
 	return s.Discard(ctx, id)
 }
 
-// Discard removes the kept recordings of an ended sandbox. Recordings of an existing sandbox stay
-// as long as it does.
+// Discard removes the retained recordings of an ended sandbox. Recordings of an existing sandbox
+// stay as long as it does.
 func (s *Service) Discard(ctx context.Context, id string) error {
 	if s.deps.Recordings == nil {
 		return nil
 	}
-	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
-	if err := s.deps.Recordings.Let(id); err != nil {
+	// This order ensures that a concurrent removal of the sandbox deletes its recordings too.
+	if err := s.deps.Recordings.Discard(id); err != nil {
 		return err
 	}
 	_, err := s.deps.Rows.Get(ctx, id)
@@ -150,12 +150,12 @@ func (s *Service) Discard(ctx context.Context, id string) error {
 	return err
 }
 
-// Drop removes the recordings of a sandbox whose row is being removed, unless they are kept.
+// Drop removes the recordings of a sandbox whose row is being removed, unless they are retained.
 func (s *Service) Drop(id string) error {
 	if s.deps.Recordings == nil {
 		return nil
 	}
-	if _, ok := s.deps.Recordings.Kept(id); ok {
+	if _, ok := s.deps.Recordings.Retained(id); ok {
 		return s.deps.Recordings.Release(id)
 	}
 	return s.deps.Recordings.Remove(id)
@@ -181,8 +181,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 		if !unknown(err) {
 			return true, err
 		}
-		// This is checked last: recordings are retained before the row of a sandbox is removed.
-		_, stays := s.deps.Recordings.Kept(id)
+		// This is checked last, because recordings are retained before the row of a sandbox is
+		// removed.
+		_, stays := s.deps.Recordings.Retained(id)
 		return stays, nil
 	})
 	return errors.Join(err, s.expire(ctx))
@@ -190,7 +191,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 
 // expire removes expired recordings, and the oldest above the limit.
 func (s *Service) expire(ctx context.Context) error {
-	list, err := s.deps.Recordings.ListKept()
+	list, err := s.deps.Recordings.ListRetained()
 	if err != nil {
 		return err
 	}
@@ -209,12 +210,12 @@ func (s *Service) expire(ctx context.Context) error {
 	return err
 }
 
-// DiscardAll removes all kept recordings.
+// DiscardAll removes all retained recordings.
 func (s *Service) DiscardAll(ctx context.Context) error {
 	if s.deps.Recordings == nil {
 		return nil
 	}
-	list, err := s.deps.Recordings.ListKept()
+	list, err := s.deps.Recordings.ListRetained()
 	for _, k := range list {
 		err = errors.Join(err, s.Discard(ctx, k.Sandbox))
 	}

@@ -12,26 +12,26 @@ import (
 // codeBounds is the code of a failed boot whose engine claims a limit that does not hold.
 const codeBounds = "limit_not_effective"
 
-// hiddenLimits returns the limits that hold and that programs inside cannot see, so that they can
-// only be checked from outside.
+// hiddenLimits returns the enforced limits that programs inside cannot see, so that they can only
+// be checked from outside.
 func hiddenLimits(r sandbox.Row, shows []engine.Limit) []engine.Limit {
 	return slices.DeleteFunc(slices.Clone(r.Enforced), func(l engine.Limit) bool { return slices.Contains(shows, l) })
 }
 
-// boundWords describes what CheckBounds will check.
+// boundWords describes the checks of CheckBounds.
 func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
 	limits := hiddenLimits(r, shows)
 	for _, f := range r.Limits.Fields() {
 		if slices.Contains(limits, f.Limit) {
-			list = append(list, "outside, no more than "+f.Text(*f.Value)+" of "+f.Name)
+			list = append(list, "checked from outside: at most "+f.Text(*f.Value)+" of "+f.Name)
 		}
 	}
 	return list
 }
 
-// CheckBounds compares the limits of a running instance that its programs cannot see with those
-// that the engine reads back. It returns an error if one is higher or cannot be read back, because
-// the engine then does not enforce what it claims.
+// CheckBounds compares those limits of a running instance that its programs cannot see with the
+// values that the engine reads back. It returns an error if a limit is higher or cannot be read
+// back, because the engine then does not enforce it as promised.
 func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 	info := e.Info()
 	limits := hiddenLimits(r, info.Shows)
@@ -67,6 +67,6 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 }
 
 func notBounded(name string, f sandbox.LimitField, found string) error {
-	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s claims a limit of %s of %s, and what holds %s", name, f.Text(*f.Value), f.Name, found).
+	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s reports a limit of %s of %s, but the limit in force %s", name, f.Text(*f.Value), f.Name, found).
 		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

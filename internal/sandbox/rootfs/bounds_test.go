@@ -39,7 +39,7 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 	if inside.MemoryBytes != 0 || inside.PIDs != 0 || inside.DiskInodes != 0 || inside.DiskBytes != r.Limits.DiskBytes {
 		t.Errorf("only disk is shown, and checked is %+v", inside)
 	}
-	for _, want := range []string{"outside, no more than 1g of memory", "outside, no more than 512 of pids", "outside, no more than 1.5 of cpus"} {
+	for _, want := range []string{"checked from outside: at most 1g of memory", "checked from outside: at most 512 of pids", "checked from outside: at most 1.5 of cpus"} {
 		if !slices.Contains(said, want) {
 			t.Errorf("%q is not in %q", want, said)
 		}

@@ -15,11 +15,11 @@ import (
 )
 
 // maxProbed limits the number of paths that are tried. All are mounted in the same way, so a few
-// stand for all.
+// are representative.
 const maxProbed = 8
 
-// checks returns what the sandbox's first process tries before it is ready, and a description of
-// each check.
+// checks returns the checks that the sandbox's first process makes before it is ready, and a
+// description of each.
 func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no boundary that could enforce anything
@@ -112,22 +112,21 @@ func words(c probe.Checks) []string {
 // one.
 func BootError(err error) error { return outgrown(disagreed(err)) }
 
-// outgrown explains the failure of a guest in saved memory that does not know all the checks of
-// this version. It cannot make the checks that it does not know, and without them it is not proved
-// that limits and policy hold.
+// outgrown explains the failure of a guest in saved memory that does not implement all checks of
+// this version. Without the missing checks it is not proved that limits and policy hold.
 func outgrown(err error) error {
 	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
 		return err
 	}
-	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know all checks of this version").
-		WithHint("resume it with its files alone: crannog resume --files-only; or use the version that saved it")
+	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose guest lacks checks of this version").
+		WithHint("resume only its files: crannog resume --files-only; or use the version that saved it")
 }
 
 // maxFinding limits the length of a reported finding.
 const maxFinding = 400
 
-// disagreed returns the error of a boot that the guest aborted because the policy did not hold. An
-// internal error alone would make callers try again. The text comes from a sandbox, so it is
+// disagreed returns the error of a boot that the guest aborted because the policy did not hold. A
+// bare internal error would make callers try again. The text comes from a sandbox, so it is
 // shortened, and line breaks and control characters are removed.
 func disagreed(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {

@@ -13,7 +13,7 @@ import (
 )
 
 // Compose returns the specification for the engine and the guest, and the search for keys in the
-// workspace, which may be nil. It records in the row what the guest will check from inside.
+// workspace, which may be nil. It records in the row which checks the guest will make.
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
 	covered, err := pathMasks(r.Workspace, r.Base, p)
 	if err == nil {
@@ -26,9 +26,9 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 		err = covered.maskTools(t.Tools, p.Files().Matcher())
 	}
 	if err == nil && r.Boundary != engine.NoBoundary {
-		// The guest's own files are read-only for every user inside, so that no
-		// program can change the code that inspects it. They also give each sandbox a
-		// read-only path on which the inspection tries to write.
+		// The guest's own files are read-only for every user inside, so that no program can change
+		// the code that inspects the sandbox. They also give each sandbox a read-only path for the
+		// inspection's attempt to write.
 		covered.readOnly = append([]string{t.Image.Guest}, covered.readOnly...)
 		err = covered.maskTree(t.Image, p.Files())
 	}
@@ -53,7 +53,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 	return spec, config, search, nil
 }
 
-// ComposeMasked is Compose with known path masks. It records what the instance is made of.
+// ComposeMasked is Compose with given path masks. It records the instance's base.
 func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Masks, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
 		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
@@ -64,8 +64,8 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot
 	if info.NoRoot || noRoot && superuser(config.DefaultUser) {
-		// Most images name no user, which means root. Each of them has the account "user", which is
-		// also the only one on an engine without root.
+		// Most images name no user, which means root. Crannog adds the account "user" to each of
+		// them, which is also the only one on an engine without root.
 		config.DefaultUser = defaultUser
 	}
 	config.Absent = covered.absent
@@ -95,7 +95,7 @@ func AddEnv(env, more map[string]string) {
 	}
 }
 
-// defaultUser is the account that a workspace belongs to.
+// defaultUser is the account that owns a workspace.
 const defaultUser = "user"
 
 // superuser reports whether the user of an image, NAME[:GROUP] or numbers, is root.
@@ -121,7 +121,8 @@ func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Confi
 		c.DefaultDir = "/workspace"
 	}
 	for _, env := range []map[string]string{t.Env, r.Env, {
-		// Last, so that what programs inside read about the sandbox is true.
+		// This comes last, so that the description of the sandbox that programs inside can read is
+		// accurate.
 		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
 	}} {
 		maps.Copy(c.Env, env)

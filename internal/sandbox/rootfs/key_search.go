@@ -16,7 +16,7 @@ import (
 )
 
 // Limits of the search of a workspace's contents. It runs in parallel to the boot and takes less
-// time than that, however large the workspace is: files that are left out are counted and reported.
+// time, however large the workspace is. Files that are left out are counted and reported.
 const (
 	maxKeyFiles  = 512
 	maxKeyBytes  = 4 << 20
@@ -25,20 +25,19 @@ const (
 	maxCandidates = 4096
 )
 
-// candidates are the visible files of a workspace, the likeliest to hold keys first.
+// candidates are the visible files of a workspace, those most likely to contain keys first.
 type candidates struct {
 	ranks [3][]string // below the workspace
 	seen  int
 }
 
-// likely are parts of the names under which people keep credentials.
+// likely contains parts of the names that people give to credential files.
 var likely = []string{"env", "secret", "token", "key", "cred", "passw", "auth", "config", "conf", "setting", "rc", "local", "deploy", "account", "note", "todo", "tfvars", "tfstate", "compose"}
 
 // texts are the extensions of files that people write.
 var texts = []string{".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".sh", ".py", ".js", ".ts", ".tsx", ".go", ".rb", ".php", ".java", ".ipynb", ".tf", ".http", ".sql", ".log"}
 
-// others are directories whose files come from elsewhere, not from the people who work on the
-// project.
+// others are directories with files from third parties, such as dependencies.
 var others = []string{"node_modules", "vendor", "site-packages", ".venv", "venv", "target", "dist", ".tox", "__pycache__"}
 
 // add adds one file by its path inside.
@@ -63,7 +62,7 @@ func (c *candidates) add(inside string) {
 	}
 }
 
-// inOrder returns them by rank, and within a rank the ones nearer to the top first.
+// inOrder returns the files by rank, and within a rank by their distance from the top.
 func (c *candidates) inOrder() []string {
 	var all []string
 	for _, rank := range c.ranks {
@@ -82,8 +81,8 @@ var forms = sync.OnceValue(func() *redact.Redactor {
 	return r
 })
 
-// KeySearch searches the contents of a workspace in parallel to the boot of its sandbox. The nil
-// search has found nothing.
+// KeySearch searches the contents of a workspace in parallel to the boot of its sandbox. A nil
+// KeySearch finds nothing.
 type KeySearch struct {
 	workspace string
 	files     candidates

@@ -17,15 +17,15 @@ import (
 // maxTarget limits the length of a path inside.
 const maxTarget = 1024
 
-// taken are paths at and below which nothing is mounted: the workspace, and paths that the kernel,
-// the guest or its programs fill.
+// taken are paths at and below which nothing can be mounted: the workspace, and paths that the
+// kernel, the guest or its programs use.
 var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
-// ResolveMounts checks the mounts of a request. It follows links once, here, where the caller's own
-// rights decide.
+// ResolveMounts checks the mounts of a request. It follows links only once, here, under the
+// caller's own permissions.
 func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
 	if len(list) > sandbox.MaxMounts {
-		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
+		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox can have at most %d mounts", sandbox.MaxMounts)
 	}
 	var out []sandbox.Mount
 	for _, m := range list {
@@ -35,22 +35,22 @@ func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 			}
 		}
 		if !filepath.IsAbs(m.Source) {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is not one", m.Source)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount must be an absolute path, but is %.200q", m.Source)
 		}
 		if m.Target == "" {
 			m.Target = filepath.Clean(m.Source)
 		}
 		real, err := filepath.EvalSymlinks(m.Source)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount does not exist or cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount does not exist or is not accessible")
 		}
 		info, err := os.Stat(real)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount is not accessible")
 		}
-		// A pipe, a device or a socket would be a way out of the sandbox.
+		// A pipe, a device or a socket would give the sandbox a connection to the host.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory other than the root, and %.200q is neither", m.Source)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount must be a file or a directory other than the root, but is %.200q", m.Source)
 		}
 		m.Source = real
 		out = append(out, m)
@@ -63,7 +63,7 @@ func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match 
 	for _, m := range list {
 		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
 			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Source).
-				WithHint("crannog policy explain says which rule; another --level or --policy may show it")
+				WithHint("crannog policy explain shows the rule; another --level or --policy may allow the path")
 		}
 		if err := checkTarget(b, image, m.Target); err != nil {
 			return err
@@ -76,11 +76,11 @@ func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match 
 // checkTarget rejects a path inside at which a mount or a link is not possible.
 func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	refuse := func(why string) error {
-		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
-			WithHint("name another place, such as --mount SRC:/mnt/data")
+		return fault.Newf(fault.Invalid, "mount_target_invalid", "%.200q cannot be a mount point: %s", target, why).
+			WithHint("choose another path, such as --mount SRC:/mnt/data")
 	}
 	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
-		return refuse("a place is an absolute path without . and .., and not / itself")
+		return refuse("a mount point is an absolute path without . and .., and not / itself")
 	}
 	for _, t := range taken {
 		if sandbox.Overlap(target, t) {
@@ -136,11 +136,11 @@ func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 		}
 		info, err := os.Stat(m.Source)
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+			return fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount is not accessible")
 		}
 		if !info.IsDir() {
 			if files.Workspace == workspaceCopy {
-				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy requires copies, and %.200q is a file: only directories are copied", m.Source).
+				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy requires copies, and only directories can be copied, but %.200q is a file", m.Source).
 					WithHint("mount its directory, or use --level standard")
 			}
 			continue
@@ -167,8 +167,8 @@ func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
 	case m.Source != "":
 		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount has a source or a name, not both")
 	case !ok:
-		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
-			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
+		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server does not share a directory named %.100q", m.Name).
+			WithHint("the setting mounts (CRANNOG_MOUNTS) of the server lists shared directories: NAME=/PATH[:ro|:cow]")
 	case m.Target == "":
 		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name needs a path inside")
 	}

@@ -131,7 +131,7 @@ func TestF3RepositoriesThatAreShown(t *testing.T) {
 		shown   bool
 		explain string
 	}{
-		{"repo", standard, engine.ViewOf(dir, ""), true, "borrows them from " + home + "/others/objects"},
+		{"repo", standard, engine.ViewOf(dir, ""), true, "uses those of " + home + "/others/objects"},
 		{".ssh/repo", standard, engine.ViewOf(dir, ""), false, "the policy hides"},
 		{"repo", without, engine.ViewOf(dir, ""), false, ""},
 		{"repo", standard, engine.ViewOf(dir, "", engine.Bind{Source: home, Target: home}), false, "the template has"},

@@ -1,6 +1,6 @@
 // Package rootfs decides which files of the host a sandbox sees: the workspace, mounts, programs
 // and repositories that are mounted, which of their files a policy hides or makes read-only, and
-// what the guest checks of that from inside before it is ready.
+// which of these rules the guest checks from inside before it is ready.
 package rootfs
 
 import (
@@ -20,9 +20,9 @@ const (
 	maxWalked  = 500_000 // as many as can be compared later
 )
 
-// Masks are the path masks of a sandbox. Paths in hide are covered by an empty file, absent ones
-// are missing, and readOnly ones cannot be changed. Paths that a policy only protects are not
-// masked: programs change their own copy, and the export decides.
+// Masks are the path masks of a sandbox. An empty file is mounted over the paths in hide, the paths
+// in absent are missing, and those in readOnly cannot be changed. Paths that a policy only protects
+// are not masked: programs change their own copy, and the export rules decide.
 type Masks struct {
 	hide, absent, readOnly []string
 	// files are visible files whose contents are searched for keys.
@@ -59,13 +59,13 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	if n := c.count(); n > maxCovered {
 		return Masks{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
 			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxCovered).
-			WithHint("hide their directory instead, or show a smaller one with --workspace")
+			WithHint("hide their directory instead, or use a smaller one as --workspace")
 	}
 	return c, nil
 }
 
-// settle moves absent paths below a read-only directory to the hidden paths. A path can be absent
-// only if the placeholder for it can be removed, which a read-only directory does not allow.
+// settle moves absent paths below a read-only directory to the hidden paths. An absent path needs a
+// placeholder that is then removed, which a read-only directory does not allow.
 func (c *Masks) settle() {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var absent []string
@@ -86,7 +86,7 @@ func (c *Masks) continueMemory(saved sandbox.Base, match policy.Matcher) {
 	c.hide, c.absent, c.readOnly = b.Hide, b.Absent, b.ReadOnly
 }
 
-// MasksOfBase are the paths that every instance of a sandbox covers.
+// MasksOfBase returns the paths that are masked in every instance of a sandbox.
 func MasksOfBase(b sandbox.Base) Masks {
 	return Masks{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
 }

@@ -17,11 +17,11 @@ import (
 // policy lists the writable paths, no program runs as root.
 var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
 
-// alwaysVisible are paths that are created when the sandbox starts, or that its own programs need,
-// and that hold nothing of the host. No policy hides them.
+// alwaysVisible are paths that are created when the sandbox starts, or that its own programs need.
+// They contain nothing of the host, so no policy hides them.
 var alwaysVisible = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
 
-// onList reports whether a path, or something below or above it, is on a list.
+// onList reports whether a list has a path that equals this one, or is above or below it.
 func onList(list []string, name string) (whole, part bool) {
 	for _, l := range list {
 		switch {
@@ -34,12 +34,12 @@ func onList(list []string, name string) (whole, part bool) {
 	return false, part
 }
 
-// sealed reports whether a policy lists the writable paths, which means that no user inside may be
+// sealed reports whether a policy lists the writable paths, in which case no user inside may be
 // root.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
-// maskTree hides paths that a policy does not allow to be read, and makes paths read-only that it
-// does not allow to be written. Everything but the user's own directories belongs to root.
+// maskTree hides paths that a policy excludes from reading, and makes paths read-only that it
+// excludes from writing. Everything but the user's own directories belongs to root.
 func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
@@ -55,7 +55,7 @@ func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 		case part && !whole:
 			// The whole directory is the user's, and a mount can take rights away but not give any.
 			return fault.Newf(fault.Unsupported, "policy_writes_part",
-				"filesystem.write lists a part of %s, which can be writable only as a whole", dir).
+				"filesystem.write lists a part of %s, which can only be writable as a whole", dir).
 				WithHint("list " + dir + " itself, or nothing of it")
 		case !whole:
 			c.readOnly = append(c.readOnly, dir)
@@ -74,9 +74,8 @@ func unwritten(files policy.Files) (list []string) {
 	return list
 }
 
-// checkWhole refuses file rules that an engine cannot apply to an image of which it shows no
-// directory: the server cannot list the image's files, and the sandbox's only user may own some of
-// its directories.
+// checkWhole refuses file rules for an image whose files an engine does not expose as a directory.
+// The server cannot list the files, and the sandbox's only user may own some of its directories.
 func checkWhole(image engine.Image, files policy.Files, info engine.Info) error {
 	if image.HostView != nil || image.Kind() == "" {
 		return nil
@@ -94,7 +93,7 @@ func checkWhole(image engine.Image, files policy.Files, info engine.Info) error 
 		WithHint("use another engine, which crannog engines lists, or a level other than strict")
 }
 
-// maskUnread descends only where a list names a deeper path.
+// maskUnread descends only into directories that contain a listed path.
 func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
@@ -119,8 +118,8 @@ func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error 
 	return nil
 }
 
-// listed returns the entries of a directory of a template or an image, without symbolic links,
-// whose targets are hidden themselves.
+// listed returns the entries of a directory of a template or an image. It omits symbolic links,
+// because their targets are hidden themselves.
 func listed(image engine.Image, dir string) ([]string, error) {
 	view := image.View()
 	top, rel := view.Dir, strings.TrimPrefix(dir, "/")
@@ -129,7 +128,8 @@ func listed(image engine.Image, dir string) ([]string, error) {
 			top, rel = b.Source, strings.TrimPrefix(rest, "/")
 		}
 	}
-	// The author of an image chose its links, which must not get the host's directories listed.
+	// The author of an image chose its links, which must not make the server list directories of
+	// the host.
 	root, err := os.OpenRoot(top)
 	if err != nil {
 		return nil, err

@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// MaxPrograms is how many files and directories of the host a sandbox may see beside its template.
-// A template has a mount point for each.
+// MaxPrograms limits the files and directories of the host that a sandbox may see beside its
+// template. A template has a mount point for each.
 const MaxPrograms = 4
 
 // ProgramsDir is the directory of these mount points inside.
 const ProgramsDir = "/.crannog/programs"
 
-// ProgramPlace returns the path inside of the program with a number, counting from 1. A file cannot
-// be mounted on a directory, so files have mount points of their own.
+// ProgramPlace returns the path inside of the program with a number, counting from 1. Files and
+// directories have different mount points, because a file cannot be mounted on a directory.
 func ProgramPlace(number int, dir bool) string {
 	if dir {
 		return ProgramsDir + "/" + strconv.Itoa(number)
@@ -34,35 +34,35 @@ func ProgramPlace(number int, dir bool) string {
 	return ProgramsDir + "/file-" + strconv.Itoa(number)
 }
 
-// ResolvePrograms checks the programs of a request. It follows links once, here, where the caller's
-// own rights decide.
+// ResolvePrograms checks the programs of a request. It follows links only once, here, under the
+// caller's own permissions.
 func ResolvePrograms(list []string) ([]engine.Bind, error) {
 	if len(list) > MaxPrograms {
-		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be shown", MaxPrograms)
+		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be mounted", MaxPrograms)
 	}
 	var binds []engine.Bind
 	for i, name := range list {
 		if !filepath.IsAbs(name) {
-			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is named by an absolute path")
+			return nil, fault.New(fault.Invalid, "programs_invalid", "the path of a host program must be absolute")
 		}
 		real, err := filepath.EvalSymlinks(name)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host does not exist or cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a host program does not exist or is not accessible")
 		}
 		info, err := os.Stat(real)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a program of the host cannot be reached")
+			return nil, fault.Wrap(err, fault.Invalid, "programs_invalid", "a host program is not accessible")
 		}
-		// A pipe, a device or a socket would be a way out of the sandbox.
+		// A pipe, a device or a socket would give the sandbox a connection to the host.
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
-			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file, or a directory other than the root")
+			return nil, fault.New(fault.Invalid, "programs_invalid", "a host program must be a file, or a directory other than the root")
 		}
 		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
 	}
 	return binds, nil
 }
 
-// programsOf returns the binds of a root that show programs beside the template.
+// programsOf returns those binds of a root that mount programs beside the template.
 func programsOf(image engine.Image) (list []engine.Bind) {
 	for _, b := range image.View().Binds {
 		if strings.HasPrefix(b.Target, ProgramsDir+"/") {
@@ -78,8 +78,8 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 		return nil
 	}
 	if t.Origin != nil {
-		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the programs that it was taken with").
-			WithHint("leave the programs out")
+		return fault.New(fault.Invalid, "snapshot_programs", "the programs of a snapshot cannot be changed").
+			WithHint("omit the programs")
 	}
 	var err error
 	if t.Image, err = t.Image.Show(binds...); err != nil {
@@ -90,18 +90,18 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 	return err
 }
 
-// ShowsPrograms reports whether a root shows programs of the host beside its template.
+// ShowsPrograms reports whether programs of the host are mounted in a root beside its template.
 func ShowsPrograms(image engine.Image) bool { return len(programsOf(image)) > 0 }
 
-// Revision identifies the state of everything that a root shows beside its template: programs of
-// the host and directories of version managers.
+// Revision identifies the state of everything that is mounted in a root beside its template:
+// programs of the host and directories of version managers.
 func Revision(image engine.Image) (string, error) {
 	programs, err := programsRevision(image)
 	return programs + toolsRevision(image), err
 }
 
-// programsRevision identifies the state of the programs that a sandbox sees. Saved memory has pages
-// of them mapped.
+// programsRevision identifies the state of the mounted programs. Saved memory has pages of them
+// mapped.
 func programsRevision(image engine.Image) (string, error) {
 	binds := programsOf(image)
 	if len(binds) == 0 {
@@ -123,7 +123,7 @@ func programsRevision(image engine.Image) (string, error) {
 	return "+" + hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// maskPrograms hides the files of programs that a policy does not allow inside.
+// maskPrograms hides those files of programs that a policy does not allow inside.
 func (c *Masks) maskPrograms(image engine.Image, match policy.Matcher) error {
 	for _, b := range programsOf(image) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {

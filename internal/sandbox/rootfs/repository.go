@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// AddRepository mounts the repository that the workspace's .git names. If it does not, it adds a
-// note, because git would fail inside without an explanation.
+// AddRepository mounts the repository to which the workspace's .git refers. If the repository
+// cannot be mounted, it adds a note that explains why git fails inside.
 func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match policy.Matcher) {
 	if workspace == "" || match.Denied(sandbox.WorkspaceDir+"/.git") || match.Denied(sandbox.WorkspaceDir+"/.git"+anyFile) {
 		return
@@ -46,8 +46,8 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 		b.Mounts = append(b.Mounts, sandbox.Mount{Source: repo.Dir, Target: repo.Dir})
 	}
 	b.Git = &sandbox.Shared{Source: repo.Dir, Target: repo.Dir, Worktree: repo.Worktree}
-	// The repository names its work tree by the host's path, or relative to itself; and so does the
-	// work tree.
+	// The repository and the work tree refer to each other by the host's paths, or by relative
+	// ones.
 	linkAt(b, image, workspace, sandbox.WorkspaceDir)
 	if _, err := os.Lstat(filepath.Join(workspace, ".gitmodules")); repo.Relative || err == nil {
 		if way, err := filepath.Rel(workspace, repo.GitDir); err == nil {
@@ -64,7 +64,7 @@ func linkAt(b *sandbox.Base, image engine.Image, at, target string) {
 	}
 }
 
-// showsItself reports whether mounts show a path of the host at the same path.
+// showsItself reports whether a path of the host is mounted at the same path inside.
 func showsItself(b *sandbox.Base, name string) bool {
 	return slices.ContainsFunc(b.Mounts, func(m sandbox.Mount) bool {
 		return m.Source == m.Target && (name == m.Source || strings.HasPrefix(name, m.Source+"/"))
@@ -85,13 +85,13 @@ func noteGit(b *sandbox.Base, err error) {
 	b.Notes = append(b.Notes, text)
 }
 
-// noteBorrowed names object directories that a repository uses and that are not mounted. Any
-// repository can name those of any other without proof that it may: a tree that somebody else wrote
-// would make the user's other projects visible.
+// noteBorrowed names object directories that a repository uses but that are not mounted. Any
+// repository can claim to use those of any other: mounting them would let a tree from a third party
+// expose the user's other projects.
 func noteBorrowed(b *sandbox.Base, list []string) {
 	for _, dir := range list {
 		if !showsItself(b, dir) {
-			b.Notes = append(b.Notes, "git lacks objects inside: the repository borrows them from "+dir+" (--mount "+dir+":ro shows them)")
+			b.Notes = append(b.Notes, "git objects are missing inside: the repository uses those of "+dir+" (--mount "+dir+":ro shows them)")
 		}
 	}
 }
@@ -102,10 +102,9 @@ var gitDirs = []string{
 	"reftable", "rr-cache", "sequencer", "svn", "worktrees",
 }
 
-// outsideRepository returns a function that reports whether a path below a mount is outside the
-// repository that the mount shows. A bare repository often has work trees beside its
-// own directories. The workspace is one of them; the others must not be visible
-// inside.
+// outsideRepository returns a function that reports whether a path below a mount lies outside of
+// the mounted repository. A bare repository often has work trees beside its own directories. The
+// workspace is one of them; the others must not be visible inside.
 func outsideRepository(b sandbox.Base, target string) func(name string) bool {
 	if b.Git == nil || b.Git.Target != target {
 		return func(string) bool { return false }
@@ -133,8 +132,8 @@ func otherModules(g *sandbox.Shared, rel string) bool {
 	return rel == "modules" || len(parts) == 3 && parts[0] == "worktrees" && parts[1] != g.Worktree && parts[2] == "modules"
 }
 
-// onlyGit hides files that are not part of a repository, or belong to submodules of other work
-// trees, and checks the rest.
+// onlyGit hides files that are not part of the repository, or that belong to submodules of other
+// work trees, and checks the rest.
 func (w *walk) onlyGit(git *sandbox.Shared, probes func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
 	bare := path.Base(git.Target) != ".git"
 	return func(name, inside string, d fs.DirEntry) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ToolsDir is the directory of the version managers inside. Links at the host's paths lead there,
+// ToolsDir is the directory of the version managers inside. Links at the host's paths point to it,
 // because the managers' own programs contain these paths.
 const ToolsDir = "/.crannog/tools"
 
@@ -28,25 +28,25 @@ const ToolsDir = "/.crannog/tools"
 func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
 
 // ResolveTools finds the version managers that a request names. A request for all gets those that
-// are installed and that the policy allows; a named one must be both.
+// are installed and that the policy allows. A manager that is requested by name must be both.
 func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
 	named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == hosttools.All })
 	switch {
 	case from != nil && len(named) == 0:
 		if from.FilesOnly && p.Files().Tools {
-			return from.Base.Tools, nil // it boots anew, and its files refer to them
+			return from.Base.Tools, nil // it boots again, and its files refer to them
 		}
 		return nil, nil
 	case from != nil:
-		return nil, fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the version managers that it was taken with").
-			WithHint("leave the tools out")
+		return nil, fault.New(fault.Invalid, "snapshot_programs", "the version managers of a snapshot cannot be changed").
+			WithHint("omit the tools")
 	case len(names) == 0:
 		return nil, nil
 	case !p.Files().Tools:
 		if len(named) == 0 {
 			return nil, nil
 		}
-		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy shows no programs of version managers in the home").
+		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy does not allow programs of version managers in the home directory").
 			WithHint("filesystem.tools: allow, or a level other than strict")
 	}
 	return settings.Tools.Find(names)
@@ -86,8 +86,8 @@ func toolsRevision(image engine.Image) string {
 		}
 		any = true
 		for _, pattern := range []string{"", "*", "*/*"} {
-			// The pattern is well-formed unless the path itself contains special characters: then
-			// fewer files are seen.
+			// The pattern is well-formed unless the path itself contains special characters; in
+			// that case fewer files match.
 			names, _ := filepath.Glob(filepath.Join(b.Source, pattern))
 			for _, name := range names {
 				if info, err := os.Lstat(name); err == nil {
@@ -123,7 +123,7 @@ func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 	return nil
 }
 
-// guestTools returns what the guest does so that programs find them.
+// guestTools returns the settings with which the guest makes the tools available to programs.
 func guestTools(trees []hosttools.Tree) (t guest.Tools) {
 	for i, tree := range trees {
 		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPlace(i + 1)})

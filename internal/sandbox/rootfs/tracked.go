@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// findTracked finds the hidden files that git tracks. Hiding the file is not enough, because each
-// commit with the file shows its content.
-// git is the repository of the workspace, if it lies elsewhere.
+// findTracked finds the hidden files that git tracks. Masking such a file is not enough, because
+// its content is in each commit that contains it. git is the repository of the workspace, if it
+// lies elsewhere.
 func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 	hidden := slices.Concat(w.absent, w.left)
 	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
@@ -66,7 +66,7 @@ func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 	return nil
 }
 
-// hidesTracked rejects a repository, and names the tracked hidden files.
+// hidesTracked returns the error for a repository that tracks hidden files, and names them.
 func hidesTracked(r sandbox.Repo) error {
 	names := r.Names[:min(len(r.Names), 5)]
 	list := strings.Join(names, ", ")
@@ -74,9 +74,9 @@ func hidesTracked(r sandbox.Repo) error {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return fault.Newf(fault.Denied, "policy_hides_tracked",
-		"the policy hides files that git tracks, and whose contents the history of %s shows: %s", r.Top, list).
+		"the policy hides files that git tracks, and their contents are in the history of %s: %s", r.Top, list).
 		WithHint("filesystem.tracked is deny: set it to hide, which starts without the repository, or to allow, which shows its history; " +
-			"or take the files out of the repository (git rm --cached, and out of its history if they hold secrets)")
+			"or remove the files from the repository (git rm --cached, and from its history if they contain secrets)")
 }
 
 // hideRepository hides the repository of a directory with all its objects, so that git does not
@@ -105,7 +105,7 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	return nil
 }
 
-// place is a file in a directory of the host that is mounted somewhere inside.
+// place is a file in a host directory that is mounted somewhere inside.
 type place struct{ dir, inside, name string }
 
 // indexOf returns the index of a directory's repository, if it is in the same tree.
@@ -118,8 +118,8 @@ func (w *walk) indexOf(root *os.Root, top string) *place {
 	return &place{dir: w.root, inside: w.inside, name: path.Join(dir, "index")}
 }
 
-// sharedIndex returns the index of a submodule of a linked work tree. Its repository is in the one
-// that the work tree shares.
+// sharedIndex returns the index of a submodule of a linked work tree. The submodule's repository is
+// inside the repository that the work tree shares.
 func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *place {
 	if git == nil {
 		return nil
@@ -218,7 +218,8 @@ func gitDir(root *os.Root, top string) (string, bool) {
 	return to, filepath.IsLocal(to)
 }
 
-// skips returns the hidden files that the guest marks in git's index, where it can write the index.
+// skips returns the hidden files for which the guest sets a mark in git's index, where the index is
+// writable.
 func (c *Masks) skips() []guest.Skip {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var out []guest.Skip

@@ -23,8 +23,8 @@ type walk struct {
 	fixed  map[string]bool // read-only, and not below another
 	left   []string        // hidden, and missing in a copy
 	tops   []string        // directories with a .git, by their path inside
-	// behind are the directories that were entered through links, each with what the link's path
-	// means to the policy.
+	// behind are the directories that were entered through links, each with the path under which
+	// the policy rules apply to it.
 	behind map[string]bool
 }
 
@@ -36,17 +36,17 @@ func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 	}
 }
 
-// anyFile stands for any file name in a directory. It is not a valid name of a file or part of a
+// anyFile stands for any file name in a directory. It is neither a valid file name nor part of a
 // pattern.
 const anyFile = "/\x00"
 
-// below checks the entries of a directory of the workspace, by the path inside that leads there.
+// below checks the entries of a directory of the workspace, given the path inside that leads to it.
 func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
-			// The file has vanished, or this user may not read it. The sandbox cannot
-			// read it either, because its files are served as this user.
+			// The file has vanished, or this user may not read it. The sandbox cannot read it
+			// either, because its files are served with this user's permissions.
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
 			}
@@ -58,7 +58,7 @@ func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.D
 		}
 		if w.seen++; w.seen > maxWalked {
 			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxWalked).
-				WithHint("show a smaller directory with --workspace")
+				WithHint("use a smaller directory as --workspace")
 		}
 		rel, err := filepath.Rel(dir, name)
 		if err != nil {
@@ -81,7 +81,7 @@ func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	return false, w.match.ReadOnly(inside) || w.match.ReadOnly(below)
 }
 
-// look decides about one file. A directory that is masked as a whole is not entered.
+// look checks one file against the policy. A directory that is masked as a whole is not entered.
 func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	var skip error
 	if d.IsDir() {
@@ -107,7 +107,7 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	case readOnly && link:
 		return readOnlyLink(inside)
 	case readOnly:
-		// Files below are checked all the same: they may be hidden.
+		// Files below a protected directory are checked too, because they may be hidden.
 		w.readOnly, w.fixed[inside] = append(w.readOnly, inside), true
 	case link:
 		return w.follow(name, inside)
@@ -129,8 +129,8 @@ func (w *walk) inFixed(inside string) bool {
 }
 
 func readOnlyLink(inside string) error {
-	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, and a symbolic link leads there or is there: it could be replaced inside", inside).
-		WithHint("list it under filesystem.protect instead, which keeps its changes inside, or make read-only what the link points to")
+	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, but it is or contains a symbolic link that could be replaced inside", inside).
+		WithHint("list it under filesystem.protect instead, which excludes its changes from exports, or make the target of the link read-only")
 }
 
 // target returns the file of the workspace that a link leads to, if there is one.
@@ -161,7 +161,7 @@ func (w *walk) hideOnce(inside string) {
 }
 
 // follow checks the target directory of a link, if the policy has paths that go through the link.
-// It hides files where they really are.
+// It hides files at their real location.
 func (w *walk) follow(name, inside string) error {
 	way, could := w.match.Behind(inside)
 	if !could {

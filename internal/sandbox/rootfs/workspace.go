@@ -14,18 +14,18 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// ResolveWorkspace follows links once, here, where the caller's own rights decide, so that the
-// directory that is mounted is the one that was checked.
+// ResolveWorkspace follows links only once, here, under the caller's own permissions. So the
+// checked directory is the one that is mounted.
 func ResolveWorkspace(dir string) (string, error) {
 	if dir == "" {
 		return "", nil
 	}
 	if !filepath.IsAbs(dir) {
-		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not an absolute path")
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the path of the workspace is not absolute")
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or cannot be reached")
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or is not accessible")
 	}
 	info, err := os.Stat(real)
 	if err != nil {
@@ -46,7 +46,7 @@ func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *
 		return r.Workspace, nil
 	}
 	if copies == nil {
-		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, and this service makes none")
+		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, which this server cannot create")
 	}
 	if again {
 		return copies.Find(of)

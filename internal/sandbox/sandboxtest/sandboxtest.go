@@ -1,6 +1,6 @@
-// Package sandboxtest owns what tests of whole servers need where there is no boundary: the real
-// guest and interpreter behind the fake engine, whose programs run directly on this host, and a
-// template of them.
+// Package sandboxtest provides tests of whole servers with sandboxes that have no boundary: the
+// real guest and interpreter behind the fake engine, whose programs run directly on this host, and
+// a template for them.
 package sandboxtest
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 // Guest starts a sandbox's services, by port, with the calling user as the sandbox's user. The
-// returned function ends them.
+// returned function stops them.
 func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	var cfg guest.Config
 	if err := json.Unmarshal(spec.Boot.Config, &cfg); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// extract extracts the files from the saved memory in dir into a private draft that drop removes
-// once the files are closed. It does not change dir, so that a crash loses nothing.
+// extract extracts the files from the saved memory in dir into a private draft. drop removes the
+// draft once the files are closed. dir does not change, so that a crash loses nothing.
 func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, dir string) (files *os.File, drop func() error, err error) {
 	a, err := archiver(s.deps.Engines, name)
 	if err != nil {

@@ -10,22 +10,22 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// hostFiles copies the files of the host that saved memory refers to.
+// hostFiles copies the host files to which saved memory refers.
 type hostFiles struct {
 	rows   Rows
 	copies sandbox.HostFiles // nil keeps none
 	log    *slog.Logger
 }
 
-// standIns returns the copies that replace changed files of the host, and the first changed file of
-// which there is no copy.
+// standIns returns the copies that replace changed files of the host, and the first changed file
+// without a copy.
 func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
 	if needs == nil {
 		return nil, "", nil
 	}
 	changed, err := hostfiles.Changed(needs.Files)
 	if err != nil {
-		return nil, "", fmt.Errorf("files that a saved memory refers to: %w", err)
+		return nil, "", fmt.Errorf("host files of saved memory: %w", err)
 	}
 	for _, f := range changed {
 		source := ""
@@ -44,8 +44,8 @@ func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing s
 	return list, missing, nil
 }
 
-// keep copies the host files of a list. If they cannot be copied, the saved memory works as long as
-// the host has them, so that a full disk does not prevent saving.
+// keep copies the host files of a list. If they cannot be copied, the saved memory can be restored
+// as long as the host has them, so that a full disk does not prevent saving.
 func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 	if h.copies == nil {
 		return list.Files
@@ -61,7 +61,7 @@ func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 		list.Files[i] = kept
 	}
 	if lost != nil {
-		h.log.Warn("no copies made of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
+		h.log.Warn("host files to which saved memory refers were not copied", "sandbox", r.ID, "files", count, "err", lost)
 	}
 	return list.Files
 }

@@ -14,8 +14,8 @@ const CodePrograms = "snapshot_programs_changed"
 // hintPrograms is the hint of that error.
 const hintPrograms = "continue with the files alone: crannog resume --files-only for a paused sandbox, pause or snapshot --files-only for a running one"
 
-// sameFiles rejects memory that refers to files of the host which have changed since: it would
-// execute code that does not exist any more.
+// sameFiles rejects memory that refers to changed host files: it would execute code that does not
+// exist any more.
 func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Base, needs *sandbox.Needs) error {
 	for _, bind := range b.Image.View().Binds {
 		if _, err := os.Stat(bind.Source); err != nil {
@@ -23,14 +23,14 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Ba
 		}
 	}
 	if needs == nil {
-		// It was saved by an earlier version, or its engine cannot report the files: then it may
-		// refer to any.
+		// The memory was saved by an earlier version, or its engine cannot report the files. In
+		// both cases it may refer to any file.
 		now, err := s.Renewed(ctx, templateID, b)
 		if err != nil {
 			return err
 		}
 		if now.Revision != b.Revision {
-			return fault.New(fault.Conflict, CodePrograms, "programs of the template have changed since the sandbox began, and its memory refers to them").
+			return fault.New(fault.Conflict, CodePrograms, "programs of the template have changed since the sandbox started, and its memory refers to the old ones").
 				WithHint(hintPrograms)
 		}
 		return nil
@@ -46,6 +46,6 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b sandbox.Ba
 }
 
 func otherPrograms(path string) error {
-	return fault.Newf(fault.Conflict, CodePrograms, "%s on the host has changed, no copy of it was kept, and the sandbox's memory refers to the old file", path).
+	return fault.Newf(fault.Conflict, CodePrograms, "%s on the host has changed, there is no copy of the old file, and the sandbox's memory refers to it", path).
 		WithHint(hintPrograms)
 }

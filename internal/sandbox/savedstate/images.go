@@ -34,8 +34,8 @@ func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
 // Draft begins an image that gets no row, and that is removed with this process.
 func (s *Service) Draft() (sandbox.Draft, error) { return s.deps.Images.Begin(s.deps.NewID()) }
 
-// dropLoose is dropImages for a caller that is waiting. It leaves packs alone, so that it does not
-// wait for another process that is working on them.
+// dropLoose is dropImages for use while a caller waits. It leaves packs alone, so that it does not
+// wait for another process that is writing them.
 func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return 0, err
@@ -74,7 +74,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 	return nil
 }
 
-// dropImages removes images without a row: rows name their image before it is written.
+// dropImages removes images without a row. A row that names an image is written before the image.
 func (s *Service) dropImages(ctx context.Context) (int64, error) {
 	if s.deps.Images == nil {
 		return 0, nil
@@ -91,7 +91,7 @@ func (s *Service) dropImages(ctx context.Context) (int64, error) {
 	return freed, errors.Join(err, failed)
 }
 
-// Remove removes an image. An image in use is removed later, when unreferenced images are.
+// Remove removes an image. If the image is in use, a later garbage collection removes it.
 func (s *Service) Remove(ctx context.Context, id string) error {
 	if s.deps.Images == nil || id == "" {
 		return nil
@@ -103,7 +103,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Sized adds what is not in a snapshot's row: how much disk only this snapshot uses.
+// Sized adds a fact that is not in a snapshot's row: how much disk only this snapshot uses.
 func (s *Service) Sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
 	out := make([]sandbox.Snapshot, len(rows))
 	if len(rows) == 0 || s.deps.Images == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Settle requests that data that images have in common is stored once.
+// Settle requests that common data of images is deduplicated.
 func (s *Service) Settle() {
 	select {
 	case s.unsettled <- struct{}{}:
@@ -16,14 +16,14 @@ func (s *Service) Settle() {
 	}
 }
 
-// Saved states are maintained soon after the start, but not while a caller may be waiting for its
-// only sandbox, and then at intervals.
+// The first maintenance of saved states comes soon after the start, but not while a caller may be
+// waiting for its first sandbox. Then it is repeated at intervals.
 const (
 	sweepFirst = 3 * time.Second
 	sweepEvery = time.Hour
 )
 
-// settleAfter is how long a saved state rests before it is deduplicated.
+// settleAfter is how long a saved state stays unchanged before it is deduplicated.
 const settleAfter = 2 * time.Second
 
 // Run maintains images until the context ends. Sweep reconciles them with the rows that name them.
@@ -57,17 +57,17 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 			s.Settle()
 		}
 		if err != nil && ctx.Err() == nil {
-			s.deps.Log.Warn("images not maintained", "while", what, "err", err)
+			s.deps.Log.Warn("maintenance of saved states failed", "while", what, "err", err)
 		}
 	}
 }
 
-// persistTimeout limits how long Close waits for the disk. It is less than what service managers
-// allow (systemd 90 s); the next process does the rest.
+// persistTimeout limits how long Close waits for the disk. It is shorter than the limit of service
+// managers (systemd 90 s); the next process does the rest.
 const persistTimeout = 30 * time.Second
 
 // Persist makes saved states durable before the host may shut down. The end of this process may be
-// the start of a shutdown, in which no other process does it in time.
+// part of a shutdown, and then no other process can do it in time.
 func (s *Service) Persist(ctx context.Context) {
 	if s.deps.Images == nil {
 		return
@@ -77,11 +77,11 @@ func (s *Service) Persist(ctx context.Context) {
 	// Callers were told that the state is saved, and the next process may still make it durable, so
 	// Close does not fail.
 	if err := errors.Join(s.deps.Images.Persist(ctx), s.files.sync()); err != nil {
-		s.deps.Log.Error("saved states are not on the disk yet: a reboot before another process ends would lose them", "err", err)
+		s.deps.Log.Error("saved states are not on the disk yet: a reboot may lose them", "err", err)
 	}
 }
 
-// SettleNow stores data that images have in common once, and returns how many bytes that freed.
+// SettleNow deduplicates common data of images, and returns the number of freed bytes.
 func (s *Service) SettleNow(ctx context.Context) (int64, error) {
 	if s.deps.Images == nil {
 		return 0, nil
@@ -89,14 +89,14 @@ func (s *Service) SettleNow(ctx context.Context) (int64, error) {
 	return s.deps.Images.Settle(ctx)
 }
 
-// Missing returns the paused sandboxes and the snapshots whose images are missing. It leaves out
-// those of an engine that is not registered, which may be so by mistake.
+// Missing returns the paused sandboxes and the snapshots whose images are missing. It omits those
+// of an engine that is not registered, which may be by mistake.
 func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots []sandbox.Stored, err error) {
 	if s.deps.Images == nil {
 		return nil, nil, nil
 	}
-	// Rows are read first: an image is written before the row that needs it, and removed after it,
-	// so a missing image is really missing if the row is still the same.
+	// Rows are read first: an image is written before the row that needs it, and removed after it.
+	// So if the row is unchanged afterwards, the image is really missing.
 	rows, err := s.deps.Rows.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Paused}}})
 	if err != nil {
 		return nil, nil, err
@@ -122,8 +122,8 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 	return paused, snapshots, nil
 }
 
-// DropUnreferenced removes images, and copies of the host's files, without a row. It returns how
-// many bytes that freed.
+// DropUnreferenced removes images without a row, and unreferenced copies of the host's files. It
+// returns the number of freed bytes.
 func (s *Service) DropUnreferenced(ctx context.Context) (int64, error) {
 	freed, err := s.dropImages(ctx)
 	copies, lost := s.files.prune(ctx)

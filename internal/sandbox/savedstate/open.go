@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Source is the saved state that an instance starts from. The zero value is none.
+// Source is the saved state from which an instance starts. The zero value is none.
 type Source struct {
 	Saved sandbox.Saved
 	// Dir is the directory of a state that is not an image, or "".
@@ -20,14 +20,14 @@ type Source struct {
 	Files bool
 	// Image is the image of the saved memory, if the instance has another.
 	Image *engine.Image
-	// Needs is what the state in Dir refers to.
+	// Needs are the host files to which the state in Dir refers.
 	Needs *sandbox.Needs
 }
 
-// Memory reports whether programs are restored, and not only files.
+// Memory reports whether the state includes memory, and not only files.
 func (f Source) Memory() bool { return f.Saved.Image != "" && !f.Saved.FilesOnly && !f.Files }
 
-// Opened is a saved state that a boot starts from. The zero value and nil are none.
+// Opened is a saved state from which a boot starts. The zero value and nil are none.
 type Opened struct {
 	Dir     string   // directory of saved memory, or ""
 	Archive *os.File // archive of files, or nil
@@ -51,8 +51,8 @@ func (o *Opened) Close() error {
 	return err
 }
 
-// Open opens and verifies the state that an instance starts from: a directory of memory, an archive
-// of files, or neither.
+// Open opens and verifies the state from which an instance starts: a directory of memory, an
+// archive of files, or neither.
 func (s *Service) Open(ctx context.Context, name string, spec engine.Spec, from Source) (_ *Opened, err error) {
 	o := &Opened{Dir: from.Dir}
 	defer func() {
@@ -100,8 +100,8 @@ func (s *Service) Open(ctx context.Context, name string, spec engine.Spec, from 
 	return o, nil
 }
 
-// StandIns returns the copies that an instance uses instead of changed files of the host. Files can
-// be extracted from memory without them.
+// StandIns returns the copies that an instance uses instead of changed host files. Extracting files
+// from memory does not need them.
 func (s *Service) StandIns(from Source) ([]engine.Bind, error) {
 	needs := from.Needs
 	if from.Saved.Image != "" {

@@ -17,7 +17,7 @@ import (
 // refers.
 type Saver func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error)
 
-// Saver returns how the engine saves a sandbox, and in which format.
+// Saver returns the function that saves a sandbox on its engine, and the format of the result.
 func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Saver, string, error) {
 	if err := s.Available(); err != nil {
 		return nil, "", err
@@ -31,7 +31,7 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 			return nil, "", err
 		}
 		if _, binds := c.(engine.Binder); !binds {
-			// A state that could never be restored is refused before anything is done.
+			// A sandbox whose state could never be restored is refused before any work is done.
 			if err := s.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
 				return nil, "", err
 			}
@@ -72,7 +72,7 @@ func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, 
 	return needs, nil
 }
 
-// DiskFull explains a failed save if its cause is one that the caller can remove.
+// DiskFull explains a failed save if the caller can remove its cause.
 func DiskFull(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fault.Wrap(err, fault.Exhausted, "snapshot_disk_full", "the disk of the state directory is full").
@@ -81,7 +81,7 @@ func DiskFull(err error) error {
 	return err
 }
 
-// savedMemory saves a sandbox's memory, and keeps copies of the files that it refers to.
+// savedMemory saves a sandbox's memory, and keeps copies of the host files to which it refers.
 func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Checkpointer, dir string) (*sandbox.Needs, error) {
 	binder, ok := c.(engine.Binder)
 	if !ok {
@@ -96,6 +96,6 @@ func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Check
 	if bound {
 		needs = &sandbox.Needs{Files: s.files.keep(r, list)}
 	}
-	// A state that could never be restored is not kept.
+	// A state that could never be restored is discarded.
 	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
 }

@@ -1,6 +1,6 @@
 // Package savedstate owns the saved states of sandboxes on disk: it makes engines write memory or
-// files into images, opens them for a boot, rejects those that cannot be restored on this host, and
-// removes those without a row.
+// files into images, opens these for a boot, rejects those that cannot be restored on this host,
+// and removes those without a row.
 package savedstate
 
 import (
@@ -21,8 +21,8 @@ type Rows interface {
 	HoldsImage(ctx context.Context, id string) (bool, error)
 }
 
-// Deps is what a Service needs. Without Images nothing is saved; without HostFiles saved memory
-// works as long as the host has the files to which it refers.
+// Deps is what a Service needs. Without Images nothing is saved. Without HostFiles, saved memory
+// can be restored as long as the host has the files to which it refers.
 type Deps struct {
 	Rows      Rows
 	Engines   *engine.Registry
@@ -57,10 +57,10 @@ const saveTimeout = 10 * time.Minute
 // archiveName is the file of an image without memory.
 const archiveName = "files.tar"
 
-// Available returns an error if nothing is saved here.
+// Available returns an error if this server saves no states.
 func (s *Service) Available() error {
 	if s.deps.Images == nil {
-		return fault.New(fault.Unsupported, "state_unsupported", "this service saves no state of sandboxes")
+		return fault.New(fault.Unsupported, "state_unsupported", "this server cannot save the state of sandboxes")
 	}
 	return nil
 }
@@ -86,10 +86,10 @@ func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) 
 	}
 	c, ok := one.(engine.Checkpointer)
 	if !ok {
-		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s saves and copies no memory and no processes", name).
+		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save or copy memory and processes", name).
 			WithHint("use an engine for which crannog engines lists the capability checkpointer")
 		if _, ok := one.(engine.Archiver); ok {
-			err = err.WithHint("leave them out: --files-only, or files_only in the API; or use an engine with the capability checkpointer")
+			err = err.WithHint("save only files (--files-only, or files_only in the API), or use an engine with the capability checkpointer")
 		}
 		return nil, err
 	}

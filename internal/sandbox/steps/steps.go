@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Step is one step of a sequence. Its name is for people and describes its action, as in "attach the
-// network".
+// Step is one step of a sequence. Its name is for people and describes its action, as in "attach
+// the network".
 type Step struct {
 	Name string
 	Do   func(ctx context.Context) error
-	// Undo undoes Do, also partly: it is called even if Do itself fails. It must be possible to
-	// call it twice. Nil is for a step that leaves nothing.
+	// Undo undoes Do, also if Do failed halfway. It must be possible to call it twice. Nil is for a
+	// step without lasting effects.
 	Undo func(ctx context.Context) error
-	// Finally is called when the sequence is over, in any case, with its error. It frees what was
-	// only needed on the way. It is called only for a step whose Do was called.
+	// Finally is called when the sequence is over, in any case, with its error. It frees resources
+	// that only the sequence needed. It is called only for a step whose Do was called.
 	Finally func(err error)
 }
 
-// Error says which step failed, and what could not be undone.
+// Error names the failed step and, if an undo failed, what is left.
 type Error struct {
 	// Step is the name of the step that failed.
 	Step  string
@@ -96,7 +96,7 @@ func Failed(err error) string {
 	return ""
 }
 
-// Left reports whether something is left of a failed sequence because it could not be undone.
+// Left reports whether a failed sequence could not be undone completely.
 func Left(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Left != nil

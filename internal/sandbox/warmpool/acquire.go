@@ -61,9 +61,9 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 	return sandbox.Sandbox{}, false, nil
 }
 
-// nameTaken looks for a live sandbox of the name before a warm one is used up: otherwise a caller
-// could empty the pool by requesting one name again and again. Rows.Acquire decides in the end, so
-// an error here is ignored.
+// nameTaken checks for a live sandbox of the name before a warm one is used up: otherwise a caller
+// could empty the pool by requesting one name again and again. Rows.Acquire makes the final check,
+// so an error here is ignored.
 func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	if r.Name == "" {
 		return false
@@ -74,8 +74,8 @@ func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	})
 }
 
-// untouchedError is a fault of the request that was found before anything of it had reached the
-// sandbox. refusedError is one found later.
+// untouchedError is an error in the request that was found before any of its data had reached the
+// sandbox. refusedError is one that was found later.
 type (
 	untouchedError struct{ cause error }
 	refusedError   struct{ cause error }
@@ -104,7 +104,7 @@ func (p *Pool) take(asked Plan) *warm {
 		}
 		k.preload = p.options.Preload[asked.Template.Name]
 		p.addKind(k)
-		// It may be a usual kind whose template has changed.
+		// The kind may be a usual one whose template has changed.
 		p.settled = p.settled.Add(-usualEvery)
 	}
 	// While the pool is being closed, close ends its sandboxes.
@@ -121,9 +121,8 @@ func (p *Pool) take(asked Plan) *warm {
 	return w
 }
 
-// putBack returns a sandbox to the warm pool if no part of a request has reached it.
-// If its kind was given up since, the sandbox is ended: no caller would find it
-// there.
+// putBack returns a sandbox to the warm pool if no part of a request has reached it. If its kind
+// was given up since, the sandbox is ended, because no request would find it there.
 func (p *Pool) putBack(w *warm) {
 	var ctx context.Context
 	p.mu.Lock()
@@ -153,9 +152,9 @@ func (p *Pool) background(do func()) {
 	}
 }
 
-// handOver makes a warm sandbox the caller's. The order matters for safety: the policy's bindings
-// are resolved while nothing has changed; the policy is in force before the guest checks that it
-// holds; and only after that is the row the caller's, so that others can find the sandbox. If the
+// handOver transfers a warm sandbox to the caller. The order matters for safety: the policy's
+// bindings are resolved while nothing has changed; the policy is in force before the guest checks
+// it; and only after that is the row the caller's, so that others can find the sandbox. If the
 // process dies in between, it leaves a warm row without a process, which Reconcile removes.
 func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *policy.Policy, config guest.Config) error {
 	env := w.env
@@ -205,7 +204,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	return err
 }
 
-// bind seals a request's own values and resolves all bindings of its policy.
+// bind encrypts and stores a request's own values and resolves all bindings of its policy.
 func (p *Pool) bind(ctx context.Context, r sandbox.Row, policy *policy.Policy) (sandbox.Attachment, error) {
 	if err := p.deps.Access.Seal(ctx, r.ID, r.Access); err != nil {
 		return sandbox.Attachment{}, err

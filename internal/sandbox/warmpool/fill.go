@@ -56,7 +56,7 @@ func (p *Pool) fill(k *kind) error {
 }
 
 // vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no client knows,
-// and nothing of any request.
+// and no data of any request.
 func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	info := k.engine.Info()
 	r := p.deps.Instances.Reserve()
@@ -70,8 +70,8 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}
 	key, err := keyOf(plan)
 	if err == nil && key != k.key {
-		// It would be handed to callers who requested something else.
-		err = fault.New(fault.Internal, "pool_kind_differs", "a warm sandbox would not be of its kind")
+		// Otherwise the sandbox would be handed to callers who requested something else.
+		err = fault.New(fault.Internal, "pool_kind_differs", "a warm sandbox did not match its kind")
 	}
 	plan.Config.Preload = k.preload
 	plan.Spec.Unhurried = true
@@ -109,7 +109,7 @@ func (p *Pool) watch(ctx context.Context, w *warm) {
 	p.nudge()
 }
 
-// remove takes one out of the pool, and reports whether it was there.
+// remove takes a sandbox out of the pool, and reports whether it was there.
 func (p *Pool) remove(w *warm) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,8 @@ func (p *Pool) remove(w *warm) bool {
 	return false
 }
 
-// discard frees what a sandbox holds that is not in the pool any more. It retries failures; after a
-// crash, Reconcile finds the row.
+// discard ends a sandbox that is not in the pool any more, and frees its resources. It retries
+// failures; after a crash, Reconcile finds the row.
 func (p *Pool) discard(w *warm) {
 	if w.unwatch != nil {
 		w.unwatch()

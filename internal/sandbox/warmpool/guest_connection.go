@@ -19,14 +19,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// requestTimeout limits one request to a warm sandbox, and so what a caller loses to one that does
-// not answer.
+// requestTimeout limits one request to a warm sandbox, and so the time that a caller loses if the
+// sandbox does not answer.
 const requestTimeout = 2 * time.Second
 
-// maxRefusal limits the length of a guest's refusal.
+// maxRefusal limits the length of a guest's error message.
 const maxRefusal = 4 << 10
 
-// errNotHeld is returned if the owner's policy does not hold inside.
+// errNotHeld is returned if the inspection from inside finds that the owner's policy does not hold.
 var errNotHeld = errors.New("the owner's policy does not hold in a warm sandbox")
 
 // connection is an open connection to a guest's control service, so that an acquisition need not
@@ -37,7 +37,7 @@ type connection struct {
 }
 
 func connect(e engine.Engine, id, token string) *connection {
-	return &connection{token, control.Keep(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, id, guestboot.Port) })}
+	return &connection{token, control.Reuse(func(ctx context.Context) (net.Conn, error) { return e.Dial(ctx, id, guestboot.Port) })}
 }
 
 // post sends a change and waits until it is in force.
@@ -69,7 +69,7 @@ func (l *connection) post(ctx context.Context, path string, what any) error {
 	return fmt.Errorf("guest answered %s", res.Status)
 }
 
-// postpone moves the time at which the sandbox ends by itself.
+// postpone moves the time at which the guest ends the sandbox by itself.
 func (l *connection) postpone(ctx context.Context, end time.Time) error {
 	return l.post(ctx, guest.PathUpdate, guest.Update{EndAt: &end})
 }

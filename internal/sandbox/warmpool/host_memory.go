@@ -16,8 +16,8 @@ func hostMemory() (demand.Memory, error) {
 	if err != nil {
 		return demand.Memory{}, err
 	}
-	// Kernels without pressure information have no such file, and refuse to read it where it is
-	// switched off. Then the available memory alone decides.
+	// Kernels without pressure information have no such file, and kernels in which it is switched
+	// off refuse to read it. In both cases the available memory alone decides.
 	stalls, err := os.ReadFile("/proc/pressure/memory")
 	if err != nil {
 		stalls = nil

@@ -14,16 +14,16 @@ import (
 
 // Instances creates, hands over and removes the sandboxes of a pool.
 type Instances interface {
-	// Plan returns what a local caller's request would make a sandbox from.
+	// Plan returns the plan of the sandbox that a local caller's request would create.
 	Plan(ctx context.Context, req sandbox.CreateRequest) (Plan, error)
 	// Reserve returns the row of a sandbox that no client knows, with a new ID and new tokens. It
 	// is not in the store yet.
 	Reserve() sandbox.Row
-	// Boot writes the row and boots an instance, and returns the environment variables
-	// of its network. After an error nothing of it is left, unless steps.Left.
+	// Boot writes the row and boots an instance, and returns the environment variables of its
+	// network. After an error nothing of it is left, unless steps.Left reports true.
 	Boot(ctx context.Context, b Boot) (env map[string]string, err error)
-	// Adopt makes a warm sandbox the caller's. The sandbox is locked while handOver runs, whose
-	// context ends if the sandbox is removed. Adopt returns handOver's error unchanged.
+	// Adopt transfers a warm sandbox to the caller. The sandbox is locked while handOver runs,
+	// whose context ends if the sandbox is removed. Adopt returns handOver's error unchanged.
 	Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error)
 	// Record makes the audit entry of the start of a sandbox durable.
 	Record(ctx context.Context, r sandbox.Row) error
@@ -33,7 +33,7 @@ type Instances interface {
 	Busy() bool
 }
 
-// Plan is what a sandbox is made from.
+// Plan is the plan of a sandbox.
 type Plan struct {
 	Row      sandbox.Row
 	Template sandbox.Template

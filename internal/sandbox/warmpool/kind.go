@@ -17,16 +17,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// The assumed memory of a warm sandbox until one is measured, and the least: a part of it is only
-// used later.
+// The assumed memory of a warm sandbox until one is measured, and the lower limit of measurements,
+// because a sandbox uses some of its memory only later.
 const (
 	leastPrice   = 16 << 20
 	guessedPrice = 32 << 20
-	// preloadPrice is the least that a loaded language adds.
+	// preloadPrice is the least amount of memory that a loaded language adds.
 	preloadPrice = 48 << 20
 )
 
-// kind is everything that cannot change in a sandbox after its boot.
+// kind comprises all properties of a sandbox that cannot change after its boot.
 type kind struct {
 	engine   engine.Engine
 	key      string
@@ -40,12 +40,12 @@ type kind struct {
 	attached bool
 	preload  []string
 
-	// Written by the loop that fills the kind, under Pool.mu.
+	// The fields below are written by the loop that fills the kind, under Pool.mu.
 
 	snapshot  *templateSnapshot // nil is none
 	bootUntil time.Time         // no snapshot is made until then
 
-	// Guarded by Pool.mu.
+	// The fields below are guarded by Pool.mu.
 
 	ready    []*warm // the oldest first
 	filling  bool    // one more is being made
@@ -62,7 +62,7 @@ type warm struct {
 	env     map[string]string
 	guest   *connection
 	unwatch context.CancelFunc
-	// restored is set if it continues from a template snapshot.
+	// restored is set if it was restored from a template snapshot.
 	restored bool
 	probed   time.Time // guarded by Pool.mu
 	probing  *task     // the latest; guarded by Pool.mu while it is in the pool
@@ -71,7 +71,7 @@ type warm struct {
 	retry  time.Time // when its removal is retried
 }
 
-// price returns the assumed memory of one more.
+// price returns the assumed memory of another sandbox of this kind.
 func (k *kind) price() int64 {
 	loaded := int64(len(k.preload)) * preloadPrice
 	if k.measured > 0 {
@@ -80,8 +80,8 @@ func (k *kind) price() int64 {
 	return guessedPrice + loaded
 }
 
-// take takes the oldest one out, or returns nil. If possible it takes one that is neither in its
-// warm-up nor being probed. Pool.mu must be held.
+// take removes and returns the oldest sandbox, or returns nil. If possible it takes one that is
+// neither in its warm-up nor being probed. Pool.mu must be held.
 func (k *kind) take() *warm {
 	if len(k.ready) == 0 {
 		return nil
@@ -92,8 +92,8 @@ func (k *kind) take() *warm {
 	return w
 }
 
-// keyOf returns the key of a sandbox's kind. It includes all that a sandbox is made from, except
-// what an acquisition changes. So a field that is added to either type later makes kinds differ
+// keyOf returns the key of a sandbox's kind. It includes all properties of a sandbox except those
+// that an acquisition changes. So a field that is added to either type later makes kinds differ
 // until it is excluded here.
 func keyOf(plan Plan) (string, error) {
 	spec, config := plan.Spec, plan.Config
@@ -101,7 +101,7 @@ func keyOf(plan Plan) (string, error) {
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
-	// All of them run again for the owner.
+	// All of these run again for the owner.
 	config.Checks.Offline, config.Checks.Refused, config.Checks.Dropped = false, nil, nil
 	config.Checks.Known, config.Checks.Unknown, config.Checks.Reached, config.Checks.Closed = nil, nil, nil, nil
 	text, err := json.Marshal(struct {
@@ -120,7 +120,7 @@ func keyOf(plan Plan) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// kindOf returns the kind of sandbox that a request would make.
+// kindOf returns the kind of the sandbox that a request would create.
 func (p *Pool) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind, error) {
 	plan, err := p.deps.Instances.Plan(ctx, req)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	return k, nil
 }
 
-// closedAccess is the access of a warm sandbox: none.
+// closedAccess is the access of a warm sandbox, which may reach nothing.
 func (k *kind) closedAccess() sandbox.Access {
 	if !k.attached {
 		return sandbox.Access{Net: sandbox.NetNone}
@@ -165,8 +165,8 @@ func (k *kind) closedAccess() sandbox.Access {
 	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{policy.None()}}
 }
 
-// closedPolicy returns the policy of a warm sandbox. It returns an error if the policy allows
-// anything, whatever the layers above say.
+// closedPolicy returns the policy of a warm sandbox. It returns an error if the policy allows any
+// traffic, whatever the upper layers specify.
 func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 	closed, err := p.deps.Access.Compile(k.closedAccess())
 	if err != nil {

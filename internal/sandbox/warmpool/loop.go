@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// loop is the goroutine that does the warm pool's work one step at a time, and the goroutines
-// beside it.
+// loop is the goroutine that does the warm pool's work one step at a time, and the goroutines that
+// it starts.
 type loop struct {
 	ctx     context.Context // ends with the loop
 	stop    context.CancelFunc
@@ -23,7 +23,7 @@ func newLoop() *loop {
 	return l
 }
 
-// run calls step until halt: after a nudge, and after the time that step returned.
+// run calls step until halt: after a nudge, and after the delay that step returned.
 func (l *loop) run(step func() time.Duration) {
 	defer close(l.ended)
 	defer l.lanes.Wait()

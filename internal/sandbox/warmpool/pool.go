@@ -1,5 +1,5 @@
 // Package warmpool owns sandboxes that are ready before they are requested: how many of which kind,
-// within which memory, from which template snapshots, and how one becomes a caller's.
+// within which memory, from which template snapshots, and how one is transferred to a caller.
 package warmpool
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// Options configure what is kept ready. A pool always has a limit.
+// Options configure the pool, which always has a limit.
 type Options struct {
 	// Bytes is the memory that all warm sandboxes together may use; zero is a tenth of what is
 	// available.
 	Bytes int64
-	// Usual are requests for which one sandbox is always warm, if that is allowed, the most
+	// Usual are requests for which one sandbox is always warm if there is enough memory, the most
 	// important first.
 	Usual []sandbox.CreateRequest
 	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
 	// template's name.
 	Preload map[string][]string
-	// Rehearse is how long a sandbox has been warm before its warm-up: it runs, without a caller,
-	// what a caller will run. Zero disables the warm-up.
+	// Rehearse is the delay before a warm sandbox's warm-up, which executes a typical first command
+	// without a caller. Zero disables the warm-up.
 	Rehearse time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
@@ -39,8 +39,8 @@ const (
 	poolIdle = 30 * time.Second
 	// usualEvery is how often the usual kinds are determined again.
 	usualEvery = 30 * time.Second
-	// waitFor is when a warm sandbox ends by itself, so that none outlives its server for long, and
-	// lookEvery how often a probe postpones that.
+	// waitFor is the lifetime of a warm sandbox, so that none outlives its server for long, and
+	// lookEvery the interval of the probes that extend it.
 	waitFor   = 10 * time.Minute
 	lookEvery = 4 * time.Minute
 )
@@ -99,7 +99,7 @@ func (p *Pool) Start() {
 	go p.run(p.step)
 }
 
-// Rouse makes the pool check for work, when a caller does not wait any more.
+// Rouse makes the pool check for work, because a caller no longer waits.
 func (p *Pool) Rouse() {
 	if p == nil {
 		return
@@ -110,8 +110,8 @@ func (p *Pool) Rouse() {
 	p.nudge()
 }
 
-// usual determines the kinds of the usual requests: their templates change with the host's
-// programs, which makes the warm sandboxes useless.
+// usual determines the kinds of the usual requests. Their templates change with the host's
+// programs, which makes existing warm sandboxes useless.
 func (p *Pool) usual(now time.Time) {
 	p.mu.Lock()
 	first, due := p.settled.IsZero(), now.Sub(p.settled) >= usualEvery
@@ -127,7 +127,7 @@ func (p *Pool) usual(now time.Time) {
 		k, err := p.kindOf(p.ctx, req)
 		if err != nil {
 			if first {
-				p.deps.Log.Warn("no sandbox of a usual kind will be warm", "template", req.Template, "err", err)
+				p.deps.Log.Warn("warm sandboxes of a usual kind cannot be created", "template", req.Template, "err", err)
 			}
 			continue
 		}
@@ -146,8 +146,8 @@ func (p *Pool) usual(now time.Time) {
 	p.demand.Floor(keys)
 }
 
-// addKind adds a kind, unless it is known. It gives up warm sandboxes with earlier programs of the
-// template. p.mu must be held.
+// addKind adds a kind unless the pool has it. It gives up warm sandboxes with earlier programs of
+// the template. p.mu must be held.
 func (p *Pool) addKind(k *kind) {
 	if p.kinds[k.key] != nil {
 		return

@@ -9,18 +9,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Kernels that the engine starts in advance for sandboxes that are restored from a saved state.
+// These are kernels that the engine starts in advance for sandboxes that are restored from a saved
+// state.
 const (
 	// spareTime is how long after the last restore they are kept.
 	spareTime = 5 * time.Minute
 	spareMost = 4
-	// spareBytes is the memory that one counts as: what was measured for a kernel that runs
-	// nothing, its file server and the host's tables for them, what it allocates in advance for a
-	// state, and a reserve.
+	// spareBytes is the assumed memory of one: the measured memory of an idle kernel, its file
+	// server and the host's tables for them, its allocations in advance for a state, and a reserve.
 	spareBytes = 20 << 20
 )
 
-// Saved records that the state of a sandbox was saved, from which it will be restored some time.
+// Saved records that the state of a sandbox was saved, which will probably be restored later.
 func (p *Pool) Saved(r sandbox.Row) {
 	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
 		return
@@ -45,7 +45,7 @@ func (p *Pool) noteRestore(name string, spec engine.Spec) {
 	p.nudge()
 }
 
-// restores remembers recent sandboxes with a saved state.
+// restores records which sandboxes with a saved state were used recently.
 type restores struct {
 	seen  []restored      // of different kinds, the last first
 	told  map[string]bool // engines that were asked for some
@@ -73,8 +73,8 @@ func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 	r.seen = r.seen[:min(len(r.seen), spareMost)]
 }
 
-// wanted returns the kernels to have ready with room for at most most: one for each recent kind,
-// and for the last kind as many as followed each other closely.
+// wanted returns the kernels to have ready, at most most: one for each recent kind, and for the
+// last kind as many as were restored in quick succession.
 func (r *restores) wanted(now time.Time, most int) []prestarted {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
 	var all []prestarted
@@ -87,17 +87,17 @@ func (r *restores) wanted(now time.Time, most int) []prestarted {
 	return all
 }
 
-// bytes returns how much of the warm memory the spare kernels take.
+// bytes returns how much of the warm memory the spare kernels use.
 func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 
-// prestarted describes what an engine is to have ready.
+// prestarted describes the kernels that an engine should have ready.
 type prestarted struct {
 	engine string
 	engine.Prestarted
 }
 
-// prestart tells the engines what to have ready. It does not wait for quiet: an engine makes one
-// after the other, and if another restore comes, it comes soon.
+// prestart sends the engines the list of kernels to have ready. It does not wait for a quiet time:
+// an engine starts one after the other, and the next restore probably comes soon.
 func (p *Pool) prestart(now time.Time) {
 	p.mu.Lock()
 	r := &p.restores

@@ -11,7 +11,7 @@ const reportEvery = 10 * time.Minute
 
 // Status describes the pool at one moment.
 type Status struct {
-	// Budget is the memory that all warm sandboxes may use now, Used what they are assumed to use.
+	// Budget is the memory that all warm sandboxes may use now, and Used their assumed use.
 	Budget, Used int64
 	Kinds        []KindStatus
 }
@@ -21,9 +21,9 @@ type KindStatus struct {
 	Name    string // the template, and whether it has a network
 	Waiting int
 	Wanted  int
-	// Claimed is how many were handed to callers, Missed how many requests found none.
+	// Claimed is how many were handed to callers, and Missed how many requests found none.
 	Claimed, Missed int64
-	// Bytes is the memory of one.
+	// Bytes is the memory of one sandbox.
 	Bytes int64
 }
 
@@ -51,7 +51,7 @@ func (p *Pool) Status() (Status, bool) {
 	return status, true
 }
 
-// report logs at intervals how well the pool does, if there were requests.
+// report logs the numbers of served and missed requests at intervals, if there were requests.
 func (p *Pool) report(now time.Time) {
 	p.mu.Lock()
 	due := now.Sub(p.reported) >= reportEvery

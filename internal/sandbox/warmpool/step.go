@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
-// step does at most one thing, and returns when to call it again.
+// step takes at most one action, and returns when to call it again.
 func (p *Pool) step() time.Duration {
 	now := time.Now()
 	p.usual(now)
@@ -72,7 +72,7 @@ func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	if fault.CodeOf(err) == sandbox.CodeTooMany {
 		level = slog.LevelDebug // callers use all places
 	}
-	p.deps.Log.Log(p.ctx, level, "no warm sandbox made", "kind", k.name, "err", err)
+	p.deps.Log.Log(p.ctx, level, "warm sandbox not created", "kind", k.name, "err", err)
 	return pause
 }
 
@@ -114,7 +114,7 @@ func (p *Pool) wants(now time.Time) []demand.Share {
 	return list
 }
 
-// surplus takes out one that is not wanted any more, or whose removal failed.
+// surplus removes and returns a sandbox that is not wanted any more, or whose removal failed.
 func (p *Pool) surplus(now time.Time) *warm {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *Pool) surplus(now time.Time) *warm {
 	return nil
 }
 
-// dueProbe returns one that is due for a probe, and marks it as being probed.
+// dueProbe returns a sandbox that is due for a probe, and marks it as being probed.
 func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,8 +150,8 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	return nil, nil
 }
 
-// lacking returns a kind of which one more is wanted and may be made now, marked as being filled,
-// with the turn to make it; or when to step again.
+// lacking returns a kind that needs another sandbox, marked as being filled, with the turn to
+// create it; or when to step again.
 func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 	busy := p.deps.Instances.Busy()
 	p.mu.Lock()
@@ -163,7 +163,7 @@ func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
-		// A caller that waits comes before one that may come.
+		// A waiting caller takes precedence over a possible one.
 		if left := p.pace.Left(now); busy || left > 0 {
 			return nil, nil, max(left, demand.Hasty/4)
 		}

@@ -7,8 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// task is one probe of a warm sandbox, or another action on it that no caller asked
-// for.
+// task is one probe of a warm sandbox, or another action on it without a caller.
 type task struct {
 	over chan struct{}
 	err  error // set before over is closed
@@ -28,7 +27,7 @@ func (l *task) running() bool {
 	}
 }
 
-// wait waits until it is over, and returns whether it succeeded.
+// wait waits until the task is over, and returns whether it succeeded.
 func (l *task) wait(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -18,24 +18,25 @@ const (
 	// slowRestores is how many restores in a row may take longer than a boot
 	// before the kind is booted again.
 	slowRestores = 3
-	// bootAgain is how long sandboxes of a kind are booted after its state could not be saved.
+	// bootAgain is how long sandboxes of a kind are booted after the kind's state could not be
+	// saved.
 	bootAgain = 10 * time.Minute
 	// bootTimeout limits a boot, and saveTimeout saving the state.
 	bootTimeout = time.Minute
 	saveTimeout = 10 * time.Minute
 )
 
-// templateSnapshot is the saved state of a sandbox whose languages are loaded. The sandbox
-// itself never had an owner and has ended. Only sandboxes that continue from the state
-// share its memory, and each of them has renewed what must differ.
+// templateSnapshot is the saved state of a sandbox whose languages are loaded. The sandbox itself
+// never had an owner and has ended. Only sandboxes that are restored from the state share its
+// memory, and each of them has replaced everything that must be unique.
 type templateSnapshot struct {
 	draft  sandbox.Draft
 	booted time.Duration // how long the boot took
 	slow   int           // restores in a row that took longer
 }
 
-// loadedBefore returns the languages that a kind's template snapshot has loaded.
-// loadedAfter returns those that each sandbox loads after it is restored from that.
+// loadedBefore returns the languages that are loaded in a kind's template snapshot. loadedAfter
+// returns those that each sandbox loads after it is restored from the snapshot.
 func (k *kind) loadedBefore() []string { return k.loaded(true) }
 func (k *kind) loadedAfter() []string  { return k.loaded(false) }
 
@@ -91,7 +92,7 @@ func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config 
 // makeSnapshot makes the template snapshot of a kind that should have one, if possible. It is
 // removed with this process, like each draft.
 func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
-	// The program of a template would be started a second time.
+	// Otherwise the program of a template would be started a second time.
 	if k.template.Start != nil || len(k.loadedBefore()) == 0 || k.snapshot != nil || p.deps.Drafts == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
@@ -111,7 +112,7 @@ func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 	p.mu.Lock()
 	k.snapshot = z
 	p.mu.Unlock()
-	p.deps.Log.Debug("template snapshot made", "kind", k.name, "boot", z.booted, "took", time.Since(began))
+	p.deps.Log.Debug("template snapshot created", "kind", k.name, "boot", z.booted, "took", time.Since(began))
 }
 
 // save boots a sandbox of the kind, saves it and ends it.
@@ -156,8 +157,8 @@ func (p *Pool) retire(k *kind) {
 	}
 }
 
-// dropRetired removes template snapshots that are not used any more. One that cannot be removed is
-// removed with this process.
+// dropRetired removes template snapshots that are not used any more. If a removal fails, the
+// snapshot is removed with this process.
 func (p *Pool) dropRetired() {
 	p.mu.Lock()
 	list := p.retired

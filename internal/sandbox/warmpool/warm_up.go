@@ -13,15 +13,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// A started sandbox gives back memory that only its start needed, and its first command needs much
-// of that again, so that it takes twice as long. Therefore a warm sandbox runs, once and without a
-// caller, what its first caller will run. It gets nothing beyond what it was made with. This is its
+// A started sandbox gives back memory that only its start needed. Its first command needs much of
+// that again, and so takes twice as long. Therefore a warm sandbox executes, once and without a
+// caller, a typical first command. It gets no data beyond that of its creation. This is its
 // warm-up.
 
 // loginShell is the program of the warm-up: clients start commands with one.
 var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: requestTimeout}
 
-// warmUp is what a warm sandbox needs for its warm-up.
+// warmUp is the state of a warm sandbox's warm-up.
 type warmUp struct {
 	config guest.Config
 	since  time.Time // the sandbox is in the pool
@@ -62,8 +62,9 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 	return nil, nil, nil
 }
 
-// runWarmUp makes a warm sandbox run its warm-up without handing it out. A sandbox that does not
-// finish in time is never handed out: the program might run on after a caller owns the sandbox.
+// runWarmUp executes the warm-up of a warm sandbox, which cannot be acquired until then. A sandbox
+// that does not finish in time is never handed out, because the program might still run after a
+// caller owns the sandbox.
 func (p *Pool) runWarmUp(w *warm, r *warmUp) {
 	began := time.Now()
 	r.config.EndAt = began.Add(waitFor) // it may have been postponed
@@ -83,9 +84,9 @@ func (p *Pool) runWarmUp(w *warm, r *warmUp) {
 	}
 }
 
-// awaitTasks waits for the end of a warm-up or probe that has begun. Once a sandbox has an owner,
-// the pool must not act on it, and above all not set the deadline of a warm one. None begins in a
-// sandbox that was handed out.
+// awaitTasks waits for the end of a warm-up or probe in progress. Once a sandbox has an owner, the
+// pool must not act on it, and in particular must not set a warm sandbox's deadline. No task begins
+// in a sandbox that was handed out.
 func (w *warm) awaitTasks(ctx context.Context) error {
 	if r := w.warmUp; r.begun {
 		if err := r.wait(ctx); err != nil {
@@ -95,8 +96,8 @@ func (w *warm) awaitTasks(ctx context.Context) error {
 	return w.probing.wait(ctx)
 }
 
-// run runs the program of a warm-up, and reports whether it succeeded: not every template has it.
-// An error means that it may still be running.
+// run runs the program of a warm-up, and reports whether it succeeded, because not every template
+// has the program. An error means that it may still be running.
 func (l *connection) run(ctx context.Context, token string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 }
 
 // holdsCopy reports whether anything but a sandbox needs the copy of a workspace. Retained changes
-// are checked last: they are kept while their sandbox still holds the copy.
+// are checked last, because they are stored while their sandbox still has the copy.
 func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
 	held, err := s.deps.Rows.Holds(ctx, of, but)
 	if err != nil || held {
@@ -33,7 +33,7 @@ func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
 	return s.deps.Retained != nil && s.deps.Retained.Needs(of), nil
 }
 
-// SweepCopies removes copies that nothing refers to.
+// SweepCopies removes unreferenced copies.
 func (s *Service) SweepCopies(ctx context.Context) error {
 	if s.deps.Copies == nil {
 		return nil

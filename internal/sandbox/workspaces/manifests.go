@@ -10,7 +10,7 @@ import (
 )
 
 // Note starts to write the manifest of a workspace, in parallel to the boot of its sandbox. The
-// returned function waits for the end of that. continues is set if the sandbox starts with the
+// returned function waits until it is written. continues is set if the sandbox starts with the
 // files of a snapshot.
 func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait func()) {
 	if s.deps.Manifests == nil || r.Workspace == "" || r.Base.Copy != "" {
@@ -20,15 +20,15 @@ func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait
 	go func() {
 		defer close(done)
 		if err := s.noteOrRefer(ctx, r, continues); err != nil && ctx.Err() == nil {
-			// Without it nothing can be compared, which a comparison reports then.
+			// Without a manifest no comparison is possible, which the comparison then reports.
 			s.deps.Log.Warn("manifest of the workspace not written", "sandbox", r.ID, "err", err)
 		}
 	}()
 	return func() { <-done }
 }
 
-// noteOrRefer records the manifest of a new workspace. A sandbox that continues from
-// a saved state refers to the manifest of the sandbox that was saved.
+// noteOrRefer records the manifest of a new workspace. A sandbox that starts from a saved state
+// refers to the manifest of the saved sandbox.
 func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool) error {
 	if first := s.beganAs(ctx, r, continues); first != "" {
 		err := s.deps.Manifests.Refer(r.ID, first)
@@ -42,7 +42,7 @@ func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool
 	return s.deps.Manifests.Make(ctx, r.ID, r.Workspace, nil)
 }
 
-// beganAs returns the sandbox whose files a new one continues with, or "".
+// beganAs returns the sandbox whose files a new one starts with, or "".
 func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) string {
 	switch {
 	case r.Parent != "":
@@ -50,7 +50,7 @@ func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) st
 	case r.Origin == "" || !continues:
 		return ""
 	}
-	// If the snapshot is gone by now, the manifest is made from the present workspace.
+	// If the snapshot has been removed, the manifest is written from the present workspace.
 	n, err := s.deps.Rows.GetSnapshot(ctx, r.Origin)
 	if err != nil {
 		return ""

@@ -1,5 +1,5 @@
 // Package workspaces owns data about sandboxes' workspaces beside their files: copies, where a
-// policy requires one, and manifests of the state of a workspace at the start.
+// policy requires one, and manifests of the initial state of a workspace.
 package workspaces
 
 import (
@@ -15,7 +15,8 @@ import (
 type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 	GetSnapshot(ctx context.Context, id string) (sandbox.Stored, error)
-	// Holds reports whether a row other than one refers to the copy of a workspace.
+	// Holds reports whether a row other than that of one sandbox refers to the copy of its
+	// workspace.
 	Holds(ctx context.Context, of, except string) (bool, error)
 }
 

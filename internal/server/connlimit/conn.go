@@ -15,7 +15,7 @@ type conn struct {
 	guard  *Guard
 	client netip.Prefix
 
-	// Guarded by guard.mu.
+	// The fields below are guarded by guard.mu.
 	since  time.Time // when it was opened, or became idle
 	served bool      // a request was answered on it
 	busy   bool      // a request is being answered, or it was upgraded to another protocol
@@ -24,8 +24,8 @@ type conn struct {
 	own     time.Time  // the deadline that a caller set
 }
 
-// firstRequest is how long a new connection has to send a request before it may be closed for
-// another one. Data that was sent at once may still be on its way.
+// firstRequest is the time for a new connection to send a request before it may be closed to make
+// room for another. A request that was sent at once may still be on its way.
 const firstRequest = time.Second
 
 // evictable reports whether the connection may be closed to make room.
@@ -33,7 +33,7 @@ func (c *conn) evictable(now time.Time) bool {
 	return !c.busy && (c.served || now.Sub(c.since) >= firstRequest)
 }
 
-// piece is the amount of data that the client must read within the time of a stall.
+// piece is the amount of data that the client must read within the stall limit.
 const piece = 64 << 10
 
 // Write implements net.Conn. Without a limit, a client that never reads would hold its connection
@@ -84,8 +84,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends the sent data. Without it the server would cut off answers while the request is
-// still being sent.
+// CloseWrite ends the data that the server sends. Without it the server would cut off answers while
+// the request is still being sent.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -101,7 +101,7 @@ func (c *conn) SetLinger(sec int) error {
 	return nil
 }
 
-// reset makes the next Close drop unsent data, so that the kernel keeps nothing of the connection.
+// reset makes the next Close drop unsent data, so that the kernel frees the connection at once.
 func reset(raw net.Conn) {
 	if tcp, ok := raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // a closed connection needs none

@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Limits Limits
 	Log    *slog.Logger
-	// Answer writes a refusal in the format of the API to which the path belongs.
+	// Answer writes an error in the format of the API to which the path belongs.
 	Answer func(w http.ResponseWriter, path string, refused *fault.Error)
 }
 
@@ -38,7 +38,7 @@ type Guard struct {
 	warned    time.Time
 }
 
-// holder is the state of one client.
+// holder counts the connections of one client.
 type holder struct{ conns map[*conn]struct{} }
 
 // New creates a Guard. Close ends it, but does not close connections.
@@ -62,8 +62,8 @@ func New(o Options) (*Guard, error) {
 // Close releases the Guard's own descriptor.
 func (g *Guard) Close() error { return g.null.Close() }
 
-// Status has the number of connections, and how many were refused or closed to make room since the
-// start.
+// Status contains the number of connections, and how many were refused or closed to make room since
+// the start.
 type Status struct {
 	Open    int
 	Refused int64
@@ -100,14 +100,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, or returns why it is refused.
+// admit counts a connection, or returns the reason why it is refused.
 func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	c := &conn{Conn: raw, guard: g, client: client(raw.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n, ok := descriptor(raw); ok && n >= g.Limits.ceiling() {
-		// This connection holds a reserved descriptor and must be closed, but there is room for the
-		// next one.
+		// This connection uses a reserved descriptor and must be closed, but evicting another makes
+		// room for the next one.
 		g.evict(nil)
 		return nil, errFiles
 	}
@@ -147,7 +147,7 @@ func (g *Guard) evict(of *holder) bool {
 	g.forget(oldest)
 	g.note(errors.New("an idle connection was closed to make room"))
 	reset(oldest.Conn)
-	// It was open a moment ago; otherwise its client has closed it.
+	// The connection was open a moment ago. If the reset fails, its client has closed it.
 	_ = oldest.Conn.Close()
 	return true
 }
@@ -200,7 +200,7 @@ func (g *Guard) Context(ctx context.Context, raw net.Conn) context.Context {
 	return ctx
 }
 
-// State notes when a connection becomes idle, for http.Server.ConnState.
+// State records when a connection becomes idle, for http.Server.ConnState.
 func (g *Guard) State(raw net.Conn, state http.ConnState) {
 	if c, ok := raw.(*conn); ok && state == http.StateIdle {
 		g.mu.Lock()

@@ -1,5 +1,5 @@
-// Package connlimit owns the limits on connections from the network: in all, from one address, and
-// by the file descriptors that the process needs for its own work.
+// Package connlimit limits connections from the network: in total, per address, and by the file
+// descriptors that the process needs for its own work.
 package connlimit
 
 import (
@@ -15,8 +15,8 @@ import (
 
 // Limits bound the connections of a Guard. All but Files must be above zero.
 type Limits struct {
-	// Total is the maximum of connections, and PerAddress that from one address: an IPv4 address,
-	// or an IPv6 network of 64 bits, because a client usually has a whole one.
+	// Total is the maximum number of connections, and PerAddress the maximum per address: an IPv4
+	// address, or an IPv6 network of 64 bits, because a client usually has a whole one.
 	Total, PerAddress int
 	// Reserve is the number of descriptors that network clients cannot use.
 	Reserve int
@@ -26,10 +26,11 @@ type Limits struct {
 	Files int
 }
 
-// least is the minimum of connections for a server.
+// least is the minimum number of connections for a server.
 const least = 16
 
-// perConnection is the number of descriptors for a connection: its own, and one into a sandbox.
+// perConnection is the number of descriptors for a connection: one for itself, and one for a
+// connection into a sandbox.
 const perConnection = 2
 
 // Errors of refused connections.

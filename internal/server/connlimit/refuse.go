@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// places bounds the refused connections that are answered at once. Further ones are closed
-	// without an answer, so that the cost is bounded.
+	// places bounds the refused connections that are answered at the same time. Further ones are
+	// closed without an answer, so that the cost is bounded.
 	places = 64
-	// tellWithin bounds the time of such an answer. It waits until the client has sent something,
-	// because clients treat an earlier answer as an error.
+	// tellWithin bounds the time of such an answer. The answer waits until the client has sent
+	// something, because clients treat an earlier answer as an error.
 	tellWithin = time.Second
 	maxHead    = 4 << 10
 )
 
-// refuse ends a connection. It closes a connection at once if it holds a reserved descriptor or all
-// places are taken.
+// refuse ends a connection. It closes the connection at once if the connection uses a reserved
+// descriptor or all places are taken.
 func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Lock()
 	g.note(why)

@@ -16,28 +16,29 @@ import (
 )
 
 // Settings compiles the policies and limits for all sandboxes. A policy file that cannot be read
-// completely is an error: its missing rules would otherwise not apply.
+// completely is an error, because its missing rules would otherwise not apply.
 func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
-		MaxLive: int(c.MaxLive), MaxPaused: int(c.MaxPaused), SnapshotBudget: c.SnapshotBudget, SnapshotRetention: c.SnapshotRetention,
-		DefaultTimeout: c.DefaultTimeout, MaxTimeout: c.MaxTimeout, Retention: c.Retention, Level: c.DefaultLevel,
+		MaxLive: int(c.Capacity.Live), MaxPaused: int(c.Capacity.Paused), SnapshotBudget: c.Snapshots.Budget, SnapshotRetention: c.Snapshots.Retention,
+		DefaultTimeout: c.Lifetime.Default, MaxTimeout: c.Lifetime.Max, Retention: c.Lifetime.Retention, Level: c.Policies.Level,
 		AgentsAnswer: c.MCP.Approver == "any",
 	}
-	if c.DefaultLevel != "" && !slices.Contains(policy.Levels(), c.DefaultLevel) {
-		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: unknown level %q", c.DefaultLevel).
+	if c.Policies.Level != "" && !slices.Contains(policy.Levels(), c.Policies.Level) {
+		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: unknown level %q", c.Policies.Level).
 			WithHint("levels are " + strings.Join(policy.Levels(), ", "))
 	}
 	var err error
-	if s.Mounts, err = lifecycle.ParseShares(c.Mounts); err != nil {
+	if s.Mounts, err = lifecycle.ParseShares(c.HostFiles.Mounts); err != nil {
 		return s, err
 	}
-	if s.Organisation, err = document("organisation_policy", c.OrganisationPolicy); err != nil {
+	if s.Organisation, err = document("organisation_policy", c.Policies.Organisation); err != nil {
 		return s, err
 	}
-	if s.Project, err = document("project_policy", c.ProjectPolicy); err != nil {
+	if s.Project, err = document("project_policy", c.Policies.Project); err != nil {
 		return s, err
 	}
-	// Combine them now, so that an error appears at the start and not with the first sandbox.
+	// The policies are combined now, so that an error appears at the start and not with the first
+	// sandbox.
 	if _, _, err := (sandbox.Access{}).Compile(s); err != nil {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}
@@ -46,20 +47,20 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 
 // Starts returns the limits of starts.
 func Starts(c config.Config) server.Starts {
-	return server.Starts{AtOnce: int(c.StartsAtOnce), MaxQueued: int(c.MaxQueued), MaxWait: c.MaxQueueWait}
+	return server.Starts{AtOnce: int(c.Capacity.StartsAtOnce), MaxQueued: int(c.Capacity.Queued), MaxWait: c.Capacity.QueueWait}
 }
 
 // Connections returns the limits of connections.
 func Connections(c config.Config) server.Connections {
 	return server.Connections{
-		Total: int(c.MaxConnections), PerAddress: int(c.MaxConnectionsPerAddress), Reserve: int(c.ReservedDescriptors),
-		Header: c.HeaderTimeout, Idle: c.IdleTimeout,
+		Total: int(c.HTTP.MaxConnections), PerAddress: int(c.HTTP.MaxPerAddress), Reserve: int(c.HTTP.ReservedDescriptors),
+		Header: c.HTTP.HeaderTimeout, Idle: c.HTTP.IdleTimeout,
 	}
 }
 
 // Record returns the limits of the audit log.
 func Record(c config.Config) server.RecordOptions {
-	return server.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}
+	return server.RecordOptions{KeepAge: c.Audit.Age, KeepBytes: c.Audit.Bytes, Checkpoints: c.Audit.TreeHeads, Recordings: c.Audit.RecordingBytes}
 }
 
 // maxPolicy is the policy parser's limit.
@@ -84,6 +85,11 @@ func document(setting, path string) (*policy.Document, error) {
 			WithHint("crannog policy check " + path)
 	}
 	return &d, nil
+}
+
+// MicroVMOf returns the settings of the engine that uses virtual machines.
+func MicroVMOf(c config.Config) MicroVM {
+	return MicroVM{Kernel: c.Engines.MicroVMKernel, Emulate: c.Engines.MicroVMEmulation != ""}
 }
 
 // DockerOf returns the settings of the engine that uses a Docker Engine.

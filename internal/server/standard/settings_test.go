@@ -24,8 +24,8 @@ func TestSettings(t *testing.T) {
 	}
 	good := "policy: v1\nnetwork: {unlisted: deny}\n"
 	c := config.Config{
-		OrganisationPolicy: file(good), ProjectPolicy: file(good), DefaultLevel: "strict",
-		MaxLive: 7, MaxPaused: 8, SnapshotBudget: 9, SnapshotRetention: 10, DefaultTimeout: time.Minute, MaxTimeout: time.Hour, Retention: 2 * time.Hour,
+		Policies: config.Policies{Organisation: file(good), Project: file(good), Level: "strict"},
+		Capacity: config.Capacity{Live: 7, Paused: 8}, Snapshots: config.Snapshots{Budget: 9, Retention: 10}, Lifetime: config.Lifetime{Default: time.Minute, Max: time.Hour, Retention: 2 * time.Hour},
 	}
 	s, err := standard.Settings(c)
 	if err != nil || s.Organisation == nil || s.Project == nil || s.Organisation.Network.Unlisted != "deny" || s.Level != "strict" ||
@@ -43,21 +43,21 @@ func TestSettings(t *testing.T) {
 		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",
 	} {
 		bad := c
-		bad.OrganisationPolicy = file(text)
+		bad.Policies.Organisation = file(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "organisation_policy: ") {
 			t.Errorf("%s as the organisation's: %v", name, err)
 		}
 		bad = c
-		bad.ProjectPolicy = file(text)
+		bad.Policies.Project = file(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "project_policy: ") {
 			t.Errorf("%s as the project's: %v", name, err)
 		}
 	}
-	c.ProjectPolicy = filepath.Join(t.TempDir(), "none")
+	c.Policies.Project = filepath.Join(t.TempDir(), "none")
 	if _, err := standard.Settings(c); err == nil {
 		t.Error("a file that does not exist is no error")
 	}
-	c.ProjectPolicy, c.DefaultLevel = "", "king"
+	c.Policies.Project, c.Policies.Level = "", "king"
 	if _, err := standard.Settings(c); fault.CodeOf(err) != "level_unknown" {
 		t.Errorf("an unknown level: %v", err)
 	}

@@ -1,6 +1,5 @@
-// Package standard owns the choice of parts for this machine: the embedded gVisor, the host's tools
-// as the template, the embedded guest, and the roles that the binary plays when it starts itself
-// again.
+// Package standard chooses the components for this machine: the embedded gVisor, the host's tools
+// as the template, the embedded guest, and the roles of the binary when it starts itself again.
 package standard
 
 import (
@@ -17,6 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/engine/microvm"
+	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
@@ -35,7 +36,7 @@ import (
 // calls it first.
 func Dispatch() {
 	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Play}
-	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole())...)
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole(), keeper.Role())...)
 }
 
 // Options configure Open.
@@ -49,6 +50,8 @@ type Options struct {
 	DefaultEngine string
 	// Docker configures the engine that uses a Docker Engine.
 	Docker Docker
+	// MicroVM configures the engine that uses virtual machines.
+	MicroVM MicroVM
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
 	// Pool configures the warm pool of a server; nil means none.
@@ -102,8 +105,22 @@ type Docker struct {
 	Host, Runtime string
 }
 
+// MicroVM are the settings of the engine that uses virtual machines.
+type MicroVM struct {
+	// Kernel is a kernel or a directory with kernels; "" is the newest in /boot.
+	Kernel string
+	// Emulate runs machines without the processor's virtualization, which is no boundary.
+	Emulate bool
+}
+
+// engineImages are images as the engines that have none of their own use them.
+type engineImages interface {
+	docker.Images
+	microvm.Images
+}
+
 // Engines creates this program's engines without their images, to check what this machine can do.
-// It uses State, Log, DefaultEngine and Docker of the options.
+// It uses State, Log, DefaultEngine, Docker and MicroVM of the options.
 func Engines(o Options) (*engine.Registry, error) {
 	guest, err := parts(o)
 	if err != nil {
@@ -117,15 +134,15 @@ func parts(o Options) (guest string, err error) {
 	if err := checkStatic(); err != nil {
 		return "", err
 	}
-	// Programs are written to it and run from it: in another user's directory they could be
-	// replaced.
+	// Programs are written to the directory and run from it. In another user's directory they could
+	// be replaced.
 	if err := store.CheckPrivate(o.State); err != nil {
 		return "", err
 	}
 	return guestbin.Path(filepath.Join(o.State, "guest"))
 }
 
-func engines(o Options, guest string, images docker.Images) (*engine.Registry, error) {
+func engines(o Options, guest string, images engineImages) (*engine.Registry, error) {
 	runtime, err := runtimebin.Path(filepath.Join(o.State, "runtime"))
 	if err != nil {
 		return nil, err
@@ -150,14 +167,18 @@ func engines(o Options, guest string, images docker.Images) (*engine.Registry, e
 	if err != nil {
 		return nil, err
 	}
-	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained, modules)
+	machines, err := microvm.New(microvm.Options{StateDir: o.State, Log: o.Log, Guest: guest, Kernel: o.MicroVM.Kernel, Emulate: o.MicroVM.Emulate, Images: images})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(o.DefaultEngine, gv, jailed, contained, modules, machines)
 }
 
 // runnerDir is where the program that runs WebAssembly modules is written.
 func runnerDir(state string) string { return filepath.Join(state, "runner") }
 
-// Open opens a state directory. If the machine lacks something, Open returns an error with advice
-// instead of a weaker isolation.
+// Open opens a state directory. If the machine lacks a requirement, Open returns an error with
+// advice instead of using a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
 	guest, err := parts(o)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkStatic refuses a dynamically linked program: gVisor starts it again where the host's
+// checkStatic refuses a dynamically linked program. gVisor starts it again where the host's
 // libraries are not visible, and the kernel would only report a missing file.
 func checkStatic() error {
 	f, err := elf.Open("/proc/self/exe")

@@ -1,5 +1,5 @@
-// Package hostfiles owns the list of the host's files that a saved memory refers to: their content
-// at the time of saving, whether it has changed since, and the copies that are kept.
+// Package hostfiles owns the list of host files to which saved memory refers: their content at the
+// time of saving, whether they have changed since, and the stored copies.
 package hostfiles
 
 import (
@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most bounds a list. A sandbox decides how many files it opens, and each is read when its state is
-// saved.
+// Most limits the length of a list. A sandbox controls how many files it opens, and each is read
+// when its state is saved.
 const Most = 4096
 
-// File is a file or directory of the host that a saved memory refers to.
+// File is a file or directory of the host to which saved memory refers.
 type File struct {
 	Path   string `json:"path"`             // absolute, on the host
 	Inside string `json:"inside,omitempty"` // absolute, in the sandbox
 	Dir    bool   `json:"dir,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	// Sum is the SHA-256 of a file. It is "" if another file was at the path when the state was
-	// saved, and the open file could not be read.
+	// saved and the open file could not be read.
 	Sum string `json:"sum,omitempty"`
-	// Mode is the permissions of a file that is Kept: a Store has a copy.
+	// Mode has the permissions of a file with Kept set, of which a Store has a copy.
 	Mode fs.FileMode `json:"mode,omitempty"`
 	Kept bool        `json:"kept,omitempty"`
 }
 
-// Identity changes with every change of a file.
+// Identity changes whenever the file changes.
 type Identity struct {
 	dev, ino     uint64
 	size         int64
@@ -44,21 +44,21 @@ func identityOf(st *unix.Stat_t) Identity {
 	return Identity{dev: st.Dev, ino: st.Ino, size: st.Size, mode: st.Mode, mtime: st.Mtim, ctime: st.Ctim}
 }
 
-// sums caches digests of files by identity. Sandboxes of one host map the same libraries, so nearly
-// all are read once.
+// sums caches digests by identity. Sandboxes of one host map the same libraries, so nearly all
+// files are read only once.
 var sums = struct {
 	sync.Mutex
 	of map[Identity]string
 }{of: map[Identity]string{}}
 
-// mostSums bounds the cached digests.
-const mostSums = 16 * Most
+// maxSums limits the cached digests.
+const maxSums = 16 * Most
 
-// errChanged is the cause if a file is not the expected one.
+// errChanged is returned if a file is not the expected one.
 var errChanged = errors.New("it was changed")
 
-// sum returns the digest of the file at a path, and its size. It follows no link at the end of the
-// path and does not block on a pipe or a device: the file may have been replaced since.
+// sum returns the digest and size of the file at a path. It follows no link at the end of the path
+// and does not block on a pipe or device, because the file may have been replaced.
 func sum(path string, want *Identity) (string, int64, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func openFile(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// sumOf is sum for an open file. It reads all of it without moving the offset.
+// sumOf is like sum, for an open file. It reads the whole file without moving the offset.
 func sumOf(f *os.File, want *Identity) (string, int64, error) {
 	is, err := identify(f)
 	if err != nil {
@@ -95,7 +95,7 @@ func sumOf(f *os.File, want *Identity) (string, int64, error) {
 	if _, err := io.Copy(h, io.NewSectionReader(f, 0, is.size)); err != nil {
 		return "", 0, err
 	}
-	// A file that is written while it is read has no digest.
+	// A file that changes while it is read has no digest.
 	after, err := identify(f)
 	if err != nil {
 		return "", 0, err
@@ -106,7 +106,7 @@ func sumOf(f *os.File, want *Identity) (string, int64, error) {
 	digest := hex.EncodeToString(h.Sum(nil))
 	sums.Lock()
 	defer sums.Unlock()
-	if len(sums.of) >= mostSums {
+	if len(sums.of) >= maxSums {
 		clear(sums.of)
 	}
 	sums.of[is] = digest
@@ -121,14 +121,14 @@ func identify(f *os.File) (Identity, error) {
 	return identityOf(&st), nil
 }
 
-// changed reports whether an error means that the file is another one. Any other error means that
-// this is unknown.
+// changed reports whether an error means that the file has changed. After any other error this is
+// unknown.
 func changed(err error) bool {
 	return errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// Changed returns the files of a list that were replaced or removed. An error means that this could
-// not be determined.
+// Changed returns the files of a list that were changed or removed. It returns an error if this
+// could not be determined.
 func Changed(list []File) (others []File, err error) {
 	for _, f := range list {
 		same, err := f.same()
@@ -151,7 +151,7 @@ func (f File) same() (bool, error) {
 	return err == nil && f.Sum != "" && digest == f.Sum && size == f.Size, err
 }
 
-// Below reports whether a path is a directory or below it.
+// Below reports whether a path is dir or below it.
 func Below(path, dir string) bool {
 	return path == dir || dir == "/" || len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
 }

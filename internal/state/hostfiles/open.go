@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostHeld bounds the files of one list that are held open. Further files are found by their path
-// only.
-const mostHeld = 512
+// maxHeld limits how many files of one list are held open. Further files are found only by their
+// path.
+const maxHeld = 512
 
 // Open is a file or directory that a process has open.
 type Open struct {
 	// Path is the path by which it was opened, according to /proc.
 	Path string
 	Dir  bool
-	// Deleted means that the path does not exist any more, or is another file.
+	// Deleted means that the path no longer exists, or is another file.
 	Deleted bool
 
 	is   Identity
 	held *os.File // the file itself, whatever its path is now
 }
 
-// List is the open files of a process. The caller closes it.
+// List has the open files of a process. The caller must close it.
 type List []Open
 
 // Close closes the files.
@@ -40,7 +40,7 @@ func (l List) Close() {
 	}
 }
 
-// OpenBy lists the files and directories that a process has open below a directory, according to
+// OpenBy lists the files and directories below a directory that a process has open, according to
 // the host's kernel. The process must not open or close any at the same time.
 func OpenBy(pid int, below string) (list List, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -68,8 +68,8 @@ func OpenBy(pid int, below string) (list List, err error) {
 			continue
 		}
 		seen[key{o.Path, o.is}] = true
-		if !o.Dir && len(list) < mostHeld {
-			// The link of /proc leads to the file itself, also to a removed one.
+		if !o.Dir && len(list) < maxHeld {
+			// The link in /proc leads to the file itself, even if it was removed.
 			fd, err := unix.Open(filepath.Join(dir, e.Name()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 			if err == nil {
 				o.held = os.NewFile(uintptr(fd), o.Path)
@@ -84,8 +84,8 @@ func OpenBy(pid int, below string) (list List, err error) {
 	return list, nil
 }
 
-// look describes the target of a link in /proc. It returns nil for a target that does not belong
-// into a list.
+// look describes the target of a link in /proc. It returns nil for a target that does not belong in
+// the list.
 func look(link, below string) (*Open, error) {
 	path, err := os.Readlink(link)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +121,7 @@ func look(link, below string) (*Open, error) {
 }
 
 // At describes an open file that is, or was, at a path of the host. Its Sum is "" if another file
-// is there now, and the open one cannot be read.
+// is there now and the open one cannot be read.
 func (o Open) At(path string) (File, error) {
 	if o.Dir {
 		return File{Path: path, Dir: true}, nil
@@ -141,8 +141,8 @@ func (o Open) At(path string) (File, error) {
 }
 
 // MovedSince reports whether an open file, or a directory on its path below top, may have been
-// moved after a time: then the process may have opened it by another path. A directory's change
-// time equals its modification time except after a move and a change of permissions.
+// moved after a time. The process may then have opened it by another path. A directory's change
+// time equals its modification time except after a move or a change of permissions.
 func (o Open) MovedSince(t time.Time, path, top string) (bool, error) {
 	if !o.Dir && !o.Deleted && after(o.is.ctime, t) {
 		return true, nil

@@ -17,27 +17,26 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// mostKept bounds the size of a store, or a fifth of the free space if that is less. Further files
-// are not copied.
-const mostKept = 2 << 30
+// maxKept limits the size of a store. If a fifth of the free space is less, that is the limit.
+// Further files are not copied.
+const maxKept = 2 << 30
 
-// rest is how long an unused copy is kept. Between making a copy and storing the row that refers to
-// it, and while an instance starts with it, no row refers to it.
-const rest = time.Hour
+// keepUnused is how long an unused copy is kept. No row refers to a copy until the row is stored, or
+// while an instance starts with it.
+const keepUnused = time.Hour
 
-// Store keeps copies of files, named by a digest of their content, so that a saved
-// memory can be restored after their packages have changed. Several processes may
-// use it at once.
+// Store has copies of files, named by a digest of their content, so that saved memory can be
+// restored after their packages were updated. Several processes may use it.
 type Store struct {
 	dir string
-	// Most is the maximum size in bytes; zero means the default.
+	// Most is the maximum size in bytes. Zero means the default.
 	Most int64
 
 	mu       sync.Mutex // held while copying or removing
 	unsynced []string
 }
 
-// OpenStore opens a store, and creates it if necessary.
+// OpenStore opens a store, which it creates if necessary.
 func OpenStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("copies of files: %w", err)
@@ -48,7 +47,7 @@ func OpenStore(dir string) (*Store, error) {
 // name returns the name of a copy. It includes the permissions, which programs see.
 func (f File) name() string { return fmt.Sprintf("%s-%03o", f.Sum, f.Mode.Perm()) }
 
-// Keep copies a file of a list if necessary, and returns the file with Kept set if there is a copy.
+// Keep copies a file of a list if necessary, and returns it with Kept set if there is a copy.
 func (s *Store) Keep(f File, o Open) (File, error) {
 	f.Kept = false
 	if f.Dir || f.Sum == "" {
@@ -92,14 +91,14 @@ func (s *Store) copy(from *os.File, path string, f File) (err error) {
 			err = errors.Join(err, os.Remove(to.Name()))
 		}
 	}()
-	// Some file systems share the blocks.
+	// Some file systems can share the blocks.
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) != nil {
 		if _, err := io.Copy(to, io.NewSectionReader(from, 0, f.Size)); err != nil {
 			return err
 		}
 	}
-	// Copies are never changed. The mode is what a program inside sees, without the setuid and
-	// setgid bits, which would make it run as another user.
+	// Copies are never changed. They have the mode that a program inside sees, without the setuid
+	// and setgid bits, which would make programs run as another user.
 	if err := to.Chmod(f.Mode.Perm()); err != nil {
 		return err
 	}
@@ -128,16 +127,15 @@ func (s *Store) roomFor(n int64) error {
 		if err != nil {
 			return err
 		}
-		most = min(mostKept, (free+have)/5)
+		most = min(maxKept, (free+have)/5)
 	}
 	if have+n > most {
-		return fmt.Errorf("copies of the host's files take %d MiB, and %d MiB is the most", have>>20, most>>20)
+		return fmt.Errorf("copies of host files use %d MiB, and the limit is %d MiB", have>>20, most>>20)
 	}
 	return nil
 }
 
-// Find returns the path of a file's copy. It returns "" if there is none, or if the copy was
-// changed.
+// Find returns the path of a file's copy, or "" if there is none or it was changed.
 func (s *Store) Find(f File) (string, error) {
 	if !f.Kept || f.Sum == "" {
 		return "", nil
@@ -157,11 +155,11 @@ func (s *Store) Find(f File) (string, error) {
 	return path, use(path, info)
 }
 
-// use updates the time of a copy, so that Prune keeps it. It does not do so on each call, because a
-// file with a new time is hashed again.
+// use updates the time of a copy, so that Prune keeps it. It does not update it on each call,
+// because a file with a new time must be hashed again.
 func use(path string, info fs.FileInfo) error {
 	now := time.Now()
-	if info.ModTime().After(now.Add(-rest / 2)) {
+	if info.ModTime().After(now.Add(-keepUnused / 2)) {
 		return nil
 	}
 	return os.Chtimes(path, now, now)
@@ -177,8 +175,8 @@ func (s *Store) Bytes() (int64, error) {
 	return sum, err
 }
 
-// Prune removes unfinished copies, and copies that no list contains, once they have not been used
-// for half an hour.
+// Prune removes unfinished copies, and copies that are in no list and have not been used for half
+// an hour.
 func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
 	wanted := map[string]bool{}
 	for _, f := range slices.Concat(lists...) {
@@ -188,7 +186,7 @@ func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := time.Now().Add(-rest)
+	before := time.Now().Add(-keepUnused)
 	err = s.each(func(path string, info fs.FileInfo) error {
 		if wanted[info.Name()] || info.ModTime().After(before) {
 			return nil

@@ -82,7 +82,7 @@ func TestF24Store(t *testing.T) {
 	}
 	write(t, filepath.Join(place, ".new-1"), "of a process that was killed")
 	left("used just now", 2)
-	long := time.Now().Add(-2 * rest)
+	long := time.Now().Add(-2 * keepUnused)
 	for _, name := range []string{at, filepath.Join(place, ".new-1")} {
 		if err := os.Chtimes(name, long, long); err != nil {
 			t.Fatal(err)

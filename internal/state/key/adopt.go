@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Adopt stores a secret that the operator chose as a key, unless it is one already: an operator of
-// many servers may give each the same key.
+// Adopt stores a secret that the operator chose as a key, unless it is one already. The operator of
+// several servers may give each the same key.
 func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	if !WellFormed(secret) {
 		return Key{}, fault.New(fault.Invalid, "invalid_key", "the key must be "+Prefix+" and 40 lower-case hex digits").

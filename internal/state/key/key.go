@@ -1,5 +1,5 @@
 // Package key owns API keys: their format, storage and verification. A key is shown once, when it
-// is created; only its hash is stored.
+// is created. Only its hash is stored.
 package key
 
 import (
@@ -27,11 +27,10 @@ const (
 	secretLen   = len(Prefix) + 2*secretBytes
 )
 
-// maxName bounds a key's name in bytes.
+// maxName limits a key's name in bytes.
 const maxName = 64
 
-// usedEvery is the precision of LastUsed: a write for each request would cost more than the
-// request.
+// usedEvery is the precision of LastUsed. Writing at each request would cost more than the request.
 const usedEvery = time.Minute
 
 // Key is a stored API key.
@@ -44,17 +43,17 @@ type Key struct {
 	LastUsed time.Time // to the minute; zero means never
 }
 
-// Opens is what a key is valid for. The zero value is valid for nothing.
+// Opens is the purpose for which a key is valid. The zero value is valid for nothing.
 type Opens string
 
-// What a key can be valid for.
+// The purposes of a key.
 const (
 	API Opens = "api" // /v1, the E2B API, and MCP
 	MCP Opens = "mcp" // the tools of agents only
 )
 
 // at reports whether a key is valid for a purpose.
-func (o Opens) at(door Opens) bool { return o == API || o == MCP && door == MCP }
+func (o Opens) at(purpose Opens) bool { return o == API || o == MCP && purpose == MCP }
 
 // Store stores keys.
 type Store interface {
@@ -75,13 +74,13 @@ type Ring struct {
 	record Recorder
 }
 
-// Recorder writes an audit entry about a key before it is created or revoked. After an error, the
+// Recorder writes an audit entry about a key before it is created or revoked. If it fails, the
 // action does not happen.
 type Recorder func(ctx context.Context, kind audit.Kind, k Key) error
 
 // NewRing returns a Ring.
-func NewRing(store Store, log *slog.Logger, book Recorder) *Ring {
-	return &Ring{store: store, log: log, record: book}
+func NewRing(store Store, log *slog.Logger, record Recorder) *Ring {
+	return &Ring{store: store, log: log, record: record}
 }
 
 // Create creates a key for the API and returns its secret, which is not stored.
@@ -97,7 +96,7 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 		return "", Key{}, err
 	}
 	if opens != API && opens != MCP {
-		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "a key opens %s or %s", API, MCP)
+		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "the purpose of a key is %s or %s", API, MCP)
 	}
 	var random [secretBytes]byte
 	rand.Read(random[:]) // never fails: the runtime ends the program instead
@@ -119,14 +118,14 @@ func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret 
 }
 
 // Verify returns the key of a secret, if it is valid for the API. All invalid secrets give the same
-// error, so that a caller learns nothing from it.
+// error, so that a caller learns nothing else.
 func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
 	return r.VerifyAt(ctx, secret, API)
 }
 
-// VerifyAt is Verify for a purpose. A key for another purpose is Denied: its holder may know that
-// it is valid.
-func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, error) {
+// VerifyAt is like Verify, for a purpose. The error for a key of another purpose is Denied, because
+// its holder may know that it is valid.
+func (r *Ring) VerifyAt(ctx context.Context, secret string, purpose Opens) (Key, error) {
 	if !WellFormed(secret) {
 		return Key{}, unauthenticated()
 	}
@@ -143,14 +142,13 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 	if subtle.ConstantTimeCompare(k.Hash[:], hash[:]) != 1 {
 		return Key{}, unauthenticated()
 	}
-	if !k.Opens.at(door) {
-		// An agent with a key for its tools could otherwise create a sandbox with a policy of its
-		// own choice.
-		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+	if !k.Opens.at(purpose) {
+		// Otherwise an agent with a key for its tools could create a sandbox with any policy.
+		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is valid only for the tools of agents at /mcp").
 			WithHint("crannog key new makes one for the API")
 	}
 	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {
-		// The time of use is not essential: a full disk must not lock callers out.
+		// The time of use is not essential, and a full disk must not lock callers out.
 		if err := r.store.UseKey(ctx, k.ID, now); err != nil {
 			r.log.Warn("key use not recorded", "key", k.ID, "err", err)
 		}
@@ -161,7 +159,7 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 // List returns all keys, oldest first.
 func (r *Ring) List(ctx context.Context) ([]Key, error) { return r.store.Keys(ctx) }
 
-// Revoke removes a key by its ID, or by its name if only one key has it.
+// Revoke removes a key by its ID, or by its name if that is unique.
 func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
 	keys, err := r.store.Keys(ctx)
 	if err != nil {

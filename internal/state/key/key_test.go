@@ -38,7 +38,7 @@ func ringOn(t *testing.T, s *store.Store, book key.Recorder) *key.Ring {
 	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil)), book)
 }
 
-// nothing is a record that takes all and keeps nothing.
+// nothing is a recorder that accepts every entry and stores none.
 func nothing(context.Context, audit.Kind, key.Key) error {
 	return nil
 }
@@ -100,7 +100,7 @@ func TestKeyLife(t *testing.T) {
 	})
 }
 
-// P1: whatever is wrong with a key, the answer is the same.
+// P1: all invalid keys give the same answer.
 func TestWrongKeysLearnNothing(t *testing.T) {
 	ring, _ := newRing(t)
 	secret, _, err := ring.Create(t.Context(), "ci")
@@ -173,7 +173,7 @@ func TestRevokeAndNames(t *testing.T) {
 	}
 }
 
-// A key is neither made nor revoked that the record does not take.
+// A key is neither created nor revoked if the audit log rejects the entry.
 func TestNoKeyUnrecorded(t *testing.T) {
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "state"))
 	if err != nil {
@@ -209,8 +209,8 @@ func TestNoKeyUnrecorded(t *testing.T) {
 	}
 }
 
-// P39: a key for MCP gives access to nothing else, wherever it is used, and a key without a
-// recorded use gives access to nothing.
+// P39: a key for MCP is valid for nothing else, and a key without a stored purpose is valid for
+// nothing.
 func TestAgentKeys(t *testing.T) {
 	ring, _ := newRing(t)
 	ctx := t.Context()

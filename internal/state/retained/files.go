@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Files shows the files of a sandbox that has ended, from its retained changes: unchanged files are
+// Files has the files of a sandbox that has ended, from its retained changes. Unchanged files are
 // as at its start.
 type Files struct {
 	dir   string
@@ -31,8 +31,8 @@ func (s *Store) Files(id string, start []changeset.Entry) (*Files, error) {
 	return s.Part(id, start, func(name string) (string, bool) { return name, true })
 }
 
-// Part is Files for some of the files: name returns a path's name within the part, and whether it
-// belongs to the part. start has the names of the part.
+// Part is like Files, for some of the files. name returns a path's name within the part, and
+// whether it belongs to the part. start has the names of the part.
 func (s *Store) Part(id string, start []changeset.Entry, name func(string) (string, bool)) (*Files, error) {
 	if _, err := s.Meta(id); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func readTree(name string) ([]changeset.Entry, error) {
 		return nil, fmt.Errorf("kept changes: %w", err)
 	}
 	defer f.Close()
-	// The sandbox chose the names: they are checked as when they were stored.
+	// The sandbox chose the names, so they are checked as when they were stored.
 	return changeset.ReadTree(f, changeset.Bounds{})
 }
 
@@ -111,7 +111,7 @@ func (b *Files) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadClo
 // Redactor implements changeset.Source. Hidden files were removed before the changes were stored.
 func (*Files) Redactor() changeset.Redactor { return nil }
 
-// Pack implements changeset.Source. Only changed files have content here.
+// Pack implements changeset.Source. Only changed files have content.
 func (b *Files) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return stream(func(w io.Writer) error {
 		out := tar.NewWriter(w)

@@ -39,7 +39,7 @@ func ignore(err, of error) error {
 }
 
 // draft creates the directory of a draft and locks it. The kernel releases the lock when the
-// process dies, and sweepDrafts then removes the draft.
+// process ends, and sweepDrafts then removes the draft.
 func (s *Store) draft() (dir string, held *os.File, err error) {
 	// No other process may sweep between the creation of the directory and its lock.
 	all, _, err := locked(s.path, unix.LOCK_SH)
@@ -58,7 +58,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 	return dir, held, err
 }
 
-// sweepDrafts removes drafts and unfinished removals of dead processes.
+// sweepDrafts removes drafts and unfinished removals of ended processes.
 func (s *Store) sweepDrafts() error {
 	all, _, err := locked(s.path, unix.LOCK_EX)
 	if err != nil {
@@ -84,9 +84,8 @@ func (s *Store) sweepDrafts() error {
 	return errors.Join(errs...)
 }
 
-// publish renames a draft to its name. It exchanges the draft with a directory that
-// already has the name, so that a process that dies in between leaves one of the two
-// there, complete.
+// publish renames a draft to its final name. It exchanges the draft with an existing directory of
+// that name, so that a process that ends in between leaves a complete one.
 func (s *Store) publish(dir, id string) error {
 	to := s.at(id)
 	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
@@ -103,7 +102,8 @@ func (s *Store) publish(dir, id string) error {
 	return os.Rename(dir, to)
 }
 
-// remove renames a directory before it removes it, so that an incomplete one never has the name.
+// remove renames a directory before removing it, so that an incomplete one never has the final
+// name.
 func (s *Store) remove(id string) error {
 	dir, err := os.MkdirTemp(s.path, draftPrefix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func (s *Store) remove(id string) error {
 		return err
 	}
 	s.step("removal begun")
-	// Over an empty directory this is one step, which package os does not offer.
+	// Renaming over an empty directory is atomic. Package os has no function for it.
 	if err := unix.Rename(s.at(id), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(fmt.Errorf("drop kept changes: %w", err), os.Remove(dir))
 	}

@@ -25,7 +25,7 @@ import (
 const (
 	// Life is how long changes are retained.
 	Life = 24 * time.Hour
-	// most bounds the number of sandboxes with retained changes, and mostBytes their disk space.
+	// most limits the number of sandboxes with retained changes, and mostBytes their disk space.
 	// The oldest are removed first.
 	most      = 32
 	mostBytes = 4 << 30
@@ -43,9 +43,10 @@ type Meta struct {
 	Owner     string `json:"owner,omitempty"`
 	Workspace string `json:"workspace"` // the host directory that the sandbox showed
 	Copy      string `json:"copy,omitempty"`
-	// Shown lists what it showed besides the workspace, as in its row.
+	// Shown lists the host directories besides the workspace that the sandbox showed, as in its
+	// row.
 	Shown json.RawMessage `json:"shown,omitempty"`
-	// Hidden are paths inside that were hidden.
+	// Hidden lists the paths inside that were hidden.
 	Hidden    []string  `json:"hidden,omitempty"`
 	Dir       string    `json:"dir"` // inside
 	TakenAt   time.Time `json:"taken_at"`
@@ -54,7 +55,7 @@ type Meta struct {
 	Added     int       `json:"added"`
 	Removed   int       `json:"removed"`
 	Bytes     int64     `json:"bytes"`
-	// Masked are files in which secrets were redacted before they were stored.
+	// Masked lists files in which secrets were redacted before they were stored.
 	Masked []Masked `json:"masked,omitempty"`
 	// Access is the sandbox's policy, as in its row.
 	Access json.RawMessage `json:"access"`
@@ -68,7 +69,7 @@ type Masked struct {
 	Conflict changeset.Conflict `json:"conflict,omitempty"`
 }
 
-// Made describes what a sandbox was created from.
+// Made describes from what a sandbox was created.
 type Made struct {
 	Template   string    `json:"template,omitempty"`
 	TemplateID string    `json:"template_id,omitempty"`
@@ -80,10 +81,10 @@ type Made struct {
 	StartedAt  time.Time `json:"started_at,omitzero"`
 }
 
-// Store is the directory of all retained changes. Several processes may use it at once.
+// Store is the directory of all retained changes. Several processes may use it.
 type Store struct {
 	path string
-	// Step, unless nil, is called at each step at which tests let the process die.
+	// Step, if not nil, is called at each step at which tests can let the process end.
 	Step func(name string)
 }
 
@@ -106,7 +107,7 @@ type Draft struct {
 	Files *os.Root
 }
 
-// Begin starts to store the changes of a sandbox.
+// Begin starts storing the changes of a sandbox.
 func (s *Store) Begin(id string) (_ *Draft, err error) {
 	if err := ids.CheckSandbox(id); err != nil {
 		return nil, err
@@ -155,7 +156,7 @@ func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	if err != nil {
 		return err
 	}
-	// Files in Files have the numbers of the list, in which numbers may be missing.
+	// Files in Files have the numbers of the list. Numbers may be missing.
 	for _, c := range list {
 		if c.New != nil && c.New.Type == changeset.Regular {
 			m.Bytes += c.New.Size
@@ -180,8 +181,8 @@ func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	return durable.SyncDir(d.store.path)
 }
 
-// number renames the contents to the number of their entry among the new ones by path, by which
-// they are found again.
+// number renames the contents to the position of their entry, sorted by path, by which they are
+// found later.
 func (d *Draft) number(list []changeset.Change) error {
 	var fresh []int
 	for i, c := range list {
@@ -221,12 +222,12 @@ func (d *Draft) write(name string, list []changeset.Change, pick func(changeset.
 
 func (s *Store) at(id string) string { return filepath.Join(s.path, id) }
 
-// Unknown is the error for a sandbox without retained changes.
+// Unknown returns the error for a sandbox without retained changes.
 func Unknown(id string) error {
 	return fault.Newf(fault.NotFound, "changes_not_found", "no changes were kept of %.64q", id)
 }
 
-// Meta reads the description of a sandbox's retained changes. Expired changes are not found.
+// Meta returns the description of a sandbox's retained changes. It does not find expired ones.
 func (s *Store) Meta(id string) (Meta, error) {
 	m, err := s.read(id)
 	if err == nil && !time.Now().Before(m.ExpiresAt) {
@@ -235,7 +236,7 @@ func (s *Store) Meta(id string) (Meta, error) {
 	return m, err
 }
 
-// read is Meta for expired changes too.
+// read is like Meta, but also finds expired changes.
 func (s *Store) read(id string) (Meta, error) {
 	if !ids.ValidSandbox(id) {
 		return Meta{}, Unknown(id)
@@ -265,11 +266,10 @@ func (s *Store) Has(id string) bool {
 	return err == nil
 }
 
-// Needs reports whether any retained changes, expired or not, are compared with the
-// copy of a workspace. Usually these are the changes of the sandbox that the copy was
-// made for and is named after. Only otherwise does Needs read the others, of which
-// Sweep leaves few. Changes that cannot be read count as needing the copy, until Sweep
-// drops them.
+// Needs reports whether any retained changes, expired or not, are compared with the copy of a
+// workspace. Usually these are the changes of the sandbox for which the copy was made and after
+// which it is named. Otherwise Needs reads the others, of which Sweep leaves only a few. Changes
+// that cannot be read count as needing the copy, until Sweep removes them.
 func (s *Store) Needs(copied string) bool {
 	if s.Has(copied) {
 		return true
@@ -304,7 +304,8 @@ func (s *Store) List() ([]Meta, error) {
 		if !ids.ValidSandbox(e.Name()) {
 			continue
 		}
-		// Damaged changes, and those removed in between, are not listed. Sweep removes damaged ones.
+		// Damaged changes, and those that are being removed, are not listed. Sweep removes damaged
+		// ones.
 		if m, err := s.Meta(e.Name()); err == nil {
 			out = append(out, m)
 		}
@@ -324,8 +325,8 @@ func (s *Store) Remove(id string) error {
 	return s.remove(id)
 }
 
-// Sweep removes expired and damaged changes, those beyond the limits, and drafts of dead processes.
-// It returns the sandboxes that have no retained changes any more.
+// Sweep removes expired and damaged changes, those beyond the limits, and drafts of ended
+// processes. It returns the sandboxes that no longer have retained changes.
 func (s *Store) Sweep() ([]string, error) {
 	entries, err := os.ReadDir(s.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,8 +23,8 @@ func entry(path string, size int64) *changeset.Entry {
 	return &changeset.Entry{Path: path, Type: changeset.Regular, Mode: 0o644, Size: size, MTime: time.Unix(5, 0), CTime: time.Unix(6, 0)}
 }
 
-// keep keeps a few changes: one file that was removed before one that is new,
-// so that numbers differ, and a name that is no text.
+// keep retains a few changes: a removed file that sorts before a new one, so that their numbers
+// differ, and a name that is not UTF-8.
 func keep(t *testing.T, s *retained.Store, id string, taken time.Time) {
 	t.Helper()
 	list := []changeset.Change{
@@ -58,7 +58,7 @@ func wantCode(t *testing.T, err error, code string) {
 }
 
 // The retained changes of an ended sandbox answer as they did when they were retained.
-func TestBoxAnswersFromWhatWasKept(t *testing.T) {
+func TestFilesOfRetainedChanges(t *testing.T) {
 	s := retained.New(filepath.Join(t.TempDir(), "changes"))
 	keep(t, s, id, time.Now())
 	m, err := s.Meta(id)
@@ -93,7 +93,7 @@ func TestBoxAnswersFromWhatWasKept(t *testing.T) {
 	if some := tree(changeset.TreeRequest{Paths: [][]byte{[]byte("gone"), []byte("raw\xff")}}); len(some) != 1 || some[0].Size != 4 {
 		t.Errorf("%+v", some)
 	}
-	// And all that was kept is packed again, by its own numbers.
+	// All retained content can be packed again, by its own numbers.
 	var packed bytes.Buffer
 	r, err := files.Pack(t.Context(), changeset.PackRequest{Paths: [][]byte{[]byte("new/a"), []byte("raw\xff"), []byte("same")}, FileBytes: 100})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestSweep(t *testing.T) {
 	if !s.Has(id) {
 		t.Error("it is there until it is swept")
 	}
-	// Somebody works on it, however long.
+	// A draft is not removed while its process is alive, however old it is.
 	d, err := s.Begin(id)
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 	}
 }
 
-// Something that was written a day ago is over to the nanosecond.
+// Changes that were stored exactly one day ago are expired.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

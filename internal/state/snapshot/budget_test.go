@@ -23,8 +23,8 @@ func TestZeroIsNotUnlimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.budget <= 0 || s.budget > defaultBudget || s.budget > free/4 {
-		t.Errorf("budget %d of %d free", s.budget, free)
+	if s.space.budget <= 0 || s.space.budget > defaultBudget || s.space.budget > free/4 {
+		t.Errorf("budget %d of %d free", s.space.budget, free)
 	}
 	if _, err := Open(t.TempDir(), Options{Budget: -1}); err == nil {
 		t.Error("a negative budget was taken")
@@ -71,7 +71,7 @@ func TestTheBudgetEnds(t *testing.T) {
 	}
 }
 
-// Copies make way for images, and leased ones do not.
+// Copies are removed to free space for images. Leased copies are not.
 func TestCopiesMakeWay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	const one = 400 * pageBytes
@@ -119,11 +119,11 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	for _, f := range []string{StateFile, MetaFile} {
 		put(t, filepath.Join(d.Dir(), f), []byte("data"))
 	}
-	// The engine meets the end of the disk.
+	// The engine fills the disk.
 	werr := os.WriteFile(filepath.Join(d.Dir(), PagesFile), make([]byte, 32<<20), 0o600)
 	wantCode(t, d.Fault(werr), fault.Exhausted, "disk_full")
 	wantCode(t, d.Fault(errors.New("engine: write: no space left on device")), fault.Exhausted, "disk_full")
-	// Here only the manifest, which does not fit, shows it.
+	// Here only the manifest does not fit.
 	_, err = d.Commit(t.Context(), "a", memoryParts)
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 || s.has(imagePath("b")) {
@@ -132,7 +132,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	if err := d.Fault(errors.New("another trouble")); fault.KindOf(err) != fault.Internal {
 		t.Errorf("another trouble is %v", err)
 	}
-	// Begin wants some room from the start.
+	// Begin requires some free space.
 	put(t, filepath.Join(filepath.Dir(dir), "ballast"), make([]byte, 12<<20))
 	_, err = s.Begin("b")
 	wantCode(t, err, fault.Exhausted, "disk_full")
@@ -140,7 +140,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	settle(t, s)
 }
 
-// Settling and rebuilding on a full disk fail, harm nothing and leave nothing.
+// Settling and rebuilding on a full disk fail without damage, and leave nothing behind.
 func TestAFullDiskHarmsNoImage(t *testing.T) {
 	base := small(t, "48m")
 	dir := filepath.Join(base, "snapshots")

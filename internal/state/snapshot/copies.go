@@ -14,16 +14,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Which flat copies are kept. A file of pages that lie in packs too is a
-// copy that can be made again. It stays, so that fork, rollback and resume find
-// it, while all such copies together take at most a quarter of the budget;
-// above that the ones go first whose last commit or lease is longest ago. When
-// a new image needs the room, they go in the same order until it fits. A leased
-// one never goes. The first image of a lineage needs no copy: its file is
-// its pack.
+// A file of pages whose pages are also in packs is a copy that can be rebuilt. It is kept to speed
+// up fork, rollback and resume, while all such copies take at most a quarter of the budget. Beyond
+// that, the least recently committed or leased copies are removed. When a new image needs space,
+// copies are removed in the same order. Leased copies are never removed. The first image of a
+// lineage needs no copy, because its file is its pack.
 const flatShare = 4
 
-// flat is a copy of pages that can be made again.
+// flat is a copy of pages that can be rebuilt.
 type flat struct {
 	id    string
 	bytes int64
@@ -54,7 +52,7 @@ func (s *Images) flats() ([]flat, error) {
 	return all, nil
 }
 
-// copyOf returns the name and the size of an image's pages, if they can be made again.
+// copyOf returns the name and the size of an image's pages, if they can be rebuilt.
 func (s *Images) copyOf(id string) (name string, bytes int64, ok bool) {
 	if !s.has(imagePath(id, indexFile)) {
 		return "", 0, false
@@ -68,7 +66,7 @@ func (s *Images) copyOf(id string) (name string, bytes int64, ok bool) {
 		return "", 0, false
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	// With two names it is a pack.
+	// A file with two names is also a pack.
 	return m.Bulk.Name, st.Blocks * 512, ok && st.Nlink == 1
 }
 
@@ -77,7 +75,7 @@ func (s *Images) has(name string) bool {
 	return err == nil
 }
 
-// evict removes unused copies until the given number of bytes is free, or none are left.
+// evict removes unused copies until the given number of bytes is free or none are left.
 func (s *Images) evict(need int64) error {
 	all, err := s.flats()
 	if err != nil {
@@ -108,7 +106,7 @@ func (s *Images) trim() error {
 	for _, f := range all {
 		sum += f.bytes
 	}
-	return s.evict(sum - s.budget/flatShare)
+	return s.evict(sum - s.space.budget/flatShare)
 }
 
 // dropCopy removes the copy of one image, unless it is in use.
@@ -132,20 +130,20 @@ func (s *Images) dropCopy(id string) (bool, error) {
 	return true, nil
 }
 
-// spoil notes that an image's big file was changed.
+// spoil records that an image's big file was changed.
 func (s *Images) spoil(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spoiled[id] = true
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.spoiled[id] = true
 }
 
-// dropSpoiled removes a copy that was changed, so that the next lease makes it again. An image
-// without packs stays damaged.
+// dropSpoiled removes a copy that was changed, so that the next lease rebuilds it. An image without
+// packs stays damaged.
 func (s *Images) dropSpoiled(id string) error {
-	s.mu.Lock()
-	was := s.spoiled[id]
-	delete(s.spoiled, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	was := s.notes.spoiled[id]
+	delete(s.notes.spoiled, id)
+	s.notes.mu.Unlock()
 	if !was {
 		return nil
 	}

@@ -203,7 +203,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	}
 }
 
-// No other process may drop a draft of a process that lives.
+// Other processes must not remove a draft of a running process.
 func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
 	s := shelf(t)
 	d, err := s.Begin("a")
@@ -214,7 +214,7 @@ func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
 	if _, err := os.Stat(d.Dir()); err != nil {
 		t.Fatal("a draft was taken from under its maker")
 	}
-	// A dead process has lost its descriptor.
+	// An ended process has lost its descriptor.
 	d.dir.Close()
 	open(t, s.dir, Options{Budget: 1 << 30})
 	if _, err := os.Stat(d.Dir()); err == nil {

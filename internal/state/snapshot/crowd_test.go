@@ -203,7 +203,7 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 
 // A lease of an image that is removed while the lease waits returns NotFound, not
 // damage.
-func TestWaitingForAnImageThatGoes(t *testing.T) {
+func TestWaitingForARemovedImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shelf(t)
 		img := commit(t, s, "a", "", noise(1, 2))

@@ -116,7 +116,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						s, images, pages := pair(t)
 						prepare(t, s)
 						if seen {
-							// An image that was verified before can be damaged later.
+							// An image can be damaged after it was verified.
 							wantPages(t, s, images[1], pages[1])
 						} else {
 							s = open(t, s.dir, Options{Budget: 1 << 30})
@@ -124,14 +124,14 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						harm(t, kind, filepath.Join(s.dir, imagePath("b", file)), filepath.Join(s.dir, imagePath("c", file)))
 						_, err := load(t.Context(), s, "b", images[1].Sum)
 						if form == "settled" && file == PagesFile && kind == "missing" {
-							// It is a copy, and made again.
+							// It is a copy, and is rebuilt.
 							wantPages(t, s, images[1], pages[1])
 							return
 						}
 						wantCode(t, err, fault.Invalid, "snapshot_damaged")
 						wantPages(t, s, images[0], pages[0])
 						wantPages(t, s, images[2], pages[2])
-						// The background's work does not make it good again.
+						// Background work does not hide the damage.
 						s.Settle(t.Context())
 						_, err = load(t.Context(), s, "b", images[1].Sum)
 						if form == "settled" && file == PagesFile {
@@ -249,7 +249,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 }
 
 // Without a sync, the content after a power failure is unknown.
-func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
+func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
 	s := shelf(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))
 	next := open(t, s.dir, Options{Budget: 1 << 30})

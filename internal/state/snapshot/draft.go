@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// smallMax bounds the files that are read completely before a restore begins.
+// smallMax limits the files that are read completely before a restore begins.
 const smallMax = 256 << 20
 
 // Image is a committed image.
@@ -26,7 +26,7 @@ type Image struct {
 	ID     string
 	Parent string // or ""
 	// Sum authenticates the image: the caller stores it and passes it to Lease. It is a key, so it
-	// does not appear in answers and logs, and is stored where a process that can write to the
+	// must not appear in answers and logs, and must be stored where a process that can write to the
 	// images cannot read it.
 	Sum   string
 	Bytes int64 // size of its files, even if they share disk blocks
@@ -70,7 +70,7 @@ func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
 
 // Fault classifies an error of writing into the draft. It returns Exhausted with the code
 // "disk_full" if the error text or the disk shows that the disk is full, and otherwise the error
-// itself. An engine's errors come from another process, as text.
+// itself. It needs the text because an engine's errors come from another process.
 func (d *Draft) Fault(err error) error {
 	if err == nil || fault.KindOf(err) != fault.Internal {
 		return err
@@ -82,12 +82,11 @@ func (d *Draft) Fault(err error) error {
 	return diskFault(err)
 }
 
-// Abort drops the draft: it can no longer be found, and its blocks are freed soon
-// after. After Commit it does nothing.
+// Abort removes the draft. Its blocks are freed soon after. After Commit it does nothing.
 func (d *Draft) Abort() error {
 	if !d.ended {
 		d.ended = true
-		// Rename first, so that the next draft need not wait for the removal.
+		// Rename first, so that the next draft does not wait for the removal.
 		if name := goneName(); d.s.root.Rename(d.name, name) == nil {
 			d.name = name
 		}
@@ -98,7 +97,7 @@ func (d *Draft) Abort() error {
 
 // Commit publishes the draft as an image of these parts, atomically. From then on no process may
 // write to its files. The image survives the end of this process at once, and a power failure after
-// Settle or Persist. After an error there is neither a draft nor an image.
+// Settle or Persist. If Commit fails, there is neither a draft nor an image.
 func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")
@@ -147,7 +146,7 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 		// A rename does not replace a directory that is not empty.
 		err := d.s.root.Rename(d.name, imagePath(d.id))
 		if err == nil {
-			d.s.claimed -= taken
+			d.s.space.claimed -= taken
 		}
 		return err
 	})
@@ -159,12 +158,12 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 	d.ended = true
 	d.s.remember(d.id, sum)
 	d.s.step("commit: end")
-	// Closing the descriptor unlocks the image, which can be leased from here on.
+	// Closing the descriptor unlocks the image, which can then be leased.
 	d.dir.Close()
 	return Image{ID: d.id, Parent: parent, Sum: sum, Bytes: m.bytes()}, nil
 }
 
-// look describes the files of a draft, which are exactly those that were declared.
+// look describes the files of a draft, which must be exactly the declared ones.
 func (d *Draft) look(parent string, parts []Part) (manifest, error) {
 	m := manifest{Format: manifestFormat, ID: d.id, Parent: parent, Made: d.s.now().UnixNano()}
 	if err := checkParts(parts); err != nil {
@@ -194,7 +193,7 @@ func (d *Draft) look(parent string, parts []Part) (manifest, error) {
 	return m, m.validate()
 }
 
-// small reads a file, and remembers that it was read.
+// small reads a file, and records its hash.
 func (d *Draft) small(name string) (part, error) {
 	f, before, err := d.take(name)
 	if err != nil {
@@ -216,7 +215,7 @@ func (d *Draft) small(name string) (part, error) {
 	return part{Name: name, Bytes: before.Bytes, SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
-// bulk does not read a file, only its metadata: reading tens of megabytes would take most of a
+// bulk reads only a file's metadata, because reading tens of megabytes would take most of a
 // snapshot's time.
 func (d *Draft) bulk(p Part) (bulk, error) {
 	f, seen, err := d.take(p.Name)
@@ -234,7 +233,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink != 1 {
-		// A process could write to the file later by its other name.
+		// A process could later write to the file by its other name.
 		err = fmt.Errorf("%s has %d names", name, st.Nlink)
 	}
 	if err == nil && st.Mode&0o777 != 0o600 {
@@ -249,7 +248,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 
 // remember stores the key of an image for Settle.
 func (s *Images) remember(id, sum string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sums[id] = sum
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.sums[id] = sum
 }

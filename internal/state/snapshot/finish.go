@@ -28,7 +28,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	}
 	sha, seen, err := s.readBulk(ctx, m, tree)
 	if err != nil {
-		// Another process may have been faster, and then have given it a second name.
+		// Another process may have done this already, and then have added the second name.
 		if now, rerr := s.authentic(id, sum); rerr == nil && now.settled() {
 			return nil
 		}
@@ -59,14 +59,14 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if err := errors.Join(s.syncDir(imagePath(id)), s.syncDir(imagesDir)); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	delete(s.sums, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	delete(s.notes.sums, id)
+	s.notes.mu.Unlock()
 	return nil
 }
 
-// replaceManifest replaces an image's manifest. The file keeps its time, which is the time of the
-// last use.
+// replaceManifest replaces an image's manifest. The file's time, which is the time of the last use,
+// is preserved.
 func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	if err := g.write(manifestFile, data, true); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	return s.root.Rename(g.path(manifestFile), imagePath(id, manifestFile))
 }
 
-// readBulk hashes a big file that was not changed since Commit. It writes the file to the disk at
-// the same time, so that the final sync is short.
+// readBulk hashes a big file that was not changed since Commit. It starts writing the file to the
+// disk at the same time, so that the final sync is short.
 func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest, identity, error) {
 	fail := func(err error) (digest, identity, error) { return digest{}, identity{}, err }
 	f, err := openRegular(s.root, imagePath(m.ID, m.Bulk.Name))
@@ -99,7 +99,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest,
 		return fail(damaged(m.ID, why, nil))
 	}
 	sum, err := tree(ctx, f, m.Bulk.Bytes, func(off, n int64) {
-		// Only a hint: Sync below reports errors.
+		// This is only a hint. Sync below reports errors.
 		_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 	})
 	if errors.Is(err, errShort) {
@@ -128,9 +128,9 @@ func (s *Images) syncFile(name string) error {
 
 // sumOf returns the key of an image.
 func (s *Images) sumOf(ctx context.Context, id string) (string, error) {
-	s.mu.Lock()
-	sum := s.sums[id]
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	sum := s.notes.sums[id]
+	s.notes.mu.Unlock()
 	if sum != "" {
 		return sum, nil
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// segmentPages bounds the pages that one system call copies, so that several cores share a long
+// segmentPages limits the pages that one system call copies, so that several cores can share a long
 // run.
 const segmentPages = 1024
 
-// flatten makes sure that an image has its big file, with the right size. The caller holds the
-// image's lock.
+// flatten ensures that an image has its big file, with the right size. The caller holds the image's
+// lock.
 func (s *Images) flatten(ctx context.Context, m manifest) error {
 	for {
 		info, err := s.root.Lstat(imagePath(m.ID, m.Bulk.Name))
@@ -33,18 +33,18 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 		if m.Bulk.Kind != Pages || !s.has(imagePath(m.ID, indexFile)) {
 			return damaged(m.ID, m.Bulk.Name+" is missing", err)
 		}
-		s.mu.Lock()
-		wait, other := s.building[m.ID]
+		s.notes.mu.Lock()
+		wait, other := s.notes.building[m.ID]
 		if !other {
 			wait = make(chan struct{})
-			s.building[m.ID] = wait
+			s.notes.building[m.ID] = wait
 		}
-		s.mu.Unlock()
+		s.notes.mu.Unlock()
 		if !other {
 			err := s.build(ctx, m)
-			s.mu.Lock()
-			delete(s.building, m.ID)
-			s.mu.Unlock()
+			s.notes.mu.Lock()
+			delete(s.notes.building, m.ID)
+			s.notes.mu.Unlock()
 			close(wait)
 			return diskFault(err)
 		}
@@ -59,8 +59,8 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 // stagedPages is the name of pages that are being assembled.
 const stagedPages = "pages"
 
-// build assembles an image's pages from packs. A copy may exceed the budget while it is leased: a
-// paused sandbox must not be lost because other images fill the budget.
+// build assembles an image's pages from packs. A copy may exceed the budget while it is leased,
+// because a paused sandbox must not be lost when other images fill the budget.
 func (s *Images) build(ctx context.Context, m manifest) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	if int64(x.pages)*pageBytes != m.Bulk.Bytes {
 		return damaged(m.ID, "its index has the wrong size", nil)
 	}
-	if over := s.used.Load() + m.Bulk.Bytes - s.budget; over > 0 {
+	if over := s.space.used.Load() + m.Bulk.Bytes - s.space.budget; over > 0 {
 		if err := s.evict(over); err != nil {
 			return err
 		}

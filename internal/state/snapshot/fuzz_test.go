@@ -17,7 +17,7 @@ func example() manifest {
 	}
 }
 
-func TestManifestsThatAreNotOursAreRefused(t *testing.T) {
+func TestForeignManifestsAreRejected(t *testing.T) {
 	sum := newSum()
 	whole, err := example().seal(sum)
 	if err != nil {

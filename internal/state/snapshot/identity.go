@@ -12,8 +12,8 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// identity distinguishes the states of all files. Only the kernel sets the change time, so a
-// program that changes a file and restores its size and modification time is detected too.
+// identity identifies a file in a certain state. Only the kernel sets the change time, so it also
+// detects a program that changes a file and restores its size and modification time.
 type identity struct {
 	Device   uint64 `json:"device"`
 	Inode    uint64 `json:"inode"`
@@ -33,11 +33,11 @@ func identify(f *os.File) (identity, error) {
 	}, nil
 }
 
-// memoryMax bounds memory. It would take some tens of thousands of images in use to reach it.
+// memoryMax limits memory. Some tens of thousands of images in use would reach it.
 const memoryMax = 1 << 16
 
-// memory holds the hashes of files that this process has read, so that a second lease reads
-// nothing.
+// memory has the hashes of files that this process has read, so that a second lease need not read
+// them.
 type memory struct {
 	mu   sync.Mutex
 	seen map[identity]digest

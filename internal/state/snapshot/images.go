@@ -53,54 +53,67 @@ const (
 	lockName  = "lock"
 )
 
-// defaultBudget is enough for some hundred sandboxes of ordinary size.
+// defaultBudget is enough for some hundred sandboxes of average size.
 const defaultBudget = 20 << 30
 
 // Options configure Open.
 type Options struct {
 	// Budget is the disk space for images in bytes. Zero means 20 GiB or a fifth of the free space,
-	// whichever is less; it is never unlimited.
+	// whichever is less. It is never unlimited.
 	Budget int64
 	// Log may be nil.
 	Log *slog.Logger
 	// Sum returns the Sum of an image, or "" if unknown. Settle needs it for images of a process
-	// that ended between Commit and Settle. If Sum is nil, such images wait for their first Lease.
+	// that ended between Commit and Settle. If it is nil, such images are settled after their first
+	// Lease.
 	Sum func(ctx context.Context, id string) (string, error)
-	// Declared are the parts of writers of images. The first format of manifests has no
-	// names of parts.
+	// Declared has the declarations of parts by the writers of images. Manifests of the first
+	// format have no names of parts.
 	Declared [][]Part
 
 	now  func() time.Time
 	step func(name string)
 }
 
-// Images is a directory of images. Several processes may have it open. It is
-// safe for concurrent use.
+// Images is a directory of images. Several processes may have it open. It is safe for concurrent
+// use.
 type Images struct {
 	reader
-	dir    string
-	root   *os.Root
-	budget int64
-	log    *slog.Logger
-	sum    func(ctx context.Context, id string) (string, error)
-	now    func() time.Time
-	step   func(name string)            // called before each change of the disk
-	read   func(*os.File) (bool, error) // whether another process has it open
-	known  *memory
-	used   atomic.Int64 // bytes of images and packs, at the last measurement
+	dir   string
+	root  *os.Root
+	log   *slog.Logger
+	sum   func(ctx context.Context, id string) (string, error)
+	now   func() time.Time
+	step  func(name string)            // called before each change of the disk
+	read  func(*os.File) (bool, error) // whether another process has it open
+	known *memory
+	space space
 
+	clearing sync.Mutex // held while removing directories
+	settling settling
+	notes    notes
+}
+
+// space is the disk space that images use, and may use.
+type space struct {
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
+	budget    int64
+	used      atomic.Int64 // bytes of images and packs, at the last measurement
 
 	room    sync.Mutex // held while making room
 	tally   sync.Mutex // the disk and the counters change together
 	claimed int64      // bytes that were claimed and are not in used yet
+}
 
-	clearing sync.Mutex // held while removing directories
+// settling is held by one Settle or Prune at a time.
+type settling struct {
+	sync.Mutex
+	collected bool // this process has looked for unneeded packs
+}
 
-	settling  sync.Mutex // one Settle or Prune at a time
-	collected bool       // this process has looked for unneeded packs
-
+// notes are what this process knows about single images.
+type notes struct {
 	mu       sync.Mutex
 	sums     map[string]string        // of images that this process can settle
 	building map[string]chan struct{} // images whose pages are being assembled
@@ -111,7 +124,7 @@ type Images struct {
 	stop     context.CancelFunc       // interrupts settling
 }
 
-// Open opens a directory of images, creates it if necessary, and removes drafts of dead processes.
+// Open opens a directory of images, creates it if necessary, and removes drafts of ended processes.
 func Open(dir string, o Options) (*Images, error) {
 	if o.Budget < 0 {
 		return nil, fmt.Errorf("open images: a budget of %d bytes", o.Budget)
@@ -128,9 +141,10 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
+		dir: dir, root: root, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
 		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newMemory(),
-		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
+		space: space{budget: o.Budget},
+		notes: notes{sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{}},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -148,7 +162,7 @@ func Open(dir string, o Options) (*Images, error) {
 }
 
 func (s *Images) prepare() error {
-	// Other users who may enter the directory could read memory of sandboxes.
+	// Other users who may enter the directory could read the memory of sandboxes.
 	if err := s.root.Chmod(".", 0o700); err != nil {
 		return err
 	}
@@ -160,26 +174,27 @@ func (s *Images) prepare() error {
 	return s.sweep()
 }
 
-// ready measures for the first time. Open does not: most commands that open images do not need it.
+// ready measures the disk space on first use. Open does not, because most commands that open images
+// do not need it.
 func (s *Images) ready() error {
-	s.measuring.Lock()
-	defer s.measuring.Unlock()
-	if s.measured {
+	s.space.measuring.Lock()
+	defer s.space.measuring.Unlock()
+	if s.space.measured {
 		return nil
 	}
 	used, err := s.measure()
 	if err != nil {
 		return err
 	}
-	if s.budget == 0 {
+	if s.space.budget == 0 {
 		free, err := s.free()
 		if err != nil {
 			return err
 		}
 		// Space that images use already counts as available.
-		s.budget = max(min(defaultBudget, (free+used)/5), 1)
+		s.space.budget = max(min(defaultBudget, (free+used)/5), 1)
 	}
-	s.measured = true
+	s.space.measured = true
 	return nil
 }
 

@@ -27,7 +27,7 @@ func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
 			wantPages(t, s, a, base)
 			wantPages(t, s, b, child)
 		}
-		// A process that has seen nothing of it reads the same.
+		// A process that has not read the image before reads the same content.
 		other := open(t, s.dir, Options{Budget: 1 << 30})
 		wantPages(t, other, a, base)
 		wantPages(t, other, b, child)
@@ -74,7 +74,7 @@ func TestFilesAloneAreAnImageToo(t *testing.T) {
 	}
 }
 
-func TestNobodyElseMayRead(t *testing.T) {
+func TestOnlyTheOwnerMayRead(t *testing.T) {
 	s := shelf(t)
 	d, err := s.Begin("a")
 	if err != nil {
@@ -156,7 +156,7 @@ func TestBeginAndCommitRefuse(t *testing.T) {
 	wantCode(t, err, fault.Exists, "snapshot_exists")
 }
 
-// Two that write the same image: one wins, whole.
+// If two processes write the same image, one wins and its image is complete.
 func TestTheFirstOfTwoDraftsWins(t *testing.T) {
 	s := shelf(t)
 	second, err := s.Begin("a")

@@ -12,8 +12,8 @@ import (
 const (
 	pageBytes  = 4096
 	indexMagic = "crannog index 1\n"
-	// indexMax bounds the memory for an index: a gigabyte of pages without any two adjacent ones
-	// has an index of 5 MiB.
+	// indexMax limits the memory for an index. A gigabyte of pages of which no two are adjacent has
+	// an index of 5 MiB.
 	indexMax = 256 << 20
 	packsMax = 1 << 16
 	runBytes = 4 + 8 + 8
@@ -21,14 +21,14 @@ const (
 )
 
 // index describes how a file of pages is assembled. It needs no authentication, because the result
-// has one: with a wrong index, Verify refuses the image.
+// is authenticated: with a wrong index, Verify rejects the image.
 type index struct {
 	pages uint64
 	packs []string
 	runs  []run
 }
 
-// run is a sequence of pages that are adjacent in the image and in a pack.
+// run is a sequence of pages that are adjacent in both the image and a pack.
 type run struct {
 	pack  uint32 // 0 is a hole of zeros, others are packs[pack-1]
 	at    uint64 // first page in the pack

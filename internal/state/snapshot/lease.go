@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lease keeps the files of an image unchanged. An image may have any number of leases.
+// Lease protects the files of an image from removal. An image may have any number of leases.
 type Lease struct {
 	s   *Images
 	id  string
@@ -24,10 +24,10 @@ type Lease struct {
 	err  error
 }
 
-// Lease leases an image. Its small files are verified when Lease returns. Before Verify has
-// succeeded, an engine may use the image only for a sandbox that no client can reach yet. If sum
-// does not belong to the image, the error is Invalid with the code "snapshot_damaged". Pages that
-// are only in packs are assembled first, which takes longer.
+// Lease leases an image. Its small files are verified when Lease returns. Until Verify has
+// succeeded, an engine may use the image only for a sandbox that no client can reach. If sum does
+// not belong to the image, the error is Invalid with the code "snapshot_damaged". Pages that are
+// only in packs are assembled first, which takes longer.
 func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error) {
 	dir, err := s.hold(ctx, id, unix.LOCK_SH, true)
 	if err != nil {
@@ -62,10 +62,10 @@ func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error
 	return l, nil
 }
 
-// Dir returns the directory with the files of the image. They must not be written to.
+// Dir returns the directory with the files of the image, which must not be changed.
 func (l *Lease) Dir() string { return filepath.Join(l.s.dir, imagePath(l.id)) }
 
-// Verify checks that the big file is as committed. It reads all of it once in the life of the
+// Verify checks that the big file is as committed. It reads the file only once in the life of the
 // process.
 func (l *Lease) Verify(ctx context.Context) error {
 	m, err := l.s.authentic(l.id, l.sum)
@@ -86,7 +86,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		if why == "" {
 			return nil
 		}
-		// Settling gives the file a second name, but writes the manifest before that.
+		// Settling adds a second name to the file, and writes the manifest before that.
 		if m, err = l.s.authentic(l.id, l.sum); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("verify image %s: %w", l.id, err)
 	}
-	// A file that was changed during the read is read again the next time.
+	// A file that was changed while it was read is read again the next time.
 	if after, err := identify(f); err == nil && after == before {
 		l.s.known.add(before, want)
 	}
@@ -185,7 +185,7 @@ func (s *Images) checkPart(id string, p part) error {
 	return nil
 }
 
-// untouched returns why the big file of an unsettled image cannot be trusted, or "".
+// untouched returns the reason why the big file of an unsettled image cannot be trusted, or "".
 func (s *Images) untouched(m manifest, now identity) string {
 	switch {
 	case m.Bulk.Boot != s.boot:

@@ -13,15 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Locks are flocks: the kernel releases them when the process ends, and they work
-// between processes as between goroutines. A shared lock on an image's directory
-// keeps its files as they are, for leases and long reads. An exclusive one lets its
-// owner drop files. The file "lock" guards the set of packs and which images need
-// them.
+// Locks are flocks: the kernel releases them when the process ends, and they work between processes
+// and between goroutines. A shared lock on an image's directory protects its files, for leases and
+// long reads. An exclusive one allows its owner to remove files. The file "lock" guards the set of
+// packs and which images need them.
 
 var errBusy = errors.New("locked by another process")
 
-// lockWait bounds the wait for a holder that does not react to our context.
+// lockWait limits the wait for a holder that does not react to the context.
 const lockWait = 10 * time.Second
 
 // tryLock takes a lock or returns errBusy.
@@ -113,7 +112,7 @@ func (s *Images) hold(ctx context.Context, id string, how int, wait bool) (*os.F
 		case err != nil:
 			return nil, fmt.Errorf("lock image %s: %w", id, err)
 		}
-		// It was removed during the wait. Another may have its name by now.
+		// The directory was removed during the wait. Another one may have its name now.
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 const (
 	manifestFormat = 2
 	manifestMax    = 8 << 10
-	// bytesMax is larger than any memory or file system of a sandbox, and far from an overflow of
+	// bytesMax exceeds the memory and file system of any sandbox, and is far below an overflow of
 	// sums.
 	bytesMax = 1 << 46
 )
@@ -36,7 +36,7 @@ type part struct {
 	SHA256 string `json:"sha256"`
 }
 
-// bulk is the big file. Before it was read, Seen and Boot identify it; afterwards, Tree.
+// bulk is the big file. Until it has been read, Seen and Boot identify it; afterwards, Tree.
 type bulk struct {
 	Name  string    `json:"name"`
 	Kind  Kind      `json:"kind,omitempty"` // none in the first format
@@ -46,7 +46,7 @@ type bulk struct {
 	Tree  string    `json:"tree,omitempty"`
 }
 
-// settled reports whether the bulk was read and synced.
+// settled reports whether the big file was read and synced.
 func (m manifest) settled() bool { return m.Bulk.Tree != "" }
 
 func (m manifest) bytes() int64 {
@@ -60,7 +60,7 @@ func (m manifest) bytes() int64 {
 // newSum returns the key of a new image.
 func newSum() string {
 	var key [sha256.Size]byte
-	// rand.Read never fails: it ends the program instead.
+	// rand.Read never returns an error: it ends the program instead.
 	rand.Read(key[:])
 	return hex.EncodeToString(key[:])
 }
@@ -92,7 +92,7 @@ func authenticate(sum string, body []byte) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// openManifest decodes only what seal encoded.
+// openManifest decodes and authenticates a manifest.
 func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {
@@ -109,7 +109,7 @@ func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error)
 }
 
 // decodeManifest decodes without authentication, for data that needs no trust: parents and sizes.
-// declared are the parts of writers, which name the parts of manifests in the first format.
+// declared are the declarations of writers, which name the parts of manifests in the first format.
 func decodeManifest(data []byte, declared ...[]Part) (manifest, error) {
 	_, body, ok := bytes.Cut(data, []byte("\n"))
 	if !ok || len(data) > manifestMax {
@@ -139,8 +139,8 @@ func decodeManifest(data []byte, declared ...[]Part) (manifest, error) {
 	return m, m.validate()
 }
 
-// decodeExactly reads only what we would write: no unknown or repeated field, no other
-// spelling of one, nothing behind the end.
+// decodeExactly accepts only what this version writes: no unknown or repeated field, no other
+// spelling of one, and no data after the end.
 func decodeExactly(body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("manifest: %w", err)

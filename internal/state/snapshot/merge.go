@@ -16,9 +16,9 @@ import (
 var errUnknown = errors.New("the image's sum is unknown")
 
 // Settle completes all committed images. It hashes and syncs big files, moves pages into packs,
-// removes unneeded packs, and keeps copies within their share. It uses at most half of a processor,
-// and may be interrupted at any moment. If an image cannot be settled, the others are. It returns
-// how much disk space became free.
+// removes unneeded packs, and reduces copies to their share of the budget. It uses at most half of
+// a processor, and may be interrupted at any time. If settling one image fails, it continues with
+// the others. It returns how much disk space was freed.
 func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -50,17 +50,16 @@ func (s *Images) merge(ctx context.Context) error {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	// A process that died may have left packs that no image needs.
-	if !s.collected {
+	// A process that ended may have left packs that no image needs.
+	if !s.settling.collected {
 		err := s.collect(ctx, false)
-		s.collected = err == nil
+		s.settling.collected = err == nil
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, s.trim())...)
 }
 
-// mergeLine settles an image after its ancestors, from whose packs it takes
-// pages.
+// mergeLine settles an image after its ancestors, with whose packs it shares pages.
 func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool) error {
 	var line []manifest
 	for id != "" && !done[id] {
@@ -79,15 +78,15 @@ func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool)
 	var errs []error
 	for _, m := range slices.Backward(line) {
 		if err := s.excuse(m.ID, s.mergeOne(ctx, m)); err != nil {
-			s.collected = false
+			s.settling.collected = false
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// peek reads a manifest without authenticating it. It returns an empty manifest for
-// an image that is gone.
+// peek reads a manifest without authenticating it. It returns an empty manifest for an image that
+// was removed.
 func (s *Images) peek(id string) (manifest, error) {
 	data, err := s.readManifest(id)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,7 +103,7 @@ func (s *Images) peek(id string) (manifest, error) {
 }
 
 // excuse returns the error of settling an image, or nil if it does not affect the others: another
-// process has the image, or it is damaged.
+// process uses the image, or it is damaged.
 func (s *Images) excuse(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
@@ -116,12 +115,12 @@ func (s *Images) excuse(id string, err error) error {
 	return nil
 }
 
-// warn logs damage, once.
+// warn logs damage, once for each image.
 func (s *Images) warn(id string, err error) {
-	s.mu.Lock()
-	said := s.warned[id]
-	s.warned[id] = true
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	said := s.notes.warned[id]
+	s.notes.warned[id] = true
+	s.notes.mu.Unlock()
 	if !said {
 		s.log.Warn("snapshot is damaged", "snapshot", id, "err", err)
 	}
@@ -160,22 +159,22 @@ func (s *Images) underLock(ctx context.Context, id string, do func(context.Conte
 // interruptible returns a context that interrupt cancels.
 func (s *Images) interruptible(ctx context.Context, id string) (work context.Context, done func()) {
 	work, cancel := context.WithCancel(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current, s.stop = id, cancel
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	s.notes.current, s.notes.stop = id, cancel
 	return work, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.current, s.stop = "", nil
+		s.notes.mu.Lock()
+		defer s.notes.mu.Unlock()
+		s.notes.current, s.notes.stop = "", nil
 		cancel()
 	}
 }
 
 // interrupt cancels the settling of one image.
 func (s *Images) interrupt(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current == id && s.stop != nil {
-		s.stop()
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	if s.notes.current == id && s.notes.stop != nil {
+		s.notes.stop()
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Names of the files of an image that are not its writer's.
+// Names of the files of an image that do not belong to its writer.
 const (
 	manifestFile = "manifest"
 	indexFile    = "index"
@@ -38,7 +38,7 @@ func imagePath(id string, name ...string) string {
 
 func packPath(pack, suffix string) string { return path.Join(packsDir, pack+suffix) }
 
-// newName returns a name that was never used.
+// newName returns a random name that is unique.
 func newName() string { return strings.ToLower(rand.Text()) }
 
 // validPack reports whether newName could have made a name.
@@ -50,7 +50,7 @@ const packNameLen = 26
 
 var errIrregular = errors.New("not a regular file with the expected owner")
 
-// openRegular opens a regular file. It refuses other kinds, such as a link that leads elsewhere or
+// openRegular opens a regular file. It rejects other kinds, such as a link that leads elsewhere or
 // a pipe that would block.
 func openRegular(root *os.Root, name string) (*os.File, error) {
 	for range 100 {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pack is a file of pages and a file of their checksums. Checksums only tell where to look: pages
-// are compared byte by byte, so that neither a collision made by a sandbox nor a damaged pack gets
-// into an image.
+// A pack is a file of pages with a file of their checksums. Checksums only show where to look:
+// pages are compared byte by byte, so that neither a collision made by a sandbox nor a damaged pack
+// gets into an image.
 
 var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
@@ -90,7 +90,7 @@ func (c *catalog) close() {
 	}
 }
 
-// find looks for a page. buf has room for one page.
+// find searches for a page. buf has space for one page.
 func (c *catalog) find(page []byte, sum uint32, buf []byte) (place, bool) {
 	p, ok := c.at[sum]
 	if !ok || readFull(c.files[p.pack-1], buf, int64(p.at)*pageBytes) != nil {
@@ -99,8 +99,8 @@ func (c *catalog) find(page []byte, sum uint32, buf []byte) (place, bool) {
 	return p, bytes.Equal(page, buf)
 }
 
-// split writes the pages of a flat file that a catalog does not have to out, as a new pack. The new
-// pack is the last one in the index.
+// split writes the pages of a flat file that are not in a catalog to out, as a new pack, which is
+// the last one in the index.
 func split(ctx context.Context, f, out *os.File, size int64, c *catalog, name string) (index, []byte, error) {
 	x := index{packs: append(c.names[:len(c.names):len(c.names)], name)}
 	own := uint32(len(x.packs))
@@ -130,11 +130,11 @@ func split(ctx context.Context, f, out *os.File, size int64, c *catalog, name st
 	return x, sums, err
 }
 
-// punchMin is the least number of pages for which a hole is worth its entry in the file's map.
+// punchMin is the minimum number of pages for which a hole is worth its entry in the file's map.
 // gVisor omits most zero pages itself.
 const punchMin = 4
 
-// adopt makes a flat file a pack itself. The disk blocks of its zeros are released.
+// adopt makes a flat file itself a pack. The disk blocks of its zeros are released.
 func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []byte, error) {
 	x := index{packs: []string{name}}
 	sums := make([]byte, 0, size/pageBytes*4)
@@ -164,7 +164,8 @@ func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []b
 	return x, sums, nil
 }
 
-// punch releases a part of a file as a hole. If the file system cannot, the blocks stay.
+// punch releases a part of a file as a hole. If the file system does not support this, the blocks
+// stay allocated.
 func punch(f *os.File, off, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
@@ -173,7 +174,7 @@ func punch(f *os.File, off, n int64) error {
 	return nil
 }
 
-// eachPage reads a file slowly and calls back at the end of each leaf.
+// eachPage reads a file slowly and calls flush at the end of each leaf.
 func eachPage(ctx context.Context, f *os.File, size int64, each func(i int64, page []byte) error, flush func() error) error {
 	buf := leafBuffers.Get().(*[]byte)
 	defer leafBuffers.Put(buf)

@@ -7,32 +7,30 @@ import (
 	"strings"
 )
 
-// Kind is how a part of an image is kept.
+// Kind is how a part of an image is stored.
 type Kind string
 
 // Kinds of parts.
 const (
-	// Small is a file of at most 256 MiB, which is read whole before each use.
+	// Small is a file of at most 256 MiB, which is read completely before each use.
 	Small Kind = "small"
-	// Pages is a file of pages of memory. Images of one lineage share those that are
-	// equal.
+	// Pages is a file of memory pages. Images of one lineage share equal pages.
 	Pages Kind = "pages"
 	// Blob is any other file.
 	Blob Kind = "blob"
 )
 
-// Part is a file of an image, under the name that its writer gave it. Exactly one part
-// of an image is not small.
+// Part is a file of an image, under the name that its writer gave it. Exactly one part of an image
+// is not small.
 type Part struct {
 	Name string
 	Kind Kind
 }
 
-// partsMax bounds the small parts of an image, so that a manifest stays small.
+// partsMax limits the small parts of an image, so that a manifest stays small.
 const partsMax = 16
 
-// validName keeps names that come from outside to one path element of an image that is
-// not one of ours.
+// validName limits names from callers to one path element that is not used by this package.
 func validName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 64 && name[0] != '.' && name[0] != '-' && name != manifestFile && name != indexFile
 	for _, c := range []byte(strings.ToLower(name)) {
@@ -44,7 +42,7 @@ func validName(name string) error {
 	return nil
 }
 
-// checkParts refuses a declaration of parts that no image can have.
+// checkParts rejects an invalid declaration of parts.
 func checkParts(parts []Part) error {
 	bulks := 0
 	for i, p := range parts {
@@ -68,8 +66,8 @@ func checkParts(parts []Part) error {
 	return nil
 }
 
-// firstFormat is the format of manifests in which parts had no names: an image had two
-// small parts and pages, or one blob.
+// firstFormat is the format of manifests in which parts had no names: an image had two small parts
+// and pages, or one blob.
 const firstFormat = 1
 
 // firstManifest is a manifest of the first format.
@@ -83,8 +81,8 @@ type firstManifest struct {
 	Bulk   bulk   `json:"bulk"`
 }
 
-// named returns the manifest in the present format. The names are those that a writer
-// declares whose pages have the name that this image's have.
+// named converts the manifest to the current format. The names come from the declaration whose
+// pages have the same name as this image's.
 func (f firstManifest) named(declared [][]Part) (manifest, error) {
 	m := manifest{Format: manifestFormat, ID: f.ID, Parent: f.Parent, Made: f.Made, Bulk: f.Bulk}
 	var small []string
@@ -112,7 +110,7 @@ func (f firstManifest) named(declared [][]Part) (manifest, error) {
 	return m, nil
 }
 
-// reader is what manifests are read by.
+// reader reads manifests.
 type reader struct {
 	boot     string   // of this machine
 	declared [][]Part // by the writers of images

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestPartsThatNoImageHas(t *testing.T) {
+func TestInvalidParts(t *testing.T) {
 	for name, parts := range map[string][]Part{
 		"none":            nil,
 		"only small ones": {{"a", Small}},
@@ -104,7 +104,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		}
 		check()
 
-		// Its names are those of no writer.
+		// No writer has declared these names.
 		asFirst(t, s, a)
 		s.declared = [][]Part{{{"vm.state", Small}, {"disk", Pages}}}
 		if _, err := load(t.Context(), s, "a", a.Sum); fault.CodeOf(err) != "snapshot_damaged" {

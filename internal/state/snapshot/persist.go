@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// leftFor bounds how long Persist works on images of other processes: a command that only lists
+// leftFor limits how long Persist works on images of other processes: a command that only lists
 // sandboxes must not wait for the gigabytes of a process that was killed.
 const leftFor = 5 * time.Second
 
-// Persist does of Settle what cannot wait for another process: it hashes and
-// syncs, so that what was committed outlives the end of the machine. Its caller
-// waits for it, so it takes all of the processor that it gets. What this
-// process has committed comes first; then, for a few seconds, what processes
-// left that were killed. It is an error if something of the former is left.
+// Persist hashes and syncs images, so that they survive a power failure. It is the part of Settle
+// that cannot wait. Its caller waits for it, so it uses all available processor time. It handles
+// the images of this process first, then, for a few seconds, those of processes that were killed.
+// It returns an error if images of this process are left.
 func (s *Images) Persist(ctx context.Context) error {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -51,7 +50,7 @@ func (s *Images) Persist(ctx context.Context) error {
 	return nil
 }
 
-// persistAll begins with the smallest, so that as many as possible are durable when the time is up.
+// persistAll starts with the smallest, so that as many as possible are durable when the time is up.
 func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
 	var errs []error
@@ -65,7 +64,7 @@ func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 }
 
 func (s *Images) remembers(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sums[id] != ""
+	s.notes.mu.Lock()
+	defer s.notes.mu.Unlock()
+	return s.notes.sums[id] != ""
 }

@@ -31,13 +31,13 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(s.sums) > 0 || len(packs(t, s)) > 0 {
-		t.Errorf("still to be settled: %d, packs %v", len(s.sums), packs(t, s))
+	if len(s.notes.sums) > 0 || len(packs(t, s)) > 0 {
+		t.Errorf("still to be settled: %d, packs %v", len(s.notes.sums), packs(t, s))
 	}
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
 	wantPages(t, next, b, noise(2, 300))
-	// A long-lived process does the rest.
+	// A long-lived process completes the work.
 	settle(t, next)
 	if len(packs(t, next)) == 0 {
 		t.Error("no packs of what was persisted")
@@ -47,7 +47,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 
 // The next process persists the images that a killed process has left, if their sums
 // are known. Damaged and unknown images do not prevent it.
-func TestPersistFinishesWhatOthersLeft(t *testing.T) {
+func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 	s := shelf(t)
 	a := commit(t, s, "a", "", noise(1, 200))
 	commit(t, s, "stranger", "", noise(2, 10))
@@ -60,7 +60,7 @@ func TestPersistFinishesWhatOthersLeft(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// The end of the time is an error for one's own images only, and loses none.
+// Exceeding the time limit is an error only for the process's own images, and loses none.
 func TestPersistHasAnEnd(t *testing.T) {
 	s := shelf(t)
 	a := commit(t, s, "a", "", noise(1, 200))
@@ -95,7 +95,7 @@ func TestAnotherProcessIsFaster(t *testing.T) {
 	if err := s.Persist(t.Context()); err != nil || meanwhile != nil {
 		t.Fatal(err, meanwhile == nil)
 	}
-	if s.warned["a"] {
+	if s.notes.warned["a"] {
 		t.Error("it was said to be damaged")
 	}
 	wantPages(t, rebooted(t, s), a, noise(1, 200))

@@ -12,10 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Remove deletes an image at once, and frees its blocks soon after. Images that came from
-// it keep the pages that they share with it. Remove waits at most ten seconds for a lease
-// to end; then it returns a Conflict with the code "snapshot_in_use". Removing an unknown
-// image succeeds.
+// Remove deletes an image at once, and frees its blocks soon after. Descendants keep the pages that
+// they share with it. Remove waits at most ten seconds for a lease to end, then returns Conflict
+// with the code "snapshot_in_use". Removing an unknown image succeeds.
 func (s *Images) Remove(ctx context.Context, id string) error {
 	// Settling the image now would only delay its removal.
 	s.interrupt(id)
@@ -32,37 +31,37 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 		taken = 0 // drain measures the rest
 	}
 	if err == nil {
-		// The rename removes it atomically: a crash leaves only a draft.
+		// The rename removes the image atomically: a crash leaves only a draft.
 		s.step("remove: rename")
 		err = s.counted(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())
 	}
-	s.mu.Lock()
-	delete(s.sums, id)
-	delete(s.warned, id)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	delete(s.notes.sums, id)
+	delete(s.notes.warned, id)
+	s.notes.mu.Unlock()
 	s.clear(g)
 	return nil
 }
 
 func goneName() string { return path.Join(draftsDir, goneStage+"."+newName()) }
 
-// gone is a directory in drafts that is to be deleted. Its lock keeps other processes from deleting
-// it at the same time.
+// gone is a directory in drafts that is to be deleted. Its lock prevents other processes from
+// deleting it at the same time.
 type gone struct {
 	name   string
 	dir    *os.File
 	packed bool // its packs may be unused now
 }
 
-// clear deletes a directory in the background: freeing tens of megabytes would delay
-// the resume of a sandbox.
+// clear deletes a directory in the background, because freeing tens of megabytes would delay the
+// resume of a sandbox.
 func (s *Images) clear(g gone) {
-	s.mu.Lock()
-	s.gone = append(s.gone, g)
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	s.notes.gone = append(s.notes.gone, g)
+	s.notes.mu.Unlock()
 	go s.drain()
 }
 
@@ -70,10 +69,10 @@ func (s *Images) clear(g gone) {
 func (s *Images) drain() {
 	s.clearing.Lock()
 	defer s.clearing.Unlock()
-	s.mu.Lock()
-	all := s.gone
-	s.gone = nil
-	s.mu.Unlock()
+	s.notes.mu.Lock()
+	all := s.notes.gone
+	s.notes.gone = nil
+	s.notes.mu.Unlock()
 	var packed bool
 	var errs []error
 	for _, g := range all {
@@ -92,9 +91,9 @@ func (s *Images) drain() {
 	}
 }
 
-// Prune deletes images for which keep returns false and that are not in use, drafts of
-// dead processes, and pages that no image needs. Copies of host files stay. It returns
-// the number of bytes that it freed.
+// Prune deletes images for which keep returns false and that are not in use, drafts of ended
+// processes, and pages that no image needs. It does not delete copies of host files. It returns the
+// number of freed bytes.
 func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -132,13 +131,12 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 	return max(before-after, 0), errors.Join(append(errs, err)...)
 }
 
-// openByOthers reports whether another process has a file open. A kernel that was
-// restored from a removed image keeps reading it after its sandbox is ready, and
-// would read zeros for its programs' memory. A process that opens the file after the
-// answer has an image whose pages are needed.
+// openByOthers reports whether another process has a file open. A kernel that was restored from a
+// removed image keeps reading it after its sandbox is ready, and would read zeros for its programs'
+// memory. A process that opens the file later has an image whose pages are needed.
 func openByOthers(f *os.File) (bool, error) {
 	// Such a lease is granted only if no other process has the file open. Some file systems grant
-	// none; then the pack stays until none of its pages are needed.
+	// none; then the pack remains until none of its pages are needed.
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		return true, nil
@@ -152,10 +150,9 @@ func openByOthers(f *os.File) (bool, error) {
 	return false, nil
 }
 
-// thin frees the blocks of unneeded pages, unless another process is reading the
-// pack; a later call frees them then. Pages keep their places, so no index changes.
-// The lock of packs is held: a process that looked at this pack to share its pages
-// notices the change in publish.
+// thin frees the blocks of unneeded pages, unless another process is reading the pack; then a later
+// call frees them. Pages keep their positions, so no index changes. The lock of packs is held: a
+// process that has read this pack to share its pages notices the change in publish.
 func (s *Images) thin(name string, p *packUse) error {
 	var live int64
 	for _, n := range p.users {

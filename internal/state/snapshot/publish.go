@@ -8,13 +8,12 @@ import (
 	"slices"
 )
 
-// lineMax bounds the packs of an image. More packs would need as many open files for each rebuild;
-// instead the next image starts a new lineage.
+// lineMax limits the packs of an image. More packs would need as many open files for each rebuild.
+// At the limit, the next image starts a new lineage.
 const lineMax = 64
 
-// pack moves the pages of a settled image into packs: those that its parent
-// does not have into a new one. The first of a lineage becomes a pack as it is.
-// The image's lock is held.
+// pack moves the pages of a settled image that its parent does not have into a new pack. The first
+// image of a lineage becomes a pack as it is. The image's lock is held.
 func (s *Images) pack(ctx context.Context, m manifest) error {
 	var have []string
 	if m.Parent != "" && s.has(imagePath(m.Parent, indexFile)) {
@@ -39,7 +38,7 @@ func (s *Images) pack(ctx context.Context, m manifest) error {
 }
 
 func (s *Images) packInto(ctx context.Context, g *stage, m manifest, c *catalog) error {
-	// A hole is made through a descriptor that may write.
+	// Punching a hole needs a writable descriptor.
 	f, err := s.root.OpenFile(imagePath(m.ID, m.Bulk.Name), os.O_RDWR, 0)
 	if err != nil {
 		return readFault(m.ID, m.Bulk.Name, err)
@@ -113,8 +112,8 @@ func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog
 	return x, sums, errors.Join(err, out.Close())
 }
 
-// publish moves a new pack and the index that needs it into place. Until the index is
-// there, no image needs the pack, and collect drops it.
+// publish moves a new pack and its index into place. Until the index is there, no image needs the
+// pack, and collect removes it.
 func (s *Images) publish(ctx context.Context, g *stage, m manifest, name string, x index, c *catalog) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {

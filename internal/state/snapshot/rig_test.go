@@ -25,7 +25,7 @@ var (
 	filesParts  = []Part{{FilesFile, Blob}}
 )
 
-// open opens images in a directory, without a pause for anybody.
+// open opens images in a directory, without pauses.
 func open(t testing.TB, dir string, o Options) *Images {
 	t.Helper()
 	s, err := Open(dir, o)
@@ -41,7 +41,7 @@ func shelf(t testing.TB) *Images {
 	return open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30})
 }
 
-// noise is n pages that are like no others.
+// noise returns n unique pages.
 func noise(seed uint64, n int) []byte {
 	b := make([]byte, n*pageBytes)
 	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})

@@ -30,8 +30,8 @@ func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
 // that no draft uses.
 func wantRoom(t *testing.T, s *Images) {
 	t.Helper()
-	if used, err := s.measure(); err != nil || used > s.budget || s.claimed != 0 {
-		t.Errorf("used %d of %d, claimed %d: %v", used, s.budget, s.claimed, err)
+	if used, err := s.measure(); err != nil || used > s.space.budget || s.space.claimed != 0 {
+		t.Errorf("used %d of %d, claimed %d: %v", used, s.space.budget, s.space.claimed, err)
 	}
 }
 
@@ -91,11 +91,11 @@ func TestMeasuredWhileItChanges(t *testing.T) {
 	var sizes [2]int64 // without the image and with it
 	for i := range 200 {
 		commit(t, s, "b", "", noise(1, 10))
-		sizes[1] = s.used.Load()
+		sizes[1] = s.space.used.Load()
 		if err := s.Remove(t.Context(), "b"); err != nil {
 			t.Fatal(err)
 		}
-		sizes[0] = s.used.Load()
+		sizes[0] = s.space.used.Load()
 		if want := [2]int64{one, 2 * one}; sizes != want {
 			t.Fatalf("after %d rounds %d bytes are counted, want %d", i, sizes, want)
 		}
@@ -126,7 +126,7 @@ func TestRemovedPagesMakeWay(t *testing.T) {
 }
 
 // The error of a refused commit contains the space that would have been needed.
-func TestARefusalSaysWhatIsMissing(t *testing.T) {
+func TestRejectionStatesTheMissingSpace(t *testing.T) {
 	const mib = 1 << 20 / pageBytes
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 4 << 20})
 	commit(t, s, "a", "", noise(1, 2*mib))
@@ -138,7 +138,7 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 	commit(t, s, "b", "", noise(2, 2*mib-64))
-	s.budget = 3 << 20
+	s.space.budget = 3 << 20
 	_, err = s.Begin("c")
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	if got, want := fault.PublicText(err), "snapshots take 3 MiB of the 3 MiB that they may"; got != want {
@@ -175,7 +175,7 @@ func TestDraftsCount(t *testing.T) {
 	wantRoom(t, s)
 }
 
-// A draft whose process died makes way.
+// A draft of an ended process is removed to free space.
 func TestDeadDraftsMakeWay(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 200 * pageBytes})
 	for range 3 {
@@ -187,7 +187,7 @@ func TestDeadDraftsMakeWay(t *testing.T) {
 }
 
 // Files that are being removed are among the drafts and do not count.
-func TestWhatIsRemovedDoesNotCount(t *testing.T) {
+func TestRemovedImagesDoNotCount(t *testing.T) {
 	goOn := make(chan bool)
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30, step: func(name string) {
 		if name == "remove: files" {
@@ -228,7 +228,7 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 }
 
 // A save with a used-up budget does not wait for as long as another process settles images.
-func TestRoomDoesNotWaitForWhoSettles(t *testing.T) {
+func TestMakeRoomDoesNotWaitForSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
 		commit(t, s, "a", "", noise(1, 10))

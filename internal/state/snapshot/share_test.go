@@ -87,7 +87,7 @@ func TestZerosCostNothing(t *testing.T) {
 	}
 }
 
-func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
+func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 	for _, gone := range [][]int{{0}, {2}, {4}, {0, 1, 2}, {1, 3}, {3, 2, 1, 0}} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			t.Parallel()
@@ -142,8 +142,8 @@ func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
 	}
 }
 
-// Pages that a prune has thinned out are no pages to share any more.
-func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
+// Pages that a prune has removed are not shared any more.
+func TestChildOfThinnedLineageIsComplete(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
 	settle(t, s)
@@ -153,7 +153,7 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	if freed, err := s.Prune(t.Context(), func(string) bool { return true }); err != nil || freed == 0 {
 		t.Fatalf("freed %d: %v", freed, err)
 	}
-	// It contains again the pages that only the removed one had.
+	// It again contains the pages that only the removed image had.
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	settle(t, s)
 	dropCopies(t, s)
@@ -161,8 +161,8 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
-// A kernel reads on from an image that was removed.
-func TestWhatIsReadIsNotThinned(t *testing.T) {
+// A kernel continues to read from a removed image.
+func TestOpenPacksAreNotThinned(t *testing.T) {
 	s := shelf(t)
 	images, pages := chain(t, s, 2, 600, 300)
 	read, err := os.Open(filepath.Join(s.dir, imagePath(images[0].ID, PagesFile)))
@@ -194,7 +194,7 @@ func TestWhatIsReadIsNotThinned(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
-// A prune in the middle of packing takes pages away that were found before.
+// A prune during packing removes pages that were found before.
 func TestPackingAndPruningAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	other := open(t, dir, Options{Budget: 1 << 30})

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is a private directory for files that are not complete yet. Its lock shows that its process
-// lives.
+// stage is a private directory for incomplete files. Its lock shows that its process is alive.
 type stage struct {
 	s    *Images
 	name string // below the directory of images
@@ -51,7 +50,7 @@ func (s *Images) newStage(prefix string) (*stage, error) {
 		if tryLock(d, unix.LOCK_EX) == nil && s.isAt(d, name) {
 			return &stage{s: s, name: name, dir: d}, nil
 		}
-		// A sweeping process found it before it was locked.
+		// A sweeping process found the directory before it was locked.
 		d.Close()
 	}
 }
@@ -82,7 +81,7 @@ func (g *stage) write(name string, data []byte, synced bool) error {
 	return diskFault(errors.Join(err, f.Close()))
 }
 
-// sweep removes the stages of dead processes.
+// sweep removes the stages of ended processes.
 func (s *Images) sweep() error {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
@@ -91,7 +90,7 @@ func (s *Images) sweep() error {
 	for _, e := range entries {
 		name := path.Join(draftsDir, e.Name())
 		if !e.IsDir() {
-			// Our processes create no other entries, so no process uses it.
+			// Crannog creates no other entries, so no process uses it.
 			if err := s.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}

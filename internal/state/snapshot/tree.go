@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// leafBytes is the size of a leaf, which fits a core's cache.
+// leafBytes is the size of a leaf, which fits into a core's cache.
 const leafBytes = 256 << 10
 
 var leafBuffers = sync.Pool{New: func() any { b := make([]byte, leafBytes); return &b }}
@@ -23,13 +23,13 @@ var leafBuffers = sync.Pool{New: func() any { b := make([]byte, leafBytes); retu
 // errShort is returned for a file that is shorter than expected.
 var errShort = errors.New("the file is too short")
 
-// hasher is treeOf or treeSlowly; each is called for every leaf.
+// hasher is treeOf or treeSlowly. each is called for every leaf.
 type hasher func(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error)
 
 func noProgress(int64, int64) {}
 
 // treeOf hashes the hashes of all leaves of a file, so that several cores can read it. The result
-// covers the size. each is called on all cores.
+// depends on the size too. each is called concurrently.
 func treeOf(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error) {
 	leaves := make([]digest, (size+leafBytes-1)/leafBytes)
 	g, ctx := errgroup.WithContext(ctx)
@@ -59,7 +59,7 @@ func treeOf(ctx context.Context, f *os.File, size int64, each func(off, n int64)
 	return crown(leaves, size), nil
 }
 
-// treeSlowly is treeOf on at most half a core.
+// treeSlowly is like treeOf, with at most half of a core.
 func treeSlowly(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error) {
 	leaves := make([]digest, (size+leafBytes-1)/leafBytes)
 	buf := leafBuffers.Get().(*[]byte)
@@ -88,8 +88,8 @@ func hashLeaf(f *os.File, buf []byte, i, size int64, into *digest) error {
 	return nil
 }
 
-// crown joins leaves. The first byte and the size keep a short file whose
-// content is a list of hashes from having the hash of a long one.
+// crown combines leaves. The first byte and the size ensure that a short file whose content is a
+// list of hashes has another hash than a long file.
 func crown(leaves []digest, size int64) digest {
 	h := sha256.New()
 	fmt.Fprintf(h, "crannog tree %d of %d\n", leafBytes, size)
@@ -120,7 +120,7 @@ type pace struct {
 
 func newPace() *pace { return &pace{since: time.Now(), unit: time.Millisecond} }
 
-// breathe pauses after a unit of work for as long as that took.
+// breathe pauses for as long as the last unit of work took.
 func (p *pace) breathe(ctx context.Context) error {
 	worked := time.Since(p.since)
 	if worked < p.unit {

@@ -68,8 +68,8 @@ func (s *Images) list() ([]string, error) {
 
 // measure returns the disk space of images and packs, and of drafts.
 func (s *Images) measure() (int64, error) {
-	s.tally.Lock()
-	defer s.tally.Unlock()
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
 	ids, err := s.list()
 	if err != nil {
 		return 0, err
@@ -92,12 +92,12 @@ func (s *Images) measure() (int64, error) {
 			return 0, err
 		}
 	}
-	s.used.Store(sum)
+	s.space.used.Store(sum)
 	return sum, nil
 }
 
 // drafted returns the disk space of drafts of all processes. Files that Settle and Lease write
-// belong to images that count already, and unfinished removals will soon be gone.
+// belong to images that are already counted, and unfinished removals will soon be complete.
 func (s *Images) drafted() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
@@ -114,46 +114,46 @@ func (s *Images) drafted() (int64, error) {
 		}
 		sum += n
 	}
-	s.tally.Lock()
-	defer s.tally.Unlock()
-	// A draft that is being committed counts by its claim, and for a moment also here.
-	return max(sum-s.claimed, 0), nil
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
+	// A draft that is being committed is counted by its claim, and for a short time also here.
+	return max(sum-s.space.claimed, 0), nil
 }
 
-// counted changes the disk and its count together, so that a concurrent measurement
-// never sees one without the other.
+// counted changes the disk and its count together, so that a concurrent measurement never sees one
+// without the other.
 func (s *Images) counted(bytes int64, change func() error) error {
-	s.tally.Lock()
-	defer s.tally.Unlock()
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
 	if err := change(); err != nil {
 		return err
 	}
-	s.used.Add(bytes)
+	s.space.used.Add(bytes)
 	return nil
 }
 
-// over returns how many bytes exceed the budget if need more are added.
+// over returns how many bytes exceed the budget after adding need.
 func (s *Images) over(need int64) int64 {
-	s.tally.Lock()
-	defer s.tally.Unlock()
-	return s.used.Load() + s.claimed + need - s.budget
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
+	return s.space.used.Load() + s.space.claimed + need - s.space.budget
 }
 
-// claim reserves bytes before they are counted, so that no other call uses them; a negative value
+// claim reserves bytes before they are counted, so that no other call uses them. A negative value
 // releases them.
 func (s *Images) claim(bytes int64) {
-	s.tally.Lock()
-	defer s.tally.Unlock()
-	s.claimed += bytes
+	s.space.tally.Lock()
+	defer s.space.tally.Unlock()
+	s.space.claimed += bytes
 }
 
-// admit makes room for another draft: images and drafts together must be below the budget. The size
-// of the new draft is unknown. Its sandbox's memory would be a bad estimate, because often far less
-// is written.
+// admit frees space for another draft: images and drafts together must be below the budget. The
+// size of the new draft is unknown. Its sandbox's memory would be a bad estimate, because often far
+// less is written.
 func (s *Images) admit() error {
 	others, err := s.drafted()
 	if err == nil && others > 0 && s.over(others+1) > 0 {
-		// Drafts of dead processes are among them.
+		// Drafts of ended processes are among them.
 		if err = s.sweep(); err == nil {
 			others, err = s.drafted()
 		}
@@ -168,14 +168,14 @@ func (s *Images) admit() error {
 	return nil
 }
 
-// makeRoom makes room for mine more bytes within the budget, considering claims of others, and
+// makeRoom frees space for mine more bytes within the budget, considering claims of others, and
 // claims them. The caller releases the claim.
 func (s *Images) makeRoom(mine, others int64) error {
 	need := mine + others
-	s.room.Lock()
-	defer s.room.Unlock()
+	s.space.room.Lock()
+	defer s.space.room.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed images, pages that
-	// images share, and copies that may soon have to be made again.
+	// images share, and copies that may soon have to be rebuilt.
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
@@ -190,7 +190,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 			return errors.Join(err, merr)
 		}
 		if err != nil {
-			// There may be enough without it.
+			// There may be enough space without this step.
 			s.log.Warn("could not make room", "err", err)
 		}
 	}
@@ -201,18 +201,18 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
-// mergeWait bounds how long saving a sandbox waits for images to be settled.
+// mergeWait limits how long saving a sandbox waits for images to be settled.
 const mergeWait = 20 * time.Second
 
-// mergePoll is how often to check whether another process has settled them.
+// mergePoll is the interval of checks whether another process has settled them.
 const mergePoll = 50 * time.Millisecond
 
-// mergeSoon settles images: until then, images that were saved one after the other take several
-// times their final size.
+// mergeSoon settles images, because images that were saved one after the other take several times
+// their final size until then.
 func (s *Images) mergeSoon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), mergeWait)
 	defer cancel()
-	// A process that is settling does the same, and may take minutes.
+	// Another process that is settling does the same, and may take minutes.
 	for !s.settling.TryLock() {
 		select {
 		case <-ctx.Done():
@@ -227,7 +227,7 @@ func (s *Images) mergeSoon() error {
 
 // refuse returns the error for a full budget, with the missing amount.
 func (s *Images) refuse(mine, others, over int64) error {
-	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
+	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.space.used.Load()>>20, s.space.budget>>20)
 	if others > 0 {
 		text += fmt.Sprintf(", and %d MiB are being written", ceilMiB(others))
 	}
@@ -240,7 +240,7 @@ func (s *Images) refuse(mine, others, over int64) error {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// findDisk makes sure that the disk has some free space at the start.
+// findDisk checks that the disk has some free space at the start.
 func (s *Images) findDisk() error {
 	free, err := s.free()
 	if err == nil && free < freeMin {

@@ -24,10 +24,10 @@ import (
 
 // Manifest is the state of a workspace at the start of its sandbox.
 type Manifest struct {
-	// Start has all entries, by path; nil in mode copy, where the copy itself is the state.
+	// Start has all entries, by path. It is nil in mode copy, where the copy itself is the state.
 	Start []changeset.Entry
-	// Brought are files as they were on the host after changes were applied. One without a type was
-	// removed.
+	// Brought has files as they were on the host after changes were applied. An entry without a
+	// type was removed.
 	Brought []changeset.Entry
 }
 
@@ -44,7 +44,7 @@ func NewManifests(path string) *Manifests { return &Manifests{path: path} }
 // manifestForm is the version of the manifest format.
 const manifestForm = 1
 
-// stored is the first value of a file. Rows follow, as many as it says.
+// stored is the first value of a file. It is followed by the number of rows that it states.
 type stored struct {
 	Form           int
 	Start, Brought int
@@ -61,11 +61,11 @@ type row struct {
 	Opaque       bool
 }
 
-// Part is a directory that a manifest contains in addition to its first, as if it were below that.
+// Part is an additional directory in a manifest, as if it were below the first one.
 type Part struct{ Under, Source string }
 
 // Make records a directory's entries without their contents. skip excludes paths and everything
-// below them. After an error no manifest is left.
+// below them. If Make fails, no manifest is left.
 func (m *Manifests) Make(ctx context.Context, sandbox, source string, skip func(path string) bool, parts ...Part) error {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return err
@@ -102,7 +102,7 @@ func list(ctx context.Context, source string, skip func(path string) bool) ([]ch
 	return all, nil
 }
 
-// Find returns a sandbox's manifest. If it was never made, the error is NotFound.
+// Find returns a sandbox's manifest. The error is NotFound if there is none.
 func (m *Manifests) Find(sandbox string) (Manifest, error) {
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return Manifest{}, err
@@ -159,8 +159,8 @@ func (m *Manifests) Amend(sandbox string, now []changeset.Entry) error {
 	return m.write(sandbox, had, true)
 }
 
-// write replaces a manifest atomically, so that a reader, or a sandbox that refers to the same
-// file, sees a complete one.
+// write replaces a manifest atomically, so that readers, and sandboxes that refer to the same file,
+// see a complete one.
 func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	if err := os.MkdirAll(m.path, 0o700); err != nil {
 		return fmt.Errorf("manifest: %w", err)
@@ -176,7 +176,7 @@ func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	return nil
 }
 
-// few is the number of entries below which compression is not worth its memory: a compressor takes
+// few is the number of entries below which compression is not worth its memory: a compressor needs
 // more than a megabyte.
 const few = 64
 
@@ -208,7 +208,7 @@ func encode(w io.Writer, all Manifest) error {
 	return packed.Close()
 }
 
-// rowsAtOnce bounds the rows that are in memory twice while a manifest is written or read.
+// rowsAtOnce limits the rows that are in memory twice while a manifest is written or read.
 const rowsAtOnce = 4096
 
 func read(r io.Reader) (Manifest, error) {
@@ -254,7 +254,7 @@ func (m *Manifests) Remove(sandbox string) error {
 	return nil
 }
 
-// writeTime is more than writing a manifest takes.
+// writeTime exceeds the time for writing a manifest.
 const writeTime = time.Hour
 
 // List returns the sandboxes that have a manifest. It removes unfinished ones that a crash left.

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-func TestManifestIsWhatWasThere(t *testing.T) {
+func TestManifestIsTheStateAtTheStart(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	write(t, filepath.Join(source, "a", "b.txt"), "text", 0o640)
 	write(t, filepath.Join(source, "secret", "key"), "k", 0o600)
@@ -24,7 +24,7 @@ func TestManifestIsWhatWasThere(t *testing.T) {
 	if err := m.Make(t.Context(), "box1", source, func(p string) bool { return p == "secret" }); err != nil {
 		t.Fatal(err)
 	}
-	// A change after the start is not in it.
+	// The manifest does not contain a change after the start.
 	write(t, filepath.Join(source, "a", "b.txt"), "longer text", 0o600)
 	got, err := m.Find("box1")
 	if err != nil {
@@ -76,7 +76,7 @@ func TestManifestsOfCopiesPart(t *testing.T) {
 	if err != nil || len(two.Start) != 1 || len(two.Brought) != 2 || two.Brought[0].Path != "gone" || !reflect.DeepEqual(two.Brought[1], now[0]) {
 		t.Fatalf("got %+v, %v", two, err)
 	}
-	// In mode copy there is no other manifest than this.
+	// In mode copy this is the only manifest.
 	if err := m.Amend("box3", now[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestManifestsOfCopiesPart(t *testing.T) {
 	}
 }
 
-func TestManifestThatIsCutIsRefused(t *testing.T) {
+func TestTruncatedManifestIsRejected(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	for i := range 50 {
 		write(t, filepath.Join(source, fmt.Sprint(i)), "1", 0o600)

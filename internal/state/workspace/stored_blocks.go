@@ -8,12 +8,12 @@ import (
 // storedBlocks writes a stream for package flate in uncompressed blocks (RFC 1951, 3.2.4).
 type storedBlocks struct{ w io.Writer }
 
-// mostStored is the largest length of one block.
-const mostStored = 1<<16 - 1
+// maxStored is the maximum length of one block.
+const maxStored = 1<<16 - 1
 
 func (s *storedBlocks) Write(data []byte) (written int, err error) {
 	for len(data) > 0 {
-		piece := data[:min(len(data), mostStored)]
+		piece := data[:min(len(data), maxStored)]
 		if err := s.head(0, len(piece)); err != nil {
 			return written, err
 		}
@@ -30,8 +30,8 @@ func (s *storedBlocks) Write(data []byte) (written int, err error) {
 // Close writes an empty last block. It does not close the underlying writer.
 func (s *storedBlocks) Close() error { return s.head(1, 0) }
 
-// head writes the head of a block: whether it is the last one, and its length
-// twice, the second time inverted.
+// head writes the header of a block: whether it is the last one, and its length twice, the second
+// time inverted.
 func (s *storedBlocks) head(last byte, length int) error {
 	head := [5]byte{last}
 	binary.LittleEndian.PutUint16(head[1:], uint16(length))

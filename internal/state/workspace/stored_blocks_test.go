@@ -11,7 +11,7 @@ func TestStoredBlocksAreReadByFlate(t *testing.T) {
 	var out bytes.Buffer
 	w := &storedBlocks{w: &out}
 	var want []byte
-	for _, n := range []int{0, 1, 100, mostStored, mostStored + 1, 3 * mostStored} {
+	for _, n := range []int{0, 1, 100, maxStored, maxStored + 1, 3 * maxStored} {
 		data := bytes.Repeat([]byte{byte(n), 7, 0, 255}, n/4+1)[:n]
 		if wrote, err := w.Write(data); err != nil || wrote != n {
 			t.Fatal(wrote, err)

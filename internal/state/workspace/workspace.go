@@ -1,5 +1,5 @@
 // Package workspace owns private copies of workspaces, for policies under which a sandbox must not
-// read its owner's directory: it sees a copy without the files that the policy denies.
+// read its owner's directory. The sandbox sees a copy without the files that the policy denies.
 package workspace
 
 import (
@@ -29,7 +29,7 @@ type Copies struct{ path string }
 func New(path string) *Copies { return &Copies{path} }
 
 func (c *Copies) dir(sandbox string, part int) (string, error) {
-	// The ID becomes part of a path: only its own alphabet may pass.
+	// The ID becomes part of a path, so it must contain only characters of the ID alphabet.
 	if err := ids.CheckSandbox(sandbox); err != nil {
 		return "", err
 	}
@@ -47,17 +47,18 @@ func partName(sandbox string, part int) string {
 	return sandbox + "." + strconv.Itoa(part)
 }
 
-// Make copies a directory for a sandbox and returns the copy. denied is called for each path below
-// the source, which begins with a slash; denied paths are excluded with everything below them. More
-// than most bytes are an error. After an error no copy is left.
+// Make copies a directory for a sandbox and returns the path of the copy. denied is called for each
+// path below the source, which begins with a slash. Denied paths are excluded with everything below
+// them. More than most bytes are an error. If Make fails, no copy is left.
 func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, denied func(string) bool) (string, error) {
 	return c.MakePart(ctx, sandbox, 0, source, most, denied)
 }
 
-// MaxParts bounds the copies of a sandbox: its workspace, which is part 0, and other directories.
+// MaxParts limits the copies of a sandbox: its workspace, which is part 0, and other directories.
 const MaxParts = 32
 
-// MakePart is Make for one of several directories. After an error no copy of any of them is left.
+// MakePart is like Make, for one of several directories. If it fails, no copy of any of them is
+// left.
 func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source string, most int64, denied func(string) bool) (_ string, err error) {
 	dir, err := c.dir(sandbox, part)
 	if err != nil {
@@ -74,8 +75,8 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
-	// These roots keep links from leading out of either tree, even if another process changes the
-	// source during the copy.
+	// These roots prevent links from leading out of either tree, even if another process changes
+	// the source during the copy.
 	from, err := os.OpenRoot(source)
 	if err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
@@ -94,8 +95,9 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 		return w.entry(name, d, err)
 	})
 	if err == nil && part > 0 {
-		// The guest makes the sandbox's user the owner of the workspace. access(2), which git
-		// calls, ignores the capabilities with which that user reads other files.
+		// The guest makes the sandbox's user the owner of the workspace. This copy needs the right
+		// mode, because access(2), which git calls, ignores the capabilities with which that user
+		// reads other files.
 		err = w.top()
 	}
 	if err != nil {
@@ -132,7 +134,7 @@ func (c *Copies) Remove(sandbox string) error {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
 	defer root.Close()
-	// Remove the workspace last: the others are found by it.
+	// Remove the workspace last, because the others are found by it.
 	for part := MaxParts - 1; part >= 0; part-- {
 		if err := root.RemoveAll(partName(sandbox, part)); err != nil {
 			return fmt.Errorf("remove workspace: %w", err)
@@ -249,7 +251,7 @@ func (w *work) owner(name string, info fs.FileInfo) error {
 func (w *work) file(name string, info fs.FileInfo) (err error) {
 	if w.left -= info.Size(); w.left < 0 {
 		return fault.New(fault.Exhausted, "workspace_too_large", "the workspace is larger than the sandbox's disk").
-			WithHint("raise --disk, or show a smaller directory with --workspace")
+			WithHint("raise --disk, or use a smaller directory as --workspace")
 	}
 	in, err := w.from.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -257,8 +259,8 @@ func (w *work) file(name string, info fs.FileInfo) (err error) {
 	}
 	defer in.Close()
 	// A link that replaced the file could lead to a denied file and show it under this name.
-	// os.Root follows links within itself in spite of O_NOFOLLOW, so the opened file is compared
-	// with the named one.
+	// os.Root follows links within itself despite O_NOFOLLOW, so the opened file is compared with
+	// the named one.
 	opened, err := in.Stat()
 	if err != nil {
 		return err

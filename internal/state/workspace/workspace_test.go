@@ -28,7 +28,7 @@ func write(t *testing.T, name, text string, mode fs.FileMode) {
 
 func none(string) bool { return false }
 
-func TestCopyLeavesOutWhatIsDenied(t *testing.T) {
+func TestCopyExcludesDeniedFiles(t *testing.T) {
 	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
 	write(t, filepath.Join(source, "a", "run.sh"), "#!/bin/sh\n", 0o755|fs.ModeSetuid)
 	write(t, filepath.Join(source, ".env"), "KEY=1", 0o600)
@@ -129,7 +129,7 @@ func TestF3CopiesOfParts(t *testing.T) {
 
 // A program of the host that swaps a file for a link while the workspace is copied must
 // not have a file copied that the policy denies. Nor is a pipe waited for.
-func TestALinkThatTookAFilesPlaceIsNotCopied(t *testing.T) {
+func TestLinkThatReplacedAFileIsNotCopied(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(from, ".env"), "secret", 0o600)
 	roots := make([]*os.Root, 2)

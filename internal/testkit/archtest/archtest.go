@@ -1,5 +1,5 @@
 // Package archtest owns tests of the repository's structure: which folders exist, in which order,
-// and what every file and promise must satisfy.
+// and the rules for all files.
 package archtest
 
 // Folder is a folder of packages. It includes all folders below it that have no entry of their own.
@@ -8,12 +8,12 @@ type Folder struct {
 	Owns string
 }
 
-// Folders lists all folders, highest first. A package imports only packages of
-// its own folder and of folders below it, so the list shows in which direction
-// the code depends. Within a folder Go itself refuses a cycle.
+// Folders lists all folders, highest first. A package imports only packages of its own folder and
+// of folders below it, so the list shows the direction of dependencies. Within a folder Go itself
+// refuses a cycle.
 var Folders = []Folder{
 	{"tests", "tests through the real binary and real clients"},
-	{"bench", "benchmarks that produce every figure of the documents"},
+	{"bench", "the benchmarks for all figures in the documents"},
 	{"cmd", "the programs: crannog, the guest, the program for gVisor"},
 	{"internal/testkit/archtest", "the rules of this repository as tests"},
 	{"internal/testkit/servetest", "a real server for tests"},
@@ -25,18 +25,18 @@ var Folders = []Folder{
 	{"internal/frontend", "the HTTP interfaces: v1, e2b, console, ingress"},
 	{"internal/integration", "agent programs and MCP clients on this machine"},
 	{"internal/build", "builds of images from Dockerfiles"},
-	{"internal/image", "what a sandbox starts from"},
-	{"internal/sandbox", "the rules of a sandbox's life"},
+	{"internal/image", "the images and templates that sandboxes start from"},
+	{"internal/sandbox", "the life cycle of sandboxes"},
 	{"internal/engine", "the engine contract and the engines"},
-	{"internal/state", "what lies on disk: snapshots, workspaces, retained changes, keys"},
+	{"internal/state", "files on disk: snapshots, workspaces, retained changes, keys"},
 	{"internal/audit", "the audit log, its sources, session recordings, provenance"},
 	{"internal/egress", "the egress gateway: policy, proxy, secrets, approvals"},
-	{"internal/guest", "what runs inside a sandbox, and its client"},
+	{"internal/guest", "the program in a sandbox that runs commands, and its client"},
 	{"internal/filetree", "trees of files: copying, comparing, git repositories, known tool files"},
-	{"internal/host", "what the host gives a process: memory, disk, timers, embedded programs"},
+	{"internal/host", "resources of the host: memory, disk, timers, embedded programs"},
 	{"internal/config", "settings"},
-	{"internal/ids", "how identifiers and tokens are made, and the form of a sandbox's ID"},
+	{"internal/ids", "identifiers and tokens, and the format of a sandbox's ID"},
 	{"internal/fault", "error kinds that every interface shares"},
-	{"internal/testkit", "what tests ask of the host"},
+	{"internal/testkit", "what tests need of the host"},
 	{"api", "the wire types of /v1"},
 }

@@ -24,8 +24,7 @@ var update = flag.Bool("update", false, "rewrite the list of folders in docs/int
 
 const module = "github.com/crannog/crannog"
 
-// longest is the greatest length of a file that people write. Generated files
-// are not counted.
+// longest is the maximum length of a file that people write. Generated files are not counted.
 const longest = 500
 
 type listed struct {
@@ -92,8 +91,7 @@ func TestImportsOnlyDownward(t *testing.T) {
 }
 
 // Only the engine may import gVisor, so that its types do not spread. The exceptions are the
-// attachment of a sandbox, which uses gVisor's network stack, and the peer in that attachment's
-// tests.
+// network attachment, which uses gVisor's network stack, and the peer in the attachment's tests.
 func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	stack := []string{"gvisor.dev/gvisor/pkg/tcpip", "gvisor.dev/gvisor/pkg/buffer", "gvisor.dev/gvisor/pkg/waiter"}
 	for _, p := range packages(t) {
@@ -110,8 +108,8 @@ func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	}
 }
 
-// engineNames are names that belong to one engine, to its files, or to what it lends its guest.
-// Neutral code that uses one would be wrong for every other engine.
+// engineNames are names that belong to one engine, to its files, or to the descriptors that it
+// passes to its guest. Neutral code that uses one would be wrong for every other engine.
 var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap|checkpoint\.img|pages(_meta)?\.img|relayport|channelf[dl]|becomesyscall`)
 
 // engineNamesIn lists the files whose code may use such a name, with the reason.
@@ -119,6 +117,7 @@ var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
 	"internal/server/":                      "it registers the engine",
 	"internal/engine/jail/setup/":           "a jail's first process becomes the guest, which is lent a socket at this descriptor",
+	"internal/engine/microvm/machine/":      "a machine's first process becomes the guest, which is lent a port at this descriptor",
 	"internal/engine/docker/docker.go":      "a daemon may have a runtime of that name",
 	"cmd/crannog-runtime/":                  "it is the engine's program",
 	"bench/":                                "it measures the engine beside others",

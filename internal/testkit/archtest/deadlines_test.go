@@ -56,8 +56,8 @@ var clocked = map[string]int{
 }
 
 // A test must not fail because of wall time: its deadlines only bound a hang, and the functions of
-// hosttest scale them by the speed of the machine. In a synctest bubble time stands still while any
-// goroutine works, so there every use of time is allowed.
+// hosttest scale them by the speed of the machine. In a synctest bubble time does not pass while
+// any goroutine works, so every use of time is allowed there.
 func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 	found := map[string][]string{}
 	walk(t, func(name string, data []byte) {

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// proseColumns is the greatest width of a line of prose in a page. Tables and code
-// blocks may be wider.
+// proseColumns is the maximum width of a line of prose in a page. Tables and code blocks may be
+// wider.
 const proseColumns = 100
 
 var (

@@ -1,4 +1,4 @@
-// Package doctest owns the form of documents that tests generate from the code.
+// Package doctest owns the format of documents that tests generate from the code.
 package doctest
 
 import (

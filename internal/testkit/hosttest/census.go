@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// Host counts what sandboxes of a state directory could leave behind, for any engine: goroutines
-// and descriptors of this process, mounts and named sockets of this host, and files in each
-// directory of the state.
+// Host counts the resources that sandboxes of a state directory could leave behind, for any engine:
+// goroutines and descriptors of this process, mounts and named sockets of this host, and files in
+// each directory of the state.
 func Host(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := map[string]int{"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid()))}
@@ -43,7 +43,7 @@ func Host(t testing.TB, dir string) map[string]int {
 	return n
 }
 
-// Grown lists the counts that are higher in a later census.
+// Grown lists the counts that have grown between two calls of Host.
 func Grown(before, after map[string]int) (list []string) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		if after[k] > before[k] {

@@ -34,7 +34,7 @@ func Descriptors(t testing.TB, pid int) (open []string) {
 	return open
 }
 
-// WithoutDescriptors calls a function while this process can open nothing.
+// WithoutDescriptors calls a function while this process cannot open files.
 func WithoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var limit unix.Rlimit

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Files makes a directory with files whose content is their name, and opens it as a root.
+// Files creates a directory with files that contain their own name, and opens it as a root.
 func Files(t testing.TB, mode os.FileMode, names ...string) (string, *os.Root) {
 	t.Helper()
 	dir := t.TempDir()

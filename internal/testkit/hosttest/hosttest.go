@@ -1,6 +1,6 @@
-// Package hosttest owns what tests require of the host. If the host lacks it, the test is skipped
-// on a developer's machine and fails where CRANNOG_TEST_HOST is "must", as on CI, because a skipped
-// test has not passed.
+// Package hosttest owns the requirements of tests on the host. If the host does not meet them, the
+// test is skipped on a developer's machine and fails if CRANNOG_TEST_HOST is "must", as on CI,
+// because a skipped test has not passed.
 package hosttest
 
 import (
@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ability is something that a host may lack.
+// Ability is a feature that a host may lack.
 type Ability struct {
 	Name string
 	Has  func() bool
-	// Elsewhere names the make target that runs the tests that need this ability, on another
-	// machine, and fails without it. Only an ability with such a target may be missing on CI.
+	// Elsewhere names a make target that runs the tests for this ability on another machine, and
+	// fails without it. Only an ability with such a target may be missing on CI.
 	Elsewhere string
 }
 
@@ -29,8 +29,7 @@ var (
 	Node   = Program("node")
 	Bash   = Program("bash")
 	Git    = Program("git")
-	// Unified is the control group setup of most hosts. The machine that tests/unified boots has it
-	// too.
+	// Unified is the cgroup setup of most hosts. The machine that tests/unified boots has it too.
 	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
 	// TUN is the ability to create network devices whose packets a program sends and receives.
 	TUN = Ability{Name: "/dev/net/tun that this user may open", Has: tun}
@@ -74,8 +73,8 @@ func Program(name string) Ability {
 // needs.
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
-// Full reports whether "make test-full" runs. Then tests also run the parts that
-// are too long for each change (listed in docs/internals/testing.md).
+// Full reports whether "make test-full" runs. Tests then also run parts that take too long for each
+// change (listed in docs/internals/testing.md).
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
 // Need skips or fails the test if the host lacks an ability.

@@ -62,10 +62,10 @@ func factor(took time.Duration) float64 {
 	return min(max(float64(took)/float64(reference), 1), slowest)
 }
 
-// measure does a fixed piece of work that resembles the work of tests: switches between threads,
+// measure does a fixed amount of work that resembles the work of tests: switches between threads,
 // arithmetic, and first accesses to memory, which cost ten times as much on some virtual machines.
-// It starts no process, since some tests reap all their children or are confined. It reads the
-// kernel's clock, because that of package time stands still in a synctest bubble.
+// It starts no process, because some tests reap all their children or are confined. It reads the
+// kernel's clock, because that of package time stops in a synctest bubble.
 func measure() time.Duration {
 	const rounds, size, switches = 10, 4 << 20, 40
 	data := make([]byte, 1<<20)
@@ -86,7 +86,7 @@ func measure() time.Duration {
 		if err != nil {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 		}
-		// A kernel without huge pages rejects the advice, and does not need it.
+		// A kernel without huge pages rejects the advice and does not need it.
 		_ = unix.Madvise(fresh, unix.MADV_NOHUGEPAGE)
 		for i := 0; i < size; i += 4096 {
 			fresh[i] = 1
@@ -96,7 +96,7 @@ func measure() time.Duration {
 		}
 	}
 	took := monotonic() - began
-	// The other thread ends when it finds the pipe closed.
+	// The other thread ends when the pipe is closed.
 	for _, fd := range []int{there[1], back[0]} {
 		if err := unix.Close(fd); err != nil {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
@@ -158,15 +158,15 @@ func monotonic() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Patience returns how long to wait here for what never takes longer than d on the reference
-// machine. It is for bounds of hangs, and for limits that a test gives the product only so that
-// they do not take effect.
+// Patience returns how long to wait here for an event that takes at most d on the reference
+// machine. It is for bounds of hangs, and for limits of the product that a test sets so high that
+// they have no effect.
 func Patience(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * Slowness())
 }
 
-// Hurried is a test that is expected to fail: its own, shorter timeout ends a hang, so that the
-// failure comes soon.
+// Hurried is a test that is expected to fail. It has a shorter timeout for hangs, so that it fails
+// soon.
 type Hurried interface{ Hang() time.Duration }
 
 // hang returns how long something may take in a test before it hangs.
@@ -177,13 +177,13 @@ func hang(t testing.TB) time.Duration {
 	return Patience(Hang)
 }
 
-// Deadline returns the moment at which something that starts now counts as hanging.
+// Deadline returns the time at which an operation that starts now counts as hanging.
 func Deadline() time.Time { return time.Now().Add(Patience(Hang)) }
 
-// Late returns a channel that delivers a value when something that starts now counts as hanging.
+// Late returns a channel that delivers a value when an operation that starts now counts as hanging.
 func Late() <-chan time.Time { return time.After(Patience(Hang)) }
 
-// Context returns a context that ends with the test, or when something that starts now counts as
+// Context returns a context that ends with the test, or when an operation that starts now counts as
 // hanging.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := Bounded(t)
@@ -191,7 +191,7 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Bounded is Context for one of many steps; the returned function ends it.
+// Bounded is Context for one of many steps. The returned function ends the context.
 func Bounded(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), hang(t))
 }
@@ -226,8 +226,8 @@ func EventuallyNoError(t testing.TB, check func() error) {
 	}
 }
 
-// NoMore waits until a count is at most a number: what an operation leaves behind for a moment,
-// such as goroutines, may go later on a busy machine.
+// NoMore waits until a count is at most a number. Resources that an operation leaves for a moment,
+// such as goroutines, may disappear later on a busy machine.
 func NoMore(t testing.TB, what string, most int, count func() int) {
 	t.Helper()
 	n := 0
@@ -237,7 +237,7 @@ func NoMore(t testing.TB, what string, most int, count func() int) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d %s after %s, and at most %d are wanted\n%s", n, what, hang(t), most, stacks())
+			t.Fatalf("%d %s after %s, want at most %d\n%s", n, what, hang(t), most, stacks())
 		}
 		time.Sleep(pause)
 	}

@@ -21,8 +21,8 @@ func TestTheFactorIsBounded(t *testing.T) {
 	}
 }
 
-// The clock of a bubble stands still during the work, so that a measurement with it would find any
-// machine infinitely fast.
+// The clock of a bubble stops during the work, so that a measurement with it would find any machine
+// infinitely fast.
 func TestMeasuringInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

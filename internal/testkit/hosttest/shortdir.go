@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ShortDir returns a directory with a short name that is removed with the test: a socket's path has
-// at most 107 bytes.
+// ShortDir returns a directory with a short name, because a socket's path has at most 107 bytes.
+// The directory is removed with the test.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "cr")

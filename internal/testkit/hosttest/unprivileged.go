@@ -12,7 +12,7 @@ import (
 // Unprivileged is the ID of a user and of a group that own nothing on the host.
 const Unprivileged = 61234
 
-// RerunUnprivileged runs one test of this test binary again as a user without any privilege.
+// RerunUnprivileged runs one test of this test binary again as a user without any privileges.
 func RerunUnprivileged(t *testing.T, name string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-rootless-")
@@ -23,7 +23,7 @@ func RerunUnprivileged(t *testing.T, name string) {
 	if err := os.Chown(dir, Unprivileged, Unprivileged); err != nil {
 		t.Fatal(err)
 	}
-	// The test binary is in a directory that only root may enter.
+	// The test binary is in a directory that only root may enter, so it is copied.
 	program := filepath.Join(dir, "rootless.test")
 	copyProgram(t, program)
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", name, "-test.v")

@@ -1,6 +1,6 @@
-// Package perfcount owns counting what programs cost the kernel: page faults, context switches,
-// system calls and processor time. Counts do not depend on the speed of a machine, so tests can
-// compare them with budgets.
+// Package perfcount owns counting how much kernel work programs cause: page faults, context
+// switches, system calls and processor time. Counts do not depend on the speed of a machine, so
+// tests can compare them with budgets.
 package perfcount
 
 import (
@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counts is what some programs have cost so far.
+// Counts are the counts of some programs so far.
 type Counts struct {
 	Faults    int64         // page faults; pages that a system call populated do not count
 	Switches  int64         // context switches, voluntary and involuntary
@@ -26,7 +26,7 @@ type Counts struct {
 	Processor time.Duration // processor time of all threads
 }
 
-// Sub returns what was added between an earlier reading and this one.
+// Sub returns the difference to an earlier reading.
 func (c Counts) Sub(before Counts) Counts {
 	return Counts{
 		Faults: c.Faults - before.Faults, Switches: c.Switches - before.Switches,
@@ -36,11 +36,11 @@ func (c Counts) Sub(before Counts) Counts {
 }
 
 // Counter counts for the programs that its goroutine starts, their threads and all their
-// descendants, including those whose parent has ended: the kernel inherits counters at fork. It
-// does not count what happens between fork and exec.
+// descendants, including those whose parent has ended, because children inherit counters. It does
+// not count between fork and exec.
 type Counter struct {
 	faults, switches, clock event
-	calls                   *event // nil where there is no tracepoint
+	calls                   *event // nil if there is no tracepoint
 }
 
 // Open returns a counter for the programs that the calling goroutine starts from
@@ -97,13 +97,13 @@ func (c *Counter) Close() error {
 	return err
 }
 
-// event is the descriptor of one counter of the kernel.
+// event is the descriptor of one performance counter.
 type event int
 
 const closed event = -1
 
-// open makes an event that is off in this thread. A program that the thread
-// starts inherits it, and exec switches it on there.
+// open opens a counter that is disabled in this thread. A program that the thread starts inherits
+// it, and exec enables it there.
 func open(kind uint32, config uint64) (event, error) {
 	attr := unix.PerfEventAttr{
 		Type: kind, Config: config,
@@ -137,7 +137,7 @@ func (e event) close() error {
 }
 
 // callsTracepoint returns the number of the kernel's tracepoint at the entry of every system call.
-// Only root may read it, where tracefs is mounted.
+// Only root may read it, if tracefs is mounted.
 func callsTracepoint() (uint64, bool) {
 	for _, root := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		data, err := os.ReadFile(root + "/events/raw_syscalls/sys_enter/id")

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// owner is an engine that counts what it has on this host for a state directory.
+// owner lists the resources of an engine on this host for a state directory.
 type owner interface {
 	// Processes lists the IDs of the processes that run for sandboxes.
 	Processes(t testing.TB, state string) []string
@@ -24,7 +24,7 @@ type owner interface {
 	Shared(mount string) bool
 }
 
-// engines are all on which a server's sandboxes may run.
+// engines are the engines on which a server's sandboxes may run.
 var engines = []owner{gvisortest.Owner{}, jailtest.Owner{}}
 
 // Processes counts the processes that run for sandboxes below a state directory.
@@ -36,8 +36,8 @@ func Processes(t testing.TB, state string) (n int) {
 	return n
 }
 
-// NothingLeft waits until the sandboxes of a state directory have no process, directory, socket or
-// mount left, and none of the named control groups exists.
+// NothingLeft waits until the sandboxes of a state directory have no processes, directories,
+// sockets or mounts left, and none of the named control groups exists.
 func NothingLeft(t testing.TB, state string, ids ...string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {

@@ -1,5 +1,5 @@
-// Package servetest owns running a real server in tests: it runs "crannog serve" with a state
-// directory of its own, and inspects which resources of the machine the server holds.
+// Package servetest owns running a real server in tests: it runs "crannog serve" with a new state
+// directory, and inspects the server's resources on the machine.
 package servetest
 
 import (
@@ -46,27 +46,28 @@ type Server struct {
 	stderr Output
 }
 
-// Start starts a server on a state directory and reads its start block. The flags follow its own.
-// The end of the test kills the server, and removes the sandboxes that outlive it.
+// Start starts a server on a state directory and reads the lines that it prints at its start. The
+// flags follow those of Start. At the end of the test, the server is killed and its remaining
+// sandboxes are removed.
 func Start(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	t.Cleanup(func() {
-		// They would slow down the tests that follow.
+		// Remaining sandboxes would slow down later tests.
 		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
 		if err != nil {
-			t.Errorf("remove what is left: %v: %s", err, out)
+			t.Errorf("remove the remaining sandboxes: %v: %s", err, out)
 		}
 	})
 	return StartOnly(t, program, state, flags...)
 }
 
-// StartOnly is Start without the removal at the end: it is for a state directory that another
-// version of the program takes over.
+// StartOnly is Start without the removal at the end, for a state directory that another version of
+// the program uses next.
 func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{State: state}
 	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
-		"--pool", "off"}, flags...)...) // warm sandboxes would count as left
+		"--pool", "off"}, flags...)...) // warm sandboxes would count as left behind
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -97,13 +98,13 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 // Stderr returns what the server has written to standard error so far.
 func (s *Server) Stderr() string { return s.stderr.String() }
 
-// Kill ends the server without warning. It may be called twice.
+// Kill kills the server. It may be called twice.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// Stop ends the server like an operator does.
+// Stop ends the server as an operator does.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -120,7 +121,7 @@ func (s *Server) Client(t testing.TB) *crannog.Client {
 	return s.client(t, crannog.URL(s.URL), crannog.Key(s.Key))
 }
 
-// Local returns a client of the user who runs the server, connected through its socket.
+// Local returns a client of the user that runs the server, connected through the server's socket.
 func (s *Server) Local(t testing.TB) *crannog.Client {
 	t.Helper()
 	return s.client(t, crannog.Socket(filepath.Join(s.State, "crannog.sock")))
@@ -136,7 +137,7 @@ func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client
 	return c
 }
 
-// CausewayPID returns the ID of the egress gateway's process of a state directory.
+// CausewayPID returns the process ID of a state directory's egress gateway.
 func CausewayPID(t testing.TB, state string) int {
 	t.Helper()
 	c, err := gateway.Connect(t.Context(), state, gateway.Options{})
@@ -147,7 +148,7 @@ func CausewayPID(t testing.TB, state string) int {
 	return c.Info().PID
 }
 
-// Output collects what a process writes while it is read. The zero value is ready for use.
+// Output collects the output of a process, also while it is read. The zero value is ready for use.
 type Output struct {
 	mu sync.Mutex
 	b  strings.Builder

@@ -1,6 +1,6 @@
-// Command fleet runs a server with many sandboxes in which something happens all the time, with the
-// real console, for tests of the cost for a page and the server. The engine has no boundary and its
-// sandboxes run nothing: it is only for tests.
+// Command fleet runs a server with many active sandboxes and the real console, for tests of how
+// much work the page and the server have. The engine has no boundary and its sandboxes run nothing,
+// so it is only for tests.
 package main
 
 import (
@@ -52,7 +52,7 @@ type busy struct {
 	begun time.Time
 }
 
-// Usage differs for each sandbox, and changes.
+// Usage differs for each sandbox, and changes over time.
 func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	n := int64(0)
@@ -102,7 +102,7 @@ func run(ctx context.Context, sandboxes, moving int, state, listen string) (err 
 	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
 }
 
-// fill creates the sandboxes, prints the console's address, and makes things happen.
+// fill creates the sandboxes, prints the console's address, and generates activity.
 func fill(ctx context.Context, d *server.Server, sandboxes, moving int, url string) error {
 	ids, err := create(ctx, d, sandboxes)
 	if err != nil {
@@ -166,7 +166,7 @@ func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
 		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
 	})
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {
-		panic(err) // a mistake in the program
+		panic(err) // a bug of this program
 	}
 	return door{c, l, x}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // move writes audit entries once a second: in each sandbox a command began or ended, and now and
-// then a request was refused.
+// then a request was denied.
 func move(ctx context.Context, log *audit.Log, ids []string) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

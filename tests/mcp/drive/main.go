@@ -1,5 +1,5 @@
-// Command drive proves that a client in another language can use an MCP server through "crannog run
-// --mcp": the Go SDK's client, with an unchanged package of npm.
+// Command drive checks that a client in another language can use an MCP server through "crannog run
+// --mcp": it uses the Go SDK's client with an unmodified package of npm.
 package main
 
 import (

@@ -107,7 +107,7 @@ export function Changes() {
         )}
       </div>
       {changes.error && !changes.isFetching && hasEnded(sandbox) && asProblem(changes.error).code === "sandbox_not_running" ? (
-        <Empty title="Nothing was kept of its changes">It has ended. Changes that were not retained or exported are lost with the sandbox.</Empty>
+        <Empty title="No changes were retained">It has ended. Changes that were not retained or exported are lost with the sandbox.</Empty>
       ) : changes.error && !changes.isFetching ? (
         <Problem error={changes.error} retry={() => void changes.refetch()} />
       ) : !changes.data ? (

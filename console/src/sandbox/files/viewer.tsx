@@ -131,7 +131,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
           {!shown.whole && <p className="sb-note">This is the first mebibyte of it.</p>}
           {!shown.exact && (
             <p className="sb-note">
-              <Badge tone="warn">not exact</Badge> Some of it is no UTF-8, and is shown as �. It cannot be edited here.
+              <Badge tone="warn">not exact</Badge> It is not valid UTF-8: invalid bytes are shown as �. It cannot be edited here.
             </p>
           )}
           <Suspense fallback={<Loading />}>

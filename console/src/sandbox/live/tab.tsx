@@ -45,12 +45,12 @@ export function LiveTab() {
             {story.paused ? `Go on${story.held > 0 ? ` (${story.held} new)` : ""}` : "Pause live"}
           </Button>
         </div>
-        {story.gap !== null && <p className="sb-note">Some events were too many to follow, and were read again from the record.</p>}
+        {story.gap !== null && <p className="sb-note">There were too many events to follow. They were read again from the audit log.</p>}
         {state === "offline" && <p className="sb-note">The server cannot be reached. What you see may be old.</p>}
         {story.error ? (
           <Problem error={story.error} retry={story.retry} />
         ) : story.loading ? (
-          <Loading what="Reading the record" />
+          <Loading what="Reading the audit log" />
         ) : (
           <Lines
             items={items} keyOf={(item) => item.key} label="Activity" height={31} follow
@@ -121,7 +121,7 @@ function Row({ item, id }: { item: Item; id: string }) {
       {item.seq === undefined ? (
         <span className="sb-seq quiet">…</span>
       ) : (
-        <Link className="sb-seq" to="/record/$seq" params={{ seq: String(item.seq) }} aria-label={`Entry ${item.seq} of the record`}>
+        <Link className="sb-seq" to="/record/$seq" params={{ seq: String(item.seq) }} aria-label={`Entry ${item.seq} of the audit log`}>
           #{item.seq}
         </Link>
       )}

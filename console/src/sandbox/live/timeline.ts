@@ -170,7 +170,7 @@ function life(entry: EntryLike, data: Data): Item {
 }
 
 const deeds: Readonly<Record<string, string>> = {
-  create: "Made the sandbox", remove: "Stopped the sandbox", timeout: "Set its end", extend: "Gave it more time", access: "Set what it may reach",
+  create: "Created the sandbox", remove: "Stopped the sandbox", timeout: "Set its end", extend: "Extended its life", access: "Changed its network access",
   pause: "Paused it", resume: "Resumed it", fork: "Copied it", rollback: "Put it back to a snapshot", reset: "Put it back to its start",
   snapshot: "Took a snapshot", "snapshot.remove": "Removed a snapshot", "changes.keep": "Kept its changes",
 };

@@ -32,7 +32,7 @@ const closed = "policy: v1\nname: net/none\nnetwork:\n    unlisted: deny\n";
  */
 export function accessOf(net: string, layers: readonly Layer[]): Access {
   if (net !== "dev" && net !== "open" && net !== "policy") {
-    throw new CannotEdit("This sandbox was made without a network, and stays without one. Make another with a network.");
+    throw new CannotEdit("This sandbox was created without a network and cannot get one. Create another with a network.");
   }
   const access: Access = { net };
   const own: string[] = [];

@@ -49,7 +49,7 @@ export function NetworkTab() {
       </div>
       {!sandbox.network.attached && (
         <p className="sb-note">
-          It was made without a network.
+          It was created without a network.
           {traffic.asked.length > 0 && (
             <>
               {" "}

@@ -12,7 +12,7 @@ export function usePolicy() {
   });
 }
 
-const layerWords: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "Asked for when it was made, or since" };
+const layerWords: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "From its creation or a later change" };
 
 /** The policy of a sandbox: what was requested, and the effective result. */
 export function PolicyTab() {
@@ -40,7 +40,7 @@ export function PolicyTab() {
         </section>
         <section aria-labelledby="sb-asked">
           <h2 id="sb-asked">Asked for</h2>
-          <p className="quiet">The layers that it was made from, the upper ones first. A lower layer can only be stricter.</p>
+          <p className="quiet">The layers of the policy, the upper ones first. A lower layer can only be stricter.</p>
           {(policy.data.layers ?? []).map((layer, i) => (
             <details key={i} open={layer.kind !== "level"}>
               <summary>

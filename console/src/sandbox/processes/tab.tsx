@@ -24,8 +24,8 @@ type Signal = (typeof signals)[number];
 
 const what: Record<Signal, string> = {
   TERM: "It is asked to end, and may tidy up first.",
-  INT: "It is told what Ctrl-C tells it.",
-  HUP: "It is told that its terminal is gone; some programs read their settings anew.",
+  INT: "The signal of Ctrl-C.",
+  HUP: "The signal of a closed terminal; some programs reload their settings.",
   KILL: "It ends at once, and can neither tidy up nor refuse.",
 };
 

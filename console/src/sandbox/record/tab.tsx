@@ -21,7 +21,7 @@ export function RecordTab() {
   const groups = [...new Set(story.entries.map((one) => one.kind.split(".")[0] ?? ""))].sort();
   const entries = filters.kind ? story.entries.filter((one) => one.kind === filters.kind || one.kind.startsWith(`${filters.kind}.`)) : story.entries;
   return (
-    <section className="sb-column" aria-label="Record">
+    <section className="sb-column" aria-label="Audit log">
       <div className="sb-bar">
         <Select label="Kind" value={filters.kind ?? ""} options={[{ value: "", label: "all kinds" }, ...groups.map((one) => ({ value: one, label: one }))]} onChange={(value) => set({ kind: value || undefined })} />
         <Link to="/record" search={{ sandbox: sandbox.id }}>
@@ -33,11 +33,11 @@ export function RecordTab() {
       {story.error ? (
         <Problem error={story.error} retry={story.retry} />
       ) : story.loading ? (
-        <Loading what="Reading the record" />
+        <Loading what="Reading the audit log" />
       ) : (
         <Lines
           as="table" label="Entries" items={entries} keyOf={(one) => String(one.seq)} height={31} follow nameOf={(one) => `${one.seq} ${one.kind}`} head={<Head />}
-          empty={<Empty title="No entry">Nothing of this kind is on record.</Empty>}
+          empty={<Empty title="No entry">The audit log has no entry of this kind.</Empty>}
         >
           {(one) => <Row entry={one} prove={() => prove(one.seq)} />}
         </Lines>
@@ -101,7 +101,7 @@ function Verify() {
         {result &&
           (result.ok ? (
             <Badge tone="ok" icon="check">
-              {result.entries} entries are as they were written, {result.checkpoints} checkpoints agree
+              {result.entries} entries are unchanged, {result.checkpoints} signed tree heads agree
             </Badge>
           ) : (
             <Badge tone="bad" icon="alert">

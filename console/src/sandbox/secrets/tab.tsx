@@ -30,7 +30,7 @@ export function SecretsTab() {
       {(sandbox.env_names ?? []).length > 0 && (
         <section>
           <h2>Variables</h2>
-          <p className="quiet">Names of the environment that it was made with. Their values are inside.</p>
+          <p className="quiet">Names of the environment variables from its creation. Their values are visible inside.</p>
           <p className="mono">
             <Inert text={(sandbox.env_names ?? []).join("  ")} />
           </p>

@@ -77,7 +77,7 @@ function Row({ row }: { row: Branch<Snapshot> }) {
           <Inert text={name} />
         </strong>
         {row.here && <Badge tone="ok">the sandbox came from here</Badge>}
-        {row.origin && snapshot && <Badge tone="info">it was made of this</Badge>}
+        {row.origin && snapshot && <Badge tone="info">created from this</Badge>}
         {snapshot && snapshot.sandbox !== sandbox.id && (
           <Badge tone="quiet">
             of <Inert text={snapshot.sandbox} />
@@ -117,7 +117,7 @@ function Row({ row }: { row: Branch<Snapshot> }) {
       </span>
       <Confirm
         open={asked === "back"} onOpenChange={() => ask(undefined)} title={`Roll back to ${name}?`} action="Roll back" danger
-        what="What happened since is undone inside, files and processes alike. What already left the sandbox is not. The record keeps everything."
+        what="All later changes of files and processes in the sandbox are lost. Data that has left the sandbox is not affected. The audit log keeps its entries."
         onConfirm={() => roll.back(snapshot?.id ?? "")}
       />
       <Confirm

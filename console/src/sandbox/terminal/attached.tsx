@@ -87,7 +87,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
         {can && state?.phase === "attached" && (
           <Button
             variant={state.mine ? "plain" : "primary"}
-            title={other ? `${inertLine(other).text} types now, and cannot any more then. The record says who took it from whom.` : undefined}
+            title={other ? `${inertLine(other).text} is typing now, and loses the control. The audit log records this.` : undefined}
             onClick={() => (state.mine ? client.current?.release() : client.current?.take())}
           >
             {state.mine ? "Release control" : "Take control"}

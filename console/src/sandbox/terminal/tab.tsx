@@ -108,7 +108,7 @@ function Pick({ recording, current, choose }: { recording: Schemas["Recording"];
           )}
           {recording.lost && (recording.how === "connect" ? <Badge tone="quiet">left</Badge> : <Badge tone="warn">end not heard</Badge>)}
           {recording.truncated && <Badge tone="warn">cut at its bound</Badge>}
-          {recording.dropped && <Badge tone="quiet">not kept any more</Badge>}
+          {recording.dropped && <Badge tone="quiet">no longer stored</Badge>}
         </span>
       </button>
     </li>

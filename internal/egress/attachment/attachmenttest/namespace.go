@@ -10,8 +10,8 @@ import (
 )
 
 // WatchNamespace returns a function that reports whether the network namespace of a process still
-// exists. It holds no descriptor of the namespace, which would keep it alive: the kernel gives
-// numbers to namespaces, and drops the number when the namespace is gone.
+// exists. It holds no descriptor of the namespace, which would keep it alive. Instead it uses the
+// number that the kernel assigns to a namespace and removes with it.
 func WatchNamespace(t testing.TB, pid int) (alive func() bool) {
 	t.Helper()
 	byPID := attribute(unix.NETNSA_PID, uint32(pid))

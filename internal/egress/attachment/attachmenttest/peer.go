@@ -1,5 +1,5 @@
-// Package attachmenttest owns the sandbox's end of an attachment for tests and benchmarks: the
-// network of a sandbox without the sandbox, with the network stack and link endpoint of gVisor's
+// Package attachmenttest owns the sandbox's end of an attachment for tests and benchmarks: a
+// sandbox's network without the sandbox, with the network stack and link endpoint of gVisor's
 // kernel.
 package attachmenttest
 
@@ -54,9 +54,9 @@ func Open(end *os.File) (*Peer, error) {
 }
 
 func (b *Peer) connect() error {
-	// An endpoint that reads one packet at a time always notices the end of the attachment. One
-	// that reads several, as gVisor's kernel does, misses an end that comes while it is not asleep,
-	// and then waits for ever.
+	// Read one packet at a time, because this always detects the end of the attachment. The mode
+	// that reads several packets, which gVisor's kernel uses, misses an end that arrives while it
+	// is not blocked, and then waits for ever.
 	card, err := fdbased.New(&fdbased.Options{
 		FDs: []int{b.fd}, MTU: egress.MTU, PacketDispatchMode: fdbased.Readv, ProcessorsPerChannel: 1,
 		RXChecksumOffload: true, TXChecksumOffload: true,
@@ -83,9 +83,9 @@ func (b *Peer) Close() error { return b.close() }
 func (b *Peer) end() error {
 	b.stack.Close()
 	err := b.Hangup()
-	// The endpoint reads until it sees the end, and must not read from another file that gets the
-	// same descriptor. It is waited for before the stack, whose Wait holds a lock: a late segment,
-	// whose answer needs the lock, would block both for ever.
+	// The endpoint reads until the end of the attachment, and must not read from another file that
+	// gets the same descriptor. Wait for it before the stack, whose Wait holds a lock: a late
+	// segment that needs the lock would block both for ever.
 	if b.card != nil {
 		b.card.Wait()
 	}
@@ -93,8 +93,8 @@ func (b *Peer) end() error {
 	return errors.Join(err, unix.Close(b.fd))
 }
 
-// Hangup ends the attachment like the death of a kernel, without closing it properly. Close must
-// still be called.
+// Hangup ends the attachment like a killed kernel, without closing it properly. Close must still be
+// called.
 func (b *Peer) Hangup() error { return unix.Shutdown(b.fd, unix.SHUT_RDWR) }
 
 // Segments returns the number of received TCP segments.

@@ -80,7 +80,7 @@ func Join(form Form, device, peer *os.File) (stop func(), err error) {
 			if err != nil {
 				return
 			}
-			// Frames that the device does not accept are lost, as on a cable.
+			// Frames that the device does not accept are lost, as on a network cable.
 			_, _ = device.Write(frame)
 		}
 	})

@@ -22,14 +22,14 @@ const (
 	self    = "/proc/self/exe"
 )
 
-// TapRole is the role that a test binary must play if it calls StartTap.
+// TapRole is the role that a test binary must support if it calls StartTap.
 var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: runTapPeer}
 
-// Form is the form in which a Kernel's traffic reaches the gateway.
+// Form is how a Kernel's traffic reaches the gateway.
 type Form string
 
-// The forms. The last four use a TAP device: TAP is its own descriptor, and the others are sockets
-// that a relay joins to the device.
+// The forms. The last four use a TAP device: FormTAP is its own descriptor, and the others are
+// sockets to which a relay connects the device.
 const (
 	TUN       Form = "tun"
 	TAP       Form = "tap"
@@ -60,8 +60,8 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 	return StartKernel(t, TUN, rootless, mtu, program...)
 }
 
-// StartKernel creates such a namespace, in a user namespace of its own as well if rootless is set,
-// and returns the gateway's end of its network. The program starts when Go is called. If it is
+// StartKernel creates such a process, with rootless also in a user namespace of its own, and
+// returns the gateway's end of its network. The program starts when Go is called. If the program is
 // /proc/self/exe, a role's arguments follow.
 func StartKernel(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
 	t.Helper()
@@ -145,7 +145,7 @@ func (k *Kernel) Wait() (string, error) {
 	return k.output.String(), err
 }
 
-// runTapPeer creates the device, passes it on and becomes the program.
+// runTapPeer creates the device, passes it to the parent and executes the program.
 func runTapPeer() {
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,5 +1,5 @@
-// Package dockertest owns a Docker daemon for tests: its own data, its own socket, no
-// bridge and no rule of a firewall, and an image of a few of this host's programs.
+// Package dockertest owns a Docker daemon for tests. It has its own data and socket, no bridge and
+// no firewall rules, and an image with a few of this host's programs.
 package dockertest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Ability is what tests with a daemon need of this host.
+// Ability is the requirement of tests with a daemon on this host.
 var Ability = hosttest.Ability{Name: "dockerd", Has: func() bool { _, err := exec.LookPath("dockerd"); return err == nil }}
 
 // Daemon is a running Docker daemon.
@@ -43,22 +43,22 @@ type Daemon struct {
 	log *os.File
 }
 
-// startScript runs dockerd in a mount namespace of its own, and unmounts the hierarchy of control
-// groups of version 2 there if there is one of version 1: crun refuses a hierarchy of version 2
-// that has controllers beside one of version 1. The host's mounts do not change.
+// startScript runs dockerd in its own mount namespace. If the host has a hierarchy of cgroup
+// version 1, the script unmounts that of version 2 there, because crun refuses a mixture in which
+// version 2 has controllers. The host's mounts do not change.
 const startScript = `if [ -e /sys/fs/cgroup/memory ]; then umount /sys/fs/cgroup/unified 2>/dev/null; fi; exec dockerd --config-file "$0"`
 
-// Options of a daemon.
+// Options configure a daemon.
 type Options struct {
-	// LiveRestore lets containers run on while the daemon does not.
+	// LiveRestore lets containers continue while the daemon is stopped.
 	LiveRestore bool
-	// HostMounts lets the daemon mount where this host does, for a daemon that is started again:
-	// the earlier daemon's containers stay in its mount namespace.
+	// HostMounts runs the daemon in the host's mount namespace, for a daemon that is restarted:
+	// containers of the earlier daemon stay in its mount namespace.
 	HostMounts bool
 }
 
-// Start starts a daemon that keeps everything below dir. The path of dir should be short, because
-// it is part of the path of a socket.
+// Start starts a daemon that stores everything below dir. The path of dir should be short, because
+// it becomes part of a socket's path.
 func Start(dir string, o Options) (*Daemon, error) {
 	config := map[string]any{
 		"data-root": filepath.Join(dir, "data"), "exec-root": filepath.Join(dir, "exec"), "pidfile": filepath.Join(dir, "pid"),
@@ -118,14 +118,14 @@ func (d *Daemon) Run() error {
 // Client returns a client of the daemon.
 func (d *Daemon) Client() (*client.Client, error) { return client.New(client.WithHost(d.Host)) }
 
-// Kill ends the daemon as kill -9 does. Its containers run on.
+// Kill kills the daemon with SIGKILL. Its containers continue.
 func (d *Daemon) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait() // it reports that it was killed
-	// Its supervisor of containers dies with it. If PID 1 of the host does not wait for ended
-	// processes, the next daemon would take the supervisor's PID for that of a running one.
+	_ = d.cmd.Wait() // the error says that it was killed
+	// Kill the daemon's containerd too. If PID 1 of the host does not reap it, the next daemon
+	// would take its PID for that of a running containerd.
 	_ = d.endSupervisor()
 	_ = os.Remove(d.supervisorFile())
 }
@@ -134,12 +134,12 @@ func (d *Daemon) supervisorFile() string {
 	return filepath.Join(d.dir, "exec/containerd/containerd.pid")
 }
 
-// Stop ends the daemon and all that it runs, and removes what it kept.
+// Stop ends the daemon and its containers, and removes its files.
 func (d *Daemon) Stop() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.log.Close()
-	// The daemon ends its own supervisor of containers.
+	// The daemon ends its own containerd.
 	err := d.cmd.Process.Signal(syscall.SIGTERM)
 	if waited := d.cmd.Wait(); waited != nil && !errors.As(waited, new(*exec.ExitError)) {
 		err = errors.Join(err, waited)
@@ -147,7 +147,7 @@ func (d *Daemon) Stop() error {
 	return errors.Join(err, d.endSupervisor(), d.unmount(), os.RemoveAll(d.dir))
 }
 
-// unmount undoes what a daemon that was killed has mounted on this host.
+// unmount removes the mounts that a killed daemon has left on this host.
 func (d *Daemon) unmount() error {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *Daemon) unmount() error {
 	return err
 }
 
-// endSupervisor ends containerd, which a daemon that was killed leaves.
+// endSupervisor ends containerd, which outlives a killed daemon.
 func (d *Daemon) endSupervisor() error {
 	text, err := os.ReadFile(d.supervisorFile())
 	if err != nil {
@@ -173,7 +173,7 @@ func (d *Daemon) endSupervisor() error {
 	}
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || !bytes.Contains(command, []byte(d.dir)) {
-		return nil // another process has the number by now
+		return nil // another process has reused the PID
 	}
 	return syscall.Kill(pid, syscall.SIGKILL)
 }

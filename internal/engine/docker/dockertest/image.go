@@ -18,18 +18,18 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// programs are the programs of this host that the image contains.
+// programs are programs of this host that are copied into the image.
 var programs = strings.Fields(`sh bash cat ls mkdir rm rmdir mv cp ln chmod chown touch stat head tail cut tr sort wc grep sed find xargs id hostname
 	sleep echo test true false env date timeout mktemp tee sha256sum python3 unshare mount umount mknod dd ps kill uname basename dirname
 	readlink ip nsenter setpriv prlimit df free nproc awk curl getent python3.11`)
 
-// trees are directories that these programs read as well.
+// trees are directories that these programs also read.
 var trees = []string{"/usr/lib/python3.11", "/etc/ssl/certs/ca-certificates.crt"}
 
-// left are parts of the trees that no test needs and the image does not contain.
+// left lists parts of the trees that no test needs, and that are left out of the image.
 var left = []string{"__pycache__", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "config-3.11-x86_64-linux-gnu"}
 
-// Import gives the daemon an image of programs of this host, under a name.
+// Import loads an image with programs of this host into the daemon, under a name.
 func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	c, err := d.Client()
 	if err != nil {
@@ -37,7 +37,7 @@ func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	}
 	defer c.Close()
 	from, to := io.Pipe()
-	go func() { to.CloseWithError(writeImage(to)) }()
+	go func() { to.CloseWithError(WriteImage(to)) }()
 	defer from.Close()
 	answer, err := c.ImageImport(ctx, client.ImageImportSource{Source: from, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
@@ -54,17 +54,17 @@ func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	return engine.OCI{Ref: name, Digest: made.ID}, nil
 }
 
-// writeImage writes the files of the image as a tar.
-func writeImage(w io.Writer) error {
+// WriteImage writes the files of the image as a tar.
+func WriteImage(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	files := map[string]bool{}
 	for _, name := range programs {
 		path := debians(name)
 		if path == "" {
-			continue // the test that needs it reports that
+			continue // the test that needs the program reports it
 		}
 		files[path] = true
-		// A program that is a link leads to others through alternatives.
+		// A program may be a link into /etc/alternatives.
 		for at := path; ; {
 			to, err := os.Readlink(at)
 			if err != nil {
@@ -128,7 +128,7 @@ func writeImage(w io.Writer) error {
 	return archive.Close()
 }
 
-// debians returns the path of a program of Debian's, whatever else the PATH has.
+// debians returns the path of a program of a Debian package, regardless of PATH.
 func debians(name string) string {
 	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
 		if path := filepath.Join(dir, name); exec.Command("test", "-x", path).Run() == nil { //nolint:noctx // TestMain has no context
@@ -142,7 +142,7 @@ func debians(name string) string {
 func libraries(program string, files map[string]bool) {
 	out, err := exec.Command("ldd", program).Output() //nolint:noctx // as above
 	if err != nil {
-		return // a script, or one that is static
+		return // a script or a static program
 	}
 	for word := range strings.FieldsSeq(string(out)) {
 		if !filepath.IsAbs(word) {

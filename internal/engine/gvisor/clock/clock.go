@@ -1,5 +1,5 @@
-// Package clock owns the second reading of a kernel's clock. With it programs read the time without
-// a system call, which gVisor otherwise allows only after a second.
+// Package clock owns an additional reading of a kernel's clock. With it programs can read the time
+// without a system call early; gVisor alone allows that only after a second.
 package clock
 
 import (
@@ -11,27 +11,27 @@ import (
 	"gvisor.dev/gvisor/pkg/sync"
 )
 
-// A kernel compares its clock with the processor's counter once when it starts or is
-// restored, and again after a second. One reading gives no rate, so until then every
-// request for the time is a system call. These are a quarter of all calls that the
-// guest makes until it is ready. A reading a few milliseconds after the first gives
-// the rate to some millionths; the kernel's own later readings correct it.
+// A kernel compares its clock with the processor's counter once when it starts or is restored, and
+// again after a second. A single reading gives no rate, so until then every request for the time is
+// a system call. These are a quarter of all calls that the guest makes until it is ready. A second
+// reading after a few milliseconds gives the rate with an error of a few millionths. The kernel's
+// own later readings correct it.
 
 // Calibrate reads the clock of a kernel whose tasks run, and gives programs the result.
 func Calibrate(keeper *sentry.Timekeeper) error {
 	fields := reflect.ValueOf(keeper).Elem()
 	lock, page := fields.FieldByName("updateMu"), fields.FieldByName("params")
 	if !lock.IsValid() || lock.Type() != reflect.TypeFor[sync.Mutex]() {
-		return errors.New("gVisor's clock has no lock that is known")
+		return errors.New("this version of gVisor has an unknown type of clock lock")
 	}
 	if !page.IsValid() || page.Type() != reflect.TypeFor[*sentry.VDSOParamPage]() {
-		return errors.New("gVisor's clock has no page that is known")
+		return errors.New("this version of gVisor has an unknown type of clock page")
 	}
 	mu := (*sync.Mutex)(lock.Addr().UnsafePointer())
 	mu.Lock()
 	defer mu.Unlock()
 	if page.IsNil() {
-		return errors.New("the clock stands still")
+		return errors.New("the clock does not advance")
 	}
 	update(keeper, false)
 	return nil

@@ -6,7 +6,7 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// A clock that was not started is left alone: its page does not exist yet.
+// A clock that was not started is not changed, because its page does not exist yet.
 func TestStandsStill(t *testing.T) {
 	if err := Calibrate(sentry.NewTimekeeper()); err == nil {
 		t.Error("a clock that stands still was read")

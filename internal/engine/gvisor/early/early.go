@@ -1,11 +1,10 @@
-// Package early owns what a process of a sandbox does, or spares itself, before
-// gVisor's packages initialise themselves. Go initialises a package as soon as
-// all that it imports is ready, the first by its path; so this one imports
-// next to nothing, and comes before all of gVisor's. A test watches that.
+// Package early owns the work that a process of a sandbox does, or skips, before gVisor's packages
+// initialise themselves. Go initialises a package as soon as all its imports are ready, in the
+// order of their paths. This package imports almost nothing, so it comes before all of gVisor's. A
+// test checks that.
 //
-// Most of a start of this program is their initialisation: 5 to 7 ms of
-// processor time, three times for each sandbox. Package first comes before this one,
-// and may import nothing.
+// Initialisation takes most of the start of this program: 5 to 7 ms of processor time, three times
+// for each sandbox. Package first comes before this one, and may import nothing.
 package early
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/first"
 )
 
-// kernelArg0 is the name of the process in which a sandbox's programs run.
+// kernelArg0 is the argv[0] of the process in which a sandbox's programs run.
 const kernelArg0 = "runsc-sandbox"
 
 func init() {

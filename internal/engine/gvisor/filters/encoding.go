@@ -9,13 +9,13 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 )
 
-// The generated file is read in each of a sandbox's processes before anything
-// else, where JSON of the same content took 3 ms. It is a row of numbers of
-// four bytes: lists and texts begin with their length.
+// Each process of a sandbox reads the generated file before anything else. JSON with the same
+// content took 3 ms. The file is a sequence of 32-bit numbers: lists and strings begin with their
+// length.
 
-var errShort = errors.New("the file ends too soon")
+var errShort = errors.New("the file of seccomp programs is truncated")
 
-// Encode writes the generated file.
+// Encode returns the content of the generated file.
 func Encode(boot, gofer []precompiledseccomp.Program) []byte {
 	var out []byte
 	number := func(n int) { out = binary.LittleEndian.AppendUint32(out, uint32(n)) }
@@ -54,7 +54,7 @@ func Decode(data []byte) (boot, gofer []precompiledseccomp.Program, err error) {
 	return boot, gofer, nil
 }
 
-// reader takes numbers and texts until the data is too short.
+// reader reads numbers and strings until the data ends.
 type reader struct {
 	rest  []byte
 	short bool
@@ -77,7 +77,7 @@ func (r *reader) number() uint32 {
 	return 0
 }
 
-// count is the length of a list. No list is longer than the data.
+// count reads the length of a list. No list is longer than the data.
 func (r *reader) count() int {
 	n := int(r.number())
 	if n > len(r.rest) {

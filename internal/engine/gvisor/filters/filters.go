@@ -1,6 +1,6 @@
-// Package filters owns the ready-made seccomp programs of the pinned gVisor
-// version. A build from the Go module has none and compiles them at every
-// boot, which costs more than the rest of the boot together.
+// Package filters owns the precompiled seccomp programs of the pinned gVisor version. A build of
+// gVisor from the Go module has none and compiles them at every boot, which takes longer than the
+// rest of the boot.
 package filters
 
 import (
@@ -17,10 +17,9 @@ import (
 
 //go:generate go run ./generate programs.bin
 
-// The registries have no setter: a release build of gVisor fills them from a
-// generated file inside the package. A wrong entry cannot weaken a filter by
-// accident, because a program is looked up by a name that spells out every
-// option it was compiled for, and a missing one is compiled at boot.
+// The registries have no setter: a release build of gVisor fills them from a generated file in its
+// package. A wrong entry cannot weaken a filter by accident, because a program is looked up by a
+// name that spells out every option it was compiled for, and a missing one is compiled at boot.
 
 //go:linkname bootPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var bootPrograms map[string]precompiledseccomp.Program
@@ -31,8 +30,7 @@ var goferPrograms map[string]precompiledseccomp.Program
 //go:embed programs.bin
 var programs []byte
 
-// Install makes the programs known to this process, which is about to become
-// a gVisor process.
+// Install registers the programs in this process, which is about to become a gVisor process.
 func Install() error {
 	boot, gofer, err := Decode(programs)
 	if err != nil {
@@ -50,7 +48,7 @@ func Install() error {
 	return nil
 }
 
-// Names lists what is installed, for tests.
+// Names returns the names of the installed programs, for tests.
 func Names() (boot, gofer []string) {
 	return slices.Sorted(maps.Keys(bootPrograms)), slices.Sorted(maps.Keys(goferPrograms))
 }

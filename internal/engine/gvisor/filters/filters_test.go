@@ -11,8 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 )
 
-// A program is found by the name that gVisor makes of its settings. After a change of its version
-// the names may differ, and every boot would quietly compile again: go generate repairs that.
+// A program is looked up by the name that gVisor derives from its settings. With another version of
+// gVisor the names may differ, and every boot would compile the programs again without a warning.
+// go generate fixes that.
 func TestTheProgramsThatABoxAsksForAreThere(t *testing.T) {
 	if err := filters.Install(); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
-// Package first owns what a process of a sandbox does before anything else: it takes
-// the memory that its start will need, or ends if it has so little to do that
-// nothing else has to be initialised. It imports only what has no imports of its
-// own, so that Go initialises it before the standard library; a test watches that.
+// Package first owns what a process of a sandbox does before anything else. It populates the memory
+// that the start will need, or does a small task and exits if nothing else has to be initialised.
+// It imports only packages without imports, so that Go initialises it before the standard library.
+// A test checks that.
 package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
@@ -17,11 +17,11 @@ func init() {
 	switch prefault.Base(args) {
 	case "crannog-boot":
 		Known = true
-		// It ends when the sandbox runs, so what it does not touch costs nothing.
+		// This process exits when the sandbox runs, so unused memory costs nothing.
 		prefault.Data()
 		prefault.Heap(0, 3<<20)
 	case "runsc-gofer":
-		// It needs little more than its packages take, see below.
+		// It needs little more than its packages do, see below.
 		Known = true
 	case "runsc-sandbox":
 		Known = true
@@ -29,12 +29,12 @@ func init() {
 	}
 }
 
-// The kernel process populates what its start touches after its packages are
-// initialised, by `perf record -e page-faults -c 1 -d`. What the packages take
-// themselves is left to be faulted in: it is a block for each size of object, of
-// which they use the first page or two. So is what comes last, which is mostly
-// stacks of goroutines that use little of them. Populated, those pages would be the
-// sandbox's for its whole life, 1.7 MB of them; of these 3 MB a tenth stays unused.
+// The kernel process populates the memory that its start touches after the packages are
+// initialised, measured with `perf record -e page-faults -c 1 -d`. Memory of the packages
+// themselves is left to page faults: it has a block for each size class, of which they use the
+// first page or two. The same holds for the end of the range, which is mostly stacks of goroutines
+// that use little of them. If those pages were populated, the sandbox would occupy 1.7 MB more for
+// its whole life. Of these 3 MB a tenth stays unused.
 const (
 	sentrySkip = 1 << 20
 	sentryHeap = 3 << 20

@@ -37,8 +37,8 @@ func TestUnmounts(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The thread stays in another mount namespace, so it ends with this
-		// goroutine: it is never unlocked.
+		// The thread stays in another mount namespace. It is never unlocked, so it ends with this
+		// goroutine.
 		runtime.LockOSThread()
 		if err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")); err != nil {

@@ -10,8 +10,8 @@ const (
 	syncFlag = "--sync-fd="
 )
 
-// unmounting recognises the program that gVisor starts to unmount one directory.
-// A form that it does not expect is left to gVisor's own.
+// unmounting parses the arguments of the command that gVisor starts to unmount one directory. If
+// they have an unexpected form, it returns false, and gVisor's own command handles them.
 func unmounting(args []string) (fd int, dir string, ok bool) {
 	if len(args) != 4 || args[0] != program || args[1] != "umount" || len(args[3]) == 0 || args[3][0] != '/' {
 		return 0, "", false
@@ -29,8 +29,8 @@ func unmounting(args []string) (fd int, dir string, ok bool) {
 	return fd, args[3], fd > 2
 }
 
-// unmount waits for one byte and unmounts the directory. Without the byte the
-// process that asked for it has ended, or has failed.
+// unmount waits for one byte and unmounts the directory. If there is no byte, the requesting
+// process has ended or failed.
 func unmount(fd int, dir string) (code int) {
 	if !prefault.ReadByte(fd) || !prefault.Unmount(dir) {
 		return exitFailed

@@ -1,5 +1,5 @@
-// Package gvisortest counts what the engine gvisor owns on this host for a state directory, so
-// that tests see what it leaves.
+// Package gvisortest counts the resources of the engine gvisor on this host for a state directory,
+// so that tests detect leaks.
 package gvisortest
 
 import (
@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// Residue counts what the engine has for a state directory: processes of its sandboxes,
-// also of those that are booted or spare, and control groups.
+// Residue counts the engine's resources for a state directory: processes of its sandboxes,
+// including those that are booting or prestarted, and control groups.
 func Residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	return map[string]int{"processes": len(Processes(t, dir)), "groups": Groups(dir)}
 }
 
-// Owner is the engine for tests of a whole server.
+// Owner describes the engine to tests of a whole server.
 type Owner struct{}
 
 // Processes is the function Processes.
@@ -29,21 +29,21 @@ func (Owner) Processes(t testing.TB, state string) []string {
 
 // Files lists the directories and control sockets of sandboxes.
 func (Owner) Files(state string) []string {
-	found, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*")) // which fails only for patterns that are none
+	found, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*")) // an error means a malformed pattern
 	sockets, _ := filepath.Glob(filepath.Join(state, "run", ".runsc", "*.sock"))
 	return append(found, sockets...)
 }
 
-// Shared reports whether a line of mountinfo is of a mount that all sandboxes use and that
-// stays: gVisor keeps one empty network namespace for all of them.
+// Shared reports whether a line of mountinfo is of a mount that all sandboxes share and that stays:
+// gVisor has one empty network namespace for all of them.
 func (Owner) Shared(mount string) bool { return strings.Contains(mount, "null-netns") }
 
-// Temporary is the pattern of files that gVisor makes outside a state directory.
+// Temporary is the pattern of files that gVisor creates outside a state directory.
 const Temporary = "/tmp/runsc*"
 
-// Processes lists the processes that run for sandboxes below a state directory: the arguments of
-// gVisor's processes name it. A child that boots a sandbox belongs to the process that started it;
-// one whose parent has ended is listed.
+// Processes lists the processes that run for sandboxes below a state directory, which the arguments
+// of gVisor's processes name. A child that boots a sandbox belongs to the process that started it.
+// It is also listed if its parent has ended.
 func Processes(t testing.TB, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -58,12 +58,12 @@ func Processes(t testing.TB, dir string) (pids []string) {
 	return pids
 }
 
-// sandboxProcess reports whether a process runs for a sandbox of a state directory, or for a sandbox of
-// another one.
+// sandboxProcess reports whether a process runs for a sandbox of this state directory, or for one
+// of another directory.
 func sandboxProcess(pid, dir string) (ours, others bool) {
 	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil {
-		return false, false // it is not a process, or has ended
+		return false, false // it is no process or has ended
 	}
 	switch text := string(line); {
 	case strings.HasPrefix(text, "crannog-boot"):
@@ -75,9 +75,9 @@ func sandboxProcess(pid, dir string) (ours, others bool) {
 	return false, false
 }
 
-// bootsFor reports whether a child that boots a sandbox may do so for a state directory: this
-// process or one that names the directory started it, or its parent has ended, so that an ancestor
-// of this process or init adopted it.
+// bootsFor reports whether a child that boots a sandbox may do so for this state directory. That is
+// the case if this process or one that names the directory started it, or if its parent has ended,
+// so that an ancestor of this process or init adopted it.
 func bootsFor(pid, dir string) bool {
 	parent := parentOf(pid)
 	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {
@@ -88,19 +88,19 @@ func bootsFor(pid, dir string) bool {
 	for _, file := range []string{"cmdline", "environ"} {
 		data, err := os.ReadFile(filepath.Join("/proc", parent, file))
 		if err != nil || strings.Contains(string(data), dir) {
-			return true // an ended parent does not prove that it is another directory's
+			return true // with an ended parent, it may belong to this directory
 		}
 	}
 	return parent == ""
 }
 
-// parentOf returns a process's parent, or "" for init and for one that ended.
+// parentOf returns a process's parent, or "" for init and for an ended process.
 func parentOf(pid string) string {
 	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	if err != nil {
 		return ""
 	}
-	// The name in parentheses may contain anything.
+	// The name in parentheses may contain any character.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 2 || fields[1] == "0" {
 		return ""
@@ -108,8 +108,8 @@ func parentOf(pid string) string {
 	return fields[1]
 }
 
-// Groups counts the control groups of sandboxes. It leaves out those in which a sandbox of
-// another state directory runs, because other tests may run on this host.
+// Groups counts the control groups of sandboxes. It excludes those in which a sandbox of another
+// state directory runs, because other tests may run on this host.
 func Groups(dir string) (n int) {
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
 		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns

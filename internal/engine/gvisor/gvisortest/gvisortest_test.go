@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boots starts a process with the name of a child that boots a sandbox, below a shell with a state
-// directory in its environment, and returns its number. The shell waits for the process, or ends at
-// once.
+// boots starts a process with the name of a child that boots a sandbox, and returns its PID. The
+// parent is a shell with a state directory in its environment, which waits for the process or ends
+// at once.
 func boots(t *testing.T, dir string, waits bool) (pid string) {
 	t.Helper()
 	script := `exec 3<&0; bash -c 'exec -a crannog-boot cat' <&3 >/dev/null & echo $!; exec >&-; `
@@ -50,7 +50,7 @@ func boots(t *testing.T, dir string, waits bool) (pid string) {
 		}
 	}
 	pid = strings.TrimSpace(string(number))
-	// The process has its name as soon as it is not a shell any more.
+	// The process has its new name as soon as it is no longer a shell.
 	for {
 		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
 		if err != nil {

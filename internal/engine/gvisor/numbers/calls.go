@@ -10,14 +10,15 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// place is a file that a call is about, named by a path, or by a descriptor if there is no path.
+// place is a file in the arguments of a call, named by a path, or by a descriptor if there is no
+// path.
 type place struct {
 	dir    int32
 	path   hostarch.Addr
 	follow bool
 }
 
-// named are the calls that may copy a file which they name.
+// named are the calls that may copy up a file which they name.
 var named = map[string]func(arch.SyscallArguments) []place{
 	"link":         func(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} },
 	"linkat":       func(a arch.SyscallArguments) []place { return atWith(a, a[4].Int()&linux.AT_SYMLINK_FOLLOW != 0) },
@@ -63,8 +64,8 @@ func exchanged(a arch.SyscallArguments) []place {
 	return all
 }
 
-// opens are the calls that may copy a file which they open, and whether they may make
-// a change by their arguments.
+// opens are the calls that may copy up a file which they open. The function reports whether the
+// arguments allow changes.
 var opens = map[string]func(arch.SyscallArguments) bool{
 	"open":    func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
 	"openat":  func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
@@ -76,11 +77,11 @@ func writes(flags uint32) bool {
 	return flags&linux.O_PATH == 0 && flags&(linux.O_ACCMODE|linux.O_CREAT|linux.O_TRUNC) != 0
 }
 
-// makes are calls that make files and copy none: their numbers are to be right from
+// makes are calls that create files and copy none. The numbers of these files have to be right from
 // the first one on.
 var makes = map[string]bool{"mkdir": true, "mkdirat": true, "mknod": true, "mknodat": true, "symlink": true, "symlinkat": true, "bind": true}
 
-// Install puts the calls in front of those in the tables.
+// Install wraps the calls in the tables.
 func Install(tables ...*sentry.SyscallTable) {
 	for _, table := range tables {
 		for number, entry := range table.Table {
@@ -139,10 +140,9 @@ func opened(t *sentry.Task, fd int32) {
 	}
 }
 
-// hold finds the files of a call that are not copied yet, and takes a reference to
-// each. A file without a reference is forgotten with the file from which it was
-// copied. Programs that change the path at the same time lose the number of their own
-// file and nothing else.
+// hold finds the files of a call that are not copied up yet, and takes a reference to each. Without
+// a reference, the link to the original file would be lost. If programs change the path at the same
+// time, only the number of their own file is lost.
 func hold(t *sentry.Task, places []place) []vfs.VirtualDentry {
 	var files []vfs.VirtualDentry
 	for _, p := range places {

@@ -9,19 +9,19 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// gVisor has no way to set these numbers, so they are set where it keeps them. The
-// offsets come from its own types: with a version that has other fields, files get
-// gVisor's numbers, and TestScripts/run_numbers fails.
+// gVisor has no function to set these numbers, so they are written into its fields. The offsets are
+// taken from its own types. With a version that has other fields, files get gVisor's numbers, and
+// TestScripts/run_numbers fails.
 
 const fileSystems = "gvisor.dev/gvisor/pkg/sentry/fsimpl/"
 
-// overlayFields are places in a file of an overlay.
+// overlayFields are the offsets of fields in a file of an overlay.
 type overlayFields struct {
 	copied, upper, lower, minor, ino uintptr
 	err                              error
 }
 
-// upperFields are places in a file of what an overlay writes to.
+// upperFields are the offsets of fields in a file of the layer that an overlay writes to.
 type upperFields struct {
 	inode   uintptr
 	ino, fs uintptr // in the inode
@@ -39,7 +39,7 @@ func (f *finder) field(of reflect.Type, name string, want func(reflect.Type) boo
 	}
 	field, ok := of.FieldByName(name)
 	if !ok || len(field.Index) != 1 || !want(field.Type) {
-		f.err = fmt.Errorf("%s has no field %s that is known", of, name)
+		f.err = fmt.Errorf("%s has no field %s of a known type", of, name)
 	}
 	return field
 }
@@ -48,7 +48,7 @@ func is[T any](t reflect.Type) bool { return t == reflect.TypeFor[T]() }
 
 func pointer(t reflect.Type) bool { return t.Kind() == reflect.Pointer }
 
-// belongs reports whether a type is the one of that name in a file system of gVisor's.
+// belongs reports whether a type is the one with this name in a file system of gVisor.
 func belongs(t reflect.Type, system string) bool {
 	return pointer(t) && t.Elem().PkgPath() == fileSystems+system && t.Elem().Name() == "dentry"
 }

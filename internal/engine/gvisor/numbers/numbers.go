@@ -1,6 +1,6 @@
-// Package numbers owns the device and inode numbers that files show inside: a file of the host's
-// keeps its numbers when it is changed, which gVisor's overlay does not ensure. It runs in gVisor's
-// kernel process.
+// Package numbers owns the device and inode numbers of files in a sandbox: a host file keeps its
+// numbers when it is changed, which gVisor's overlay does not ensure. It runs in gVisor's kernel
+// process.
 package numbers
 
 import (
@@ -16,27 +16,27 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// The overlay shows a file with the numbers of the layer that it comes from. With its first change,
-// or its first hard link, a file of the host's is copied to the layer of what the sandbox wrote,
-// and becomes another file for programs that compare numbers: git clone, rsync, find -samefile. So
-// both layers get one device, the numbers of files that are made inside begin beyond those of the
-// host's, and a copy takes the number of what it was copied from.
+// The overlay shows a file with the numbers of the layer that contains it. With its first change,
+// or its first hard link, a host file is copied to the upper layer, and becomes another file for
+// programs that compare numbers: git clone, rsync, find -samefile. Therefore both layers get one
+// device, the numbers of new files begin beyond those of the host's files, and a copy gets the
+// number of its original.
 
-// firstMade is where the numbers of files begin that are made inside. The file server
-// counts the host's files from 1; JavaScript knows whole numbers up to 2^53.
+// firstMade is the first number of files that are created in the sandbox. The file server numbers
+// the host's files from 1, and JavaScript represents integers up to 2^53 exactly.
 const firstMade = 1 << 40
 
-// mostBefore bounds the files that were made before numbers began there: directories
-// in which gVisor mounts something. A kernel with more was saved by a version that
-// knew nothing of this, and keeps its numbers.
+// mostBefore bounds the files that were created before numbers started there: directories in which
+// gVisor mounts something. A kernel with more was saved by a version without this package, and
+// keeps its numbers.
 const mostBefore = 1024
 
-// A copied file of the host may have the number of such a file, and an archive of the sandbox would
-// take two files with one number for two names of one file. So how many there were is kept in the
-// number at which later ones begin, and no copy is given one of their numbers.
+// A copied host file may have the number of such a file, and an archive of the sandbox would treat
+// two files with one number as hard links of one file. Therefore the number at which later ones
+// begin encodes how many there were, and no copy gets one of their numbers.
 const beforeShift = 24
 
-// before returns how many files were made before numbers began at firstMade.
+// before returns how many files were created before numbers started at firstMade.
 func before(last uint64) uint64 {
 	if last < firstMade {
 		return 0
@@ -50,13 +50,13 @@ var device atomic.Uint64
 
 const apart = 1 << 40
 
-// at is a place in a value.
+// at returns a pointer to a field of a value.
 func at[T any](of unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(of, offset)) }
 
-// object is what an interface with a pointer in it points to.
+// object returns the pointer in an interface.
 func object(impl vfs.DentryImpl) unsafe.Pointer { return reflect.ValueOf(impl).UnsafePointer() }
 
-// begin makes both layers one device, before a program makes or copies a file.
+// begin gives both layers the same device, before a program creates or copies a file.
 func begin(t *sentry.Task) {
 	if device.Load() != 0 {
 		return
@@ -76,7 +76,7 @@ func begin(t *sentry.Task) {
 	defer top.DecRef(t)
 	root := top.Dentry().Impl()
 	if over == nil || over != overlayOf(root) {
-		return // another program shows it
+		return // another program reveals it
 	}
 	if over.err != nil || at[atomicbitops.Uint32](object(d), over.copied).Load() != 0 {
 		return
@@ -103,9 +103,9 @@ func begin(t *sentry.Task) {
 	device.Store(uint64(host) + 1)
 }
 
-// Settle gives a file that was copied the numbers of what it was copied from. content reports that
-// the copy will be written. If the host's file has several names, the copy is then another file than
-// the other names, and those keep the numbers.
+// Settle gives a copied file the numbers of its original. content reports that the copy will be
+// written. If the host's file has several names, the copy is then a different file than the other
+// names, and those keep the numbers.
 func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
 	one := device.Load()
 	if one == 0 || one == apart {
@@ -116,13 +116,13 @@ func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content
 		return
 	}
 	d := object(vd.Dentry().Impl())
-	// The fields that are read below no longer change once this is set.
+	// Once this is set, the fields that are read below no longer change.
 	if at[atomicbitops.Uint32](d, over.copied).Load() == 0 {
 		return
 	}
 	lower, upper := *at[[]vfs.VirtualDentry](d, over.lower), *at[vfs.VirtualDentry](d, over.upper)
 	if len(lower) == 0 {
-		return // it was made, or copied when it was last looked up
+		return // it was created here, or was copied when it was last looked up
 	}
 	made := upperOf(upper.Dentry().Impl())
 	if made == nil || made.err != nil {

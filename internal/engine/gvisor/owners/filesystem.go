@@ -15,16 +15,16 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// ids are the fields of a file that hold its owner.
+// ids are the attributes of a file that hold its owner.
 const ids = linux.STATX_UID | linux.STATX_GID
 
-// filesystem shows the host's files as gVisor's file client does, except for the owners of some.
+// filesystem shows the host's files as gVisor's file client does, but changes the owners of some.
 // The client does everything else.
 type filesystem struct {
 	vfsfs vfs.Filesystem
 	vfs.FilesystemImpl
 	// mount shows the same files through the client alone. Descriptors are opened through it,
-	// because the client takes the file system of their mount for its own.
+	// because the client expects the file system of their mount to be its own.
 	mount    *vfs.Mount
 	places   []vfs.VirtualDentry
 	uid, gid uint32
@@ -35,19 +35,19 @@ type filesystem struct {
 
 var _ vfs.FilesystemImpl = (*filesystem)(nil)
 
-// lowerOf returns the host's files below the overlay that is a sandbox's root.
+// lowerOf returns the layer of the host's files below the overlay that is a sandbox's root.
 func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
 	opts, err := private[overlay.FilesystemOptions](root.Mount().Filesystem().Impl(), "opts")
 	if err != nil {
 		return vfs.VirtualDentry{}, fmt.Errorf("the root: %w", err)
 	}
 	if len(opts.LowerRoots) != 1 {
-		return vfs.VirtualDentry{}, fmt.Errorf("the root has %d layers of the host's", len(opts.LowerRoots))
+		return vfs.VirtualDentry{}, fmt.Errorf("the root has %d layers of host files", len(opts.LowerRoots))
 	}
 	return opts.LowerRoots[0], nil
 }
 
-// newFilesystem takes over the reference of the overlay's mount to the client.
+// newFilesystem takes over the overlay's reference to the client.
 func newFilesystem(t *sentry.Task, client *vfs.Filesystem, lower vfs.VirtualDentry, plan Plan) (*filesystem, error) {
 	v := t.Kernel().VFS()
 	opts := lower.Mount().Options()
@@ -79,15 +79,13 @@ func (f *filesystem) Release(ctx context.Context) {
 	client.DecRef(ctx)
 }
 
-// Sync implements vfs.FilesystemImpl.Sync. The kernel knows the client too and
-// asks it itself.
+// Sync implements vfs.FilesystemImpl.Sync. The kernel also knows the client and syncs it directly.
 func (f *filesystem) Sync(context.Context) error { return nil }
 
-// resolve returns what a path leads to, and what to do when it is no longer
-// needed.
+// resolve returns the file at a path, and a function that releases it.
 func (f *filesystem) resolve(ctx context.Context, rp *vfs.ResolvingPath) (*vfs.Dentry, func(), error) {
 	if rp.Done() {
-		return rp.Start(), func() {}, nil // held by rp
+		return rp.Start(), func() {}, nil // rp holds the reference
 	}
 	d, err := f.GetDentryAt(ctx, rp, vfs.GetDentryOptions{})
 	if err != nil {
@@ -96,7 +94,7 @@ func (f *filesystem) resolve(ctx context.Context, rp *vfs.ResolvingPath) (*vfs.D
 	return d, func() { d.DecRef(ctx) }, nil
 }
 
-// alone is how the client finds a file that was resolved.
+// alone returns the operation with which the client finds a resolved file.
 func (f *filesystem) alone(d *vfs.Dentry) *vfs.PathOperation {
 	found := vfs.MakeVirtualDentry(f.mount, d)
 	return &vfs.PathOperation{Root: found, Start: found}
@@ -125,7 +123,7 @@ func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return stat, f.adopt(ctx, d, &stat)
 }
 
-// adopt gives the attributes of a file the owner and set-id bits that the table has for it.
+// adopt replaces the owner and set-id bits in a file's attributes by those in the table.
 func (f *filesystem) adopt(ctx context.Context, d *vfs.Dentry, stat *linux.Statx) error {
 	if len(f.files) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Package owners owns the translation of file owners inside a sandbox: it runs in gVisor's kernel
-// process and shows what lies below some directories as the sandbox user's own, whichever number
-// the files have on the host. The files of an image have the owners that its layers name.
+// Package owners owns the translation of file owners in a sandbox. It runs in gVisor's kernel
+// process and shows files below some directories as files of the sandbox's user, regardless of
+// their owner on the host. Files of an image have the owners that its layers name.
 package owners
 
 import (
@@ -18,38 +18,36 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// The files of a workspace belong to their owner on the host, whose number means nothing inside.
-// Without a translation the sandbox's user could only work on them with capabilities that bypass
-// all file permissions. An id-mapped mount of the host would translate too, but not without root,
-// and not on every file system. So the translation is made where the sandbox's kernel looks at the
-// files of the host, below the overlay that holds what programs write: permissions are then checked
-// with the numbers that are shown.
+// The files of a workspace belong to a user of the host, whose ID means nothing in the sandbox.
+// Without a translation, the sandbox's user could only work on them with capabilities that bypass
+// all file permissions. An id-mapped mount of the host would translate too, but needs root, and
+// does not work on every file system. The translation is therefore made where the sandbox's kernel
+// reads attributes of host files, below the overlay that holds the programs' writes. Permissions
+// are then checked with the translated IDs.
 
-// Annotation is the key under which a specification carries a Plan.
+// Annotation is the key of the annotation that holds a Plan in a specification.
 const Annotation = "dev.crannog.owners"
 
-// Plan is which files belong to the user. The zero Plan changes nothing.
+// Plan lists the files that belong to the user. The zero Plan changes nothing.
 type Plan struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Places are directories and files of the host's, by their paths inside. All
-	// that is below them is the user's. No program may have looked at them before
-	// Install.
+	// Places are directories and files of the host, by their paths in the sandbox. Everything below
+	// them belongs to the user. No program may look at them before Install.
 	Places []string `json:"places,omitempty"`
-	// Files are owners and set-id bits of other files, by their paths inside. No program may
-	// have looked at those that it names before Install either.
+	// Files has the owners and set-id bits of other files, by their paths in the sandbox. No
+	// program may look at these before Install either.
 	Files fileowners.Table `json:"files,omitempty"`
 	// Covers are mounted over paths below the places, in this order.
 	Covers []Cover `json:"covers,omitempty"`
 }
 
-// Cover keeps programs from changing what is at a path, or from seeing it.
-// gVisor's own mounts of host directories are not below the overlay, and would
-// show the host's numbers.
+// Cover prevents programs from changing a path or from seeing it. gVisor's own mounts of host
+// directories are not below the overlay, and would show the host's IDs.
 type Cover struct {
 	Path string `json:"path"`
-	// Blank covers a directory with an empty one. Otherwise what is there is
-	// shown and cannot be changed.
+	// Blank covers a directory with an empty one. Otherwise the content stays visible and cannot be
+	// changed.
 	Blank bool `json:"blank,omitempty"`
 }
 
@@ -63,7 +61,7 @@ func (p Plan) Owns(path string) bool {
 	return false
 }
 
-// Parse reads a plan from the text of an annotation. No text is the zero Plan.
+// Parse reads a plan from the text of an annotation. Empty text is the zero Plan.
 func Parse(text string) (Plan, error) {
 	var p Plan
 	if text == "" {
@@ -75,15 +73,14 @@ func Parse(text string) (Plan, error) {
 	return p, nil
 }
 
-// Text is the annotation that Parse reads.
+// Text returns the annotation for Parse.
 func (p Plan) Text() (string, error) {
 	data, err := json.Marshal(p)
 	return string(data), err
 }
 
-// Install puts a plan in force for a sandbox whose first process calls it before any
-// other program runs. In a restored sandbox the plan is in force already, and Install
-// checks that it is the same.
+// Install activates a plan. The first process of a sandbox calls it before any other program runs.
+// In a restored sandbox the plan is active already, and Install checks that it is the same.
 func Install(t *sentry.Task, plan Plan) error {
 	root := t.MountNamespace().Root(t)
 	defer root.DecRef(t)
@@ -105,8 +102,7 @@ func Install(t *sentry.Task, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	// The mount below the overlay is known to the overlay alone, which asks it
-	// for the file system at each look.
+	// Only the overlay uses the mount below it, and reads the mount's file system on each lookup.
 	*shown = &f.vfsfs
 	for _, place := range plan.Places {
 		if err := check(t, root, place, plan); err != nil {
@@ -121,25 +117,25 @@ func Install(t *sentry.Task, plan Plan) error {
 	return nil
 }
 
-// is returns an error unless f was made from the plan: a saved state that continued under another
-// plan would show what the new one covers.
+// is returns an error unless f was made from the plan. A saved state that continued under another
+// plan could show what the new plan covers.
 func (f *filesystem) is(plan Plan) error {
 	text, err := plan.Text()
 	if err != nil {
 		return err
 	}
 	if f.plan != text {
-		return fmt.Errorf("the state was saved with other owners of files: %s, not %s", f.plan, text)
+		return fmt.Errorf("the state was saved with different owners of files: %s instead of %s", f.plan, text)
 	}
 	return nil
 }
 
-// check looks up a place as programs will. The overlay remembers a file's owner from its first
-// look, so a place that was looked up too early would keep the host's owner.
+// check looks up a place as programs will. The overlay caches a file's owner at its first lookup,
+// so a place that was looked up too early would keep the host's owner.
 func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
 	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ids})
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", place, err)
+		return fmt.Errorf("stat %s: %w", place, err)
 	}
 	if stat.UID != plan.UID || stat.GID != plan.GID {
 		return fmt.Errorf("%s belongs to %d:%d, not to %d:%d", place, stat.UID, stat.GID, plan.UID, plan.GID)
@@ -147,8 +143,8 @@ func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) erro
 	return nil
 }
 
-// mount puts the cover in place. Programs cannot remove it: they may not unmount in this namespace,
-// and in one of their own its mounts are locked.
+// mount mounts the cover. Programs cannot remove it: they may not unmount in this namespace, and in
+// a namespace of their own its mounts are locked.
 func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 	v, target := t.Kernel().VFS(), at(root, c.Path)
 	opts := vfs.MountOptions{ReadOnly: true, Flags: vfs.MountFlags{NoSUID: true, NoDev: true}}
@@ -158,7 +154,7 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 		_, err := v.MountAt(t, creds(t), "tmpfs", target, "tmpfs", &opts)
 		return err
 	}
-	// This includes what is mounted below, so that what is hidden there stays hidden.
+	// This includes the mounts below, so that paths which they hide stay hidden.
 	if err := v.BindAt(t, creds(t), target, target, true); err != nil {
 		return err
 	}
@@ -176,19 +172,19 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 	return nil
 }
 
-// at is a path as the first process sees it. Links have been followed before
-// the sandbox was made; a new one is not.
+// at returns an operation on a path as the first process sees it. Links were resolved before the
+// sandbox was created, and new ones are not followed.
 func at(root vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(path)}
 }
 
-// creds are those of the kernel itself.
+// creds returns the credentials of the kernel itself.
 func creds(t *sentry.Task) *auth.Credentials {
 	return auth.NewRootCredentials(t.Kernel().RootUserNamespace())
 }
 
-// private returns an unexported field of a struct of gVisor's. If a version of gVisor has another
-// name or type for it, private returns an error, and no sandbox starts.
+// private returns an unexported field of a gVisor struct. If a version of gVisor has another name
+// or type for it, private returns an error, and no sandbox starts.
 func private[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of)
 	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {

@@ -1,6 +1,5 @@
-// Package trim owns the giving back of memory that the programs of a sandbox have
-// reserved and never touched: it runs in gVisor's kernel process, when it is
-// asked to before the sandbox's state is saved.
+// Package trim owns the release of memory that the programs of a sandbox have reserved and never
+// touched. It runs in gVisor's kernel process, on request, before the sandbox's state is saved.
 package trim
 
 import (
@@ -18,36 +17,37 @@ import (
 )
 
 // gVisor reserves memory for programs in pieces of 2 MB, and a save reads each page of them to find
-// out which hold something. Reading a page makes it exist, so the pages of a sandbox that holds
-// nothing are made, compared and given back: half of the time of a save. A program could declare
-// with madvise that it has no use for them. Here that is done on its behalf, for pages that the
-// memory file does not have.
+// out which contain data. Reading a page allocates it. For a nearly empty sandbox, half of the time
+// of a save is spent on allocating, comparing and freeing pages. A program could declare with
+// madvise that it does not need them. This package does so on its behalf, for pages that the memory
+// file does not have.
 
-// Metric is the name of our metric in gVisor. gVisor offers no call of our own, but it computes a
-// metric when it is asked for it. So asking for this one gives the memory back, and the answer is
-// the number of bytes so far, or Failed.
+// Metric is the name of our metric in gVisor. We cannot add a call to gVisor, but it computes a
+// metric when a client reads it. Reading this metric releases the memory, and its value is the
+// number of bytes so far, or Failed.
 const Metric = "crannog_trimmed_bytes"
 
-// Failed is the result of a kernel in which something was not as expected. The
-// kernel's own log has the details.
+// Failed is the value if something in the kernel was not as expected. The kernel's own log has the
+// details.
 const Failed = -1
 
 var (
 	kernel atomic.Pointer[sentry.Kernel]
 	total  atomic.Uint64
-	// trimming is held while memory is given back: two callers at once would find the same memory.
+	// trimming is locked while memory is released, because concurrent callers would find the same
+	// memory.
 	trimming sync.Mutex
 )
 
-// Install makes a kernel that starts able to give memory back.
+// Install prepares a kernel that starts to release memory.
 func Install() error {
 	return metric.RegisterCustomUint64Metric("/crannog/trimmed_bytes", metric.Uint64Metadata{
 		Cumulative: true, Sync: true, Unit: metricpb.MetricMetadata_UNITS_NONE,
-		Description: "Bytes that programs had reserved and not touched, given back. To ask for it gives back what there is now.",
+		Description: "Bytes that programs had reserved and not touched, and that were released. Reading this metric releases such memory.",
 	}, func(...*metric.FieldValue) uint64 { return now() })
 }
 
-// Of sets the kernel whose memory it is, once programs run in it.
+// Of sets the kernel whose memory is released, once programs run in it.
 func Of(k *sentry.Kernel) { kernel.Store(k) }
 
 func now() uint64 {
@@ -60,13 +60,13 @@ func now() uint64 {
 	bytes, err := trim(k)
 	all := total.Add(bytes)
 	if err != nil {
-		log.Warningf("memory that was not touched is not given back: %v", err)
-		return math.MaxUint64 // Failed, once it is read as a signed number
+		log.Warningf("cannot release untouched memory: %v", err)
+		return math.MaxUint64 // Failed, when it is read as a signed number
 	}
 	return all
 }
 
-// trim gives back what no program of a kernel has touched.
+// trim releases the memory that no program of a kernel has touched.
 func trim(k *sentry.Kernel) (uint64, error) {
 	file, err := memoryFile(k.MemoryFile())
 	if err != nil {
@@ -76,23 +76,23 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A page that is still to be read from a state is a hole until then.
+	// A page that is still to be read from a state appears as a hole until then.
 	if err := k.MemoryFile().AwaitLoadAll(); err != nil {
 		return 0, err
 	}
 	// No program may write to a page between the check and its release.
 	k.Pause()
 	defer k.Unpause()
-	// A save holds this lock from its beginning to its end, and so does everything that changes a
-	// kernel from outside. It comes before all other locks of the kernel. Pause also takes it, and
-	// releases it before this.
+	// A save holds this lock during its whole duration, as does everything that changes a kernel
+	// from outside. It comes before all other locks of the kernel. Pause takes it too, and has
+	// released it before this.
 	outside.Lock()
 	defer outside.Unlock()
 	var bytes uint64
 	var errs []error
 	for m := range managers(k) {
 		if !m.IncUsers() {
-			continue // its last program ends
+			continue // its last program is ending
 		}
 		spans, err := untouched(m, k.MemoryFile(), int(file.Fd()))
 		errs = append(errs, err)
@@ -108,7 +108,7 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	return bytes, errors.Join(errs...)
 }
 
-// managers are the memories of a kernel's programs; threads share one.
+// managers returns the memory managers of a kernel's programs. Threads share one.
 func managers(k *sentry.Kernel) map[*mm.MemoryManager]bool {
 	all := map[*mm.MemoryManager]bool{}
 	for _, t := range k.RootPIDNamespace().Tasks() {

@@ -64,14 +64,14 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// Memory behind the end of the file does not count.
+// Memory beyond the end of the file does not count.
 func TestNoHolesBehindTheEnd(t *testing.T) {
 	if got, err := holes(memory(t, 10), 20*page, 40*page); err == nil {
 		t.Errorf("%v", got)
 	}
 }
 
-// A page of zeros is a page: gVisor itself finds those.
+// A page of zeros is not a hole, because gVisor itself finds those pages.
 func TestZerosAreNoHole(t *testing.T) {
 	fd := memory(t, 32)
 	if _, err := unix.Pwrite(fd, make([]byte, 32*page), 0); err != nil {

@@ -8,8 +8,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// adopt registers the processes of a restored sandbox, and the files that they may write
-// to.
+// adopt registers the processes of a restored sandbox, and the files that they may write to.
 func (w *watcher) adopt(k *sentry.Kernel) {
 	pids := k.RootPIDNamespace()
 	for _, tg := range pids.ThreadGroups() {
@@ -33,16 +32,16 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 	}
 }
 
-// mostAdopted bounds the files whose content is read before programs continue, so that a file that
-// is open and not written is not reported as changed.
+// mostAdopted bounds the number of files whose content is read before programs continue. The
+// content is needed so that an open file that is not written is not reported as changed.
 const mostAdopted = 1 << 20
 
 func (w *watcher) adoptTask(l *look, t *sentry.Task, by actor) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
 	t.WithMuLocked(func(t *sentry.Task) {
-		// A task that has ended keeps its table, which must not be used any more,
-		// until its parent has waited for it.
+		// An ended task keeps its table until its parent has waited for it. That table must not be
+		// used.
 		if table = t.FDTable(); table != nil && !table.TryIncRef() {
 			table = nil
 		}
@@ -92,8 +91,8 @@ func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by actor) {
 	w.files.hold(file, h)
 }
 
-// mapped remembers a file that is mapped through a descriptor that is closed. Whether it still is
-// mapped cannot be determined, so it is always looked at.
+// mapped registers a file that is mapped through a closed descriptor. It cannot be found out
+// whether it is still mapped, so each survey checks it.
 func (f *files) mapped(path string, by actor) {
 	if f.always == nil {
 		f.always = map[string]actor{}

@@ -7,13 +7,13 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// call is one of our system calls. Without a watcher it is gVisor's own.
+// call is our version of a system call. Without a watcher, gVisor's own is used.
 type call func(w *watcher, t *sentry.Task, args arch.SyscallArguments) (uintptr, error)
 
 const here = linux.AT_FDCWD
 
-// calls are those by which programs change files, except those that take a writable descriptor,
-// whose opening was noted.
+// calls are the calls by which programs change files, except those on a writable descriptor,
+// because opening one was noted.
 var calls = map[string]call{
 	"open": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
 		return w.open(t, here, a[0].Pointer(), a[1].Uint(), a[2].ModeT(), 0)
@@ -83,8 +83,8 @@ var calls = map[string]call{
 	},
 }
 
-// mostly are calls that go to gVisor unless their arguments say otherwise: a call that only reads
-// must cost nothing.
+// mostly are calls that are passed to gVisor unless their arguments request a change, because a
+// call that only reads must cost nothing.
 var mostly = map[string]func(arch.SyscallArguments) bool{
 	"open":   func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
 	"openat": func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
@@ -94,14 +94,13 @@ var mostly = map[string]func(arch.SyscallArguments) bool{
 
 func never(arch.SyscallArguments) bool { return false }
 
-// pair is two paths of one call.
+// pair is the two paths of one call.
 type pair struct {
 	oldDir, newDir   int32
 	oldPath, newPath hostarch.Addr
 }
 
-// wrap puts the calls in front of gVisor's. The table is initialised by the
-// caller.
+// wrap replaces gVisor's calls in a table, which the caller has initialised.
 func wrap(table *sentry.SyscallTable) {
 	for number, entry := range table.Table {
 		ours, when := calls[entry.Name], mostly[entry.Name]
@@ -117,7 +116,7 @@ func wrap(table *sentry.SyscallTable) {
 	}
 }
 
-// watched is our call while there is a watcher, and gVisor's otherwise.
+// watched returns a function that makes our call if there is a watcher, and gVisor's otherwise.
 func watched(gvisors sentry.SyscallFn, ours call, when func(arch.SyscallArguments) bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		w := current.Load()

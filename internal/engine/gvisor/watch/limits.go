@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// fill are the calls that may find the disk full, and how much each asks for.
+// fill are the calls that may find the disk full, with the number of bytes that each requests.
 var fill = map[string]func(arch.SyscallArguments) uint64{
 	"write": third, "pwrite64": third, "writev": little, "pwritev": little, "pwritev2": little,
 	"sendfile": little, "splice": little, "copy_file_range": little, "fallocate": fourth,
@@ -27,11 +27,11 @@ func little(arch.SyscallArguments) uint64   { return 0 }
 func third(a arch.SyscallArguments) uint64  { return a[2].Uint64() }
 func fourth(a arch.SyscallArguments) uint64 { return a[3].Uint64() }
 
-// multiply are the calls that make processes.
+// multiply are the calls that create processes.
 var multiply = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 
-// bound wraps a system call, so that the watcher learns of refusals. A call that succeeds
-// costs one comparison more.
+// bound wraps a system call, so that the watcher learns when a limit is reached. It adds one
+// comparison to a successful call.
 func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 	asks, fills := fill[name]
 	switch {
@@ -59,12 +59,12 @@ func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 	return fn, false
 }
 
-// slack is how many free blocks a full disk may have when it is checked: other programs
-// may free some after the call failed.
+// slack is how many free blocks a full disk may have when it is checked, because other programs may
+// free some after the call failed.
 const slack = 16
 
-// full checks whether the sandbox's disk is what is full: a program can also fill a file
-// system in memory, which it may have made small itself.
+// full checks whether the sandbox's disk is full. A program can also fill a tmpfs, which it may
+// have mounted with a small size.
 func (w *watcher) full(t *sentry.Task, asked uint64) {
 	k := t.Kernel()
 	p := w.where(k)
@@ -84,8 +84,8 @@ func (w *watcher) full(t *sentry.Task, asked uint64) {
 	}
 }
 
-// crowded checks whether it is the sandbox's limit of processes that was reached: a
-// program can set a lower one for itself.
+// crowded checks whether the sandbox's limit of processes was reached. A program can set a lower
+// limit for itself.
 func (w *watcher) crowded(t *sentry.Task) {
 	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
 	boxes := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
@@ -94,14 +94,14 @@ func (w *watcher) crowded(t *sentry.Task) {
 	}
 }
 
-// metEvery is how often one command has an event of one limit: a program may
-// try again and again.
+// metEvery is the interval at which one command can have an event about one limit, because a
+// program may retry often.
 const metEvery = time.Minute
 
-// mostMet bounds the size of met. When it is reached, all of it is dropped.
+// mostMet bounds the size of met. When it is reached, all entries are dropped.
 const mostMet = 256
 
-// met has when each command last reached each limit.
+// met records when each command last reached each limit.
 type met struct {
 	mu   sync.Mutex
 	last map[meeting]time.Time
@@ -112,7 +112,7 @@ type meeting struct {
 	command int32
 }
 
-// again reports whether an event was written for it within metEvery.
+// again reports whether an event was written for this pair within metEvery.
 func (m *met) again(one meeting, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
 		return
 	}
 	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
-	// If there is no room for this event, there is none for those of programs either, and their gap
-	// is recorded.
+	// If there is no room for this event, there is none for events of programs either, and their
+	// gap is recorded.
 	_ = w.out.Write(&e, false)
 }

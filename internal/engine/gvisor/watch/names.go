@@ -15,7 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
-// in finds the entry that a call is about, makes the call, and notes the entry's path.
+// in finds the directory entry in the arguments of a call, makes the call, and notes the entry's
+// path.
 func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bool, do func(*vfs.PathOperation) error) error {
 	path, err := copyPath(t, addr)
 	if err != nil {
@@ -35,8 +36,8 @@ func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bo
 	return nil
 }
 
-// entries finds the two entries that a call is about, the old one as the call
-// does it. Both paths are read before anything is looked for, as gVisor does.
+// entries finds the two directory entries in the arguments of a call, the old one as the call
+// itself would. Like gVisor, it reads both paths before it looks up either.
 func entries(t *sentry.Task, p pair, find func(path string) (entry, error)) (old, e entry, err error) {
 	from, err := copyPath(t, p.oldPath)
 	if err != nil {
@@ -71,7 +72,7 @@ func (w *watcher) mknod(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode ui
 	case 0:
 		file |= linux.ModeRegular
 	case linux.ModeCharacterDevice, linux.ModeBlockDevice:
-		// gVisor reports a path that cannot be read or is empty before any other error.
+		// gVisor reports an unreadable or empty path before any other error.
 		if path, err := copyPath(t, addr); err != nil {
 			return err
 		} else if path == "" {
@@ -114,8 +115,8 @@ func (w *watcher) symlink(t *sentry.Task, to hostarch.Addr, dirfd int32, addr ho
 	})
 }
 
-// hardLink gives a file one more name. What is written by one of its names is
-// another file's content too, so they are remembered.
+// hardLink adds a name to a file. A write through one name changes the content at the others too,
+// so the names are recorded.
 func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	if flags&^(linux.AT_EMPTY_PATH|linux.AT_SYMLINK_FOLLOW) != 0 {
 		return linuxerr.EINVAL
@@ -133,7 +134,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	if err := t.Kernel().VFS().LinkAt(t, t.Credentials(), source, e.operation()); err != nil {
 		return err
 	}
-	// What is remembered of a file is the number that it will have.
+	// The number that the file will have is recorded.
 	if vd, err := t.Kernel().VFS().GetDentryAt(t, root(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
 		numbers.Settle(t, t.Kernel(), vd, false)
 		vd.DecRef(t)
@@ -146,7 +147,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	return nil
 }
 
-// linked is the file that a link is made to: of a path, or of a descriptor.
+// linked returns the file to which a link is made, given by a path or by a descriptor.
 func (w *watcher) linked(t *sentry.Task, dirfd int32, path string, flags int32) (entry, error) {
 	if path != "" {
 		return lookup(t, dirfd, path)
@@ -165,8 +166,8 @@ func (w *watcher) linked(t *sentry.Task, dirfd int32, path string, flags int32) 
 		err = linuxerr.EBADF
 	} else {
 		defer f.DecRef(t)
-		// A descriptor that another process opened may have got here by a way that its file's
-		// directory does not allow.
+		// A descriptor that another process opened may have been passed on, although the
+		// permissions of the file's directory forbid access.
 		if f.Credentials() != t.Credentials() && !t.HasCapabilityIn(linux.CAP_DAC_READ_SEARCH, f.Credentials().UserNamespace) {
 			err = linuxerr.ENOENT
 		}
@@ -180,7 +181,7 @@ func (w *watcher) linked(t *sentry.Task, dirfd int32, path string, flags int32) 
 	return e, nil
 }
 
-// rename moves a file, or a directory with all that is below it.
+// rename moves a file, or a directory with everything below it.
 func (w *watcher) rename(t *sentry.Task, p pair, flags uint32) error {
 	old, e, err := entries(t, p, func(path string) (entry, error) { return lookup(t, p.oldDir, path) })
 	if err != nil {
@@ -205,7 +206,7 @@ func (w *watcher) rename(t *sentry.Task, p pair, flags uint32) error {
 	}
 	for _, moved := range []map[string]bool{there, back} {
 		for rest := range moved {
-			// Where both had a file of that name, both names lead to other files now.
+			// If both directories had a file of that name, both names now lead to other files.
 			w.files.note(join(before, rest), there[rest], by)
 			w.files.note(join(after, rest), back[rest], by)
 		}
@@ -220,15 +221,15 @@ func join(dir, rest string) string {
 	return dir + "/" + rest
 }
 
-// root are the rights of the kernel itself.
+// root returns the rights of the kernel itself.
 func root(k *sentry.Kernel) *auth.Credentials {
 	return auth.NewRootCredentials(k.RootUserNamespace())
 }
 
-// errMany ends the reading of a directory.
+// errMany stops the reading of a directory.
 var errMany = errors.New("too many files")
 
-// below lists what is below an entry that is a directory.
+// below lists the files below a directory entry.
 func (w *watcher) below(t *sentry.Task, e *entry) map[string]bool {
 	all := map[string]bool{}
 	stat, err := t.Kernel().VFS().StatAt(t, root(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_TYPE})
@@ -274,7 +275,7 @@ func (w *watcher) list(t *sentry.Task, op *vfs.PathOperation, prefix string, all
 
 const modeBits = 0o777 | linux.S_ISUID | linux.S_ISGID | linux.S_ISVTX
 
-// set changes what a path leads to.
+// set changes attributes of the file at a path.
 func (w *watcher) set(t *sentry.Task, dirfd int32, addr hostarch.Addr, options *vfs.SetStatOptions) error {
 	path, err := copyPath(t, addr)
 	if err != nil {

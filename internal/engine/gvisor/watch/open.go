@@ -11,16 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
-// writes reports from an open's flags whether it may change a file.
+// writes reports whether the flags of an open allow changes to a file.
 func writes(flags uint32) bool {
 	return flags&linux.O_PATH == 0 && flags&(linux.O_ACCMODE|linux.O_CREAT|linux.O_TRUNC) != 0
 }
 
-// openMode is the part of a mode that an open takes.
+// openMode is the part of a mode that open uses.
 const openMode = 0o777 | linux.S_ISUID | linux.S_ISGID | linux.S_ISVTX
 
-// open opens a file, and notes one that may be written before any thread has
-// the descriptor.
+// open opens a file, and notes one that may be written before any thread has the descriptor.
 func (w *watcher) open(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags uint32, mode uint, resolve uint64) (uintptr, error) {
 	path, err := copyPath(t, addr)
 	if err != nil {
@@ -37,7 +36,7 @@ func (w *watcher) open(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags ui
 	defer root.DecRef(t)
 	from := path
 	if resolve&linux.RESOLVE_IN_ROOT != 0 {
-		from = "." // also what looks absolute begins at the descriptor
+		from = "." // an absolute path also begins at the descriptor
 	}
 	dir, err := start(t, dirfd, root, from)
 	if err != nil {
@@ -60,7 +59,7 @@ func (w *watcher) open(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags ui
 	return uintptr(fd), err
 }
 
-// opened notes what was opened to be written.
+// opened notes a file that was opened for writing.
 func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32) {
 	places := w.where(t.Kernel())
 	if places == nil || places.mounts[file.Mount().Filesystem()] == nil {
@@ -81,11 +80,11 @@ func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32
 	}
 }
 
-// knownResolve are the ways of openat2 to look a path up.
+// knownResolve are the known lookup flags of openat2.
 const knownResolve = linux.RESOLVE_BENEATH | linux.RESOLVE_IN_ROOT | linux.RESOLVE_CACHED |
 	linux.RESOLVE_NO_MAGICLINKS | linux.RESOLVE_NO_SYMLINKS | linux.RESOLVE_NO_XDEV
 
-// openHow is openat2, whose flags lie in memory too: they are taken once.
+// openHow is openat2, whose flags are in memory and are read only once.
 func (w *watcher) openHow(t *sentry.Task, dirfd int32, path, addr hostarch.Addr, size uint) (uintptr, error) {
 	var how linux.OpenHow
 	switch {

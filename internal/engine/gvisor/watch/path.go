@@ -11,15 +11,15 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// A path is read from a program's memory once. The call works on what was read, and the same is
-// written down. If the arguments were read before or after gVisor reads them, another thread of the
-// program could change them in between, and hide a file.
+// A path is read from a program's memory once, and is used both for the call and for the event. If
+// the arguments were read separately, another thread of the program could change them in between,
+// and hide a file.
 
-// entry is a name in a directory that was looked up.
+// entry is the result of looking up a name in a directory.
 type entry struct {
 	root, dir vfs.VirtualDentry
-	name      string // "" if the path has no last part, as "/" or ""
-	rest      string // what gVisor is to look up from dir
+	name      string // "" if the path has no last part, such as "/" or ""
+	rest      string // the path that gVisor looks up from dir
 }
 
 func (e *entry) release(t *sentry.Task) {
@@ -36,7 +36,7 @@ func (e *entry) operation() *vfs.PathOperation {
 	return op
 }
 
-// start is where a path begins. The caller drops the reference.
+// start returns where a path begins. The caller drops the reference.
 func start(t *sentry.Task, dirfd int32, root vfs.VirtualDentry, path string) (vfs.VirtualDentry, error) {
 	if strings.HasPrefix(path, "/") {
 		root.IncRef()
@@ -59,7 +59,7 @@ func copyPath(t *sentry.Task, addr hostarch.Addr) (string, error) {
 	return t.CopyInString(addr, linux.PATH_MAX)
 }
 
-// lookup finds the directory in which a path's last part is, or will be.
+// lookup finds the directory that contains, or will contain, the last part of a path.
 func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
 	if path == "" {
 		return entry{}, linuxerr.ENOENT
@@ -89,7 +89,7 @@ func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
 	return e, nil
 }
 
-// at is the entry's path, or "" if it does not count.
+// at returns the entry's path, or "" if the file is not recorded.
 func (w *watcher) at(t *sentry.Task, e *entry) string {
 	if e.name == "" || e.name == "." || e.name == ".." {
 		return ""

@@ -28,10 +28,10 @@ func fields(context ...seccheck.Field) seccheck.FieldSet {
 	return seccheck.FieldSet{Context: seccheck.MakeFieldMask(context...)}
 }
 
-// guest is the first process of a sandbox. Each process that it makes is a command.
+// guest is the PID of a sandbox's first process. Each process that it starts is a command.
 const guest = 1
 
-// family maps each process to the command to which it belongs, also when its parents are gone.
+// family maps each process to its command, even if the parents have ended.
 type family struct {
 	mu sync.Mutex
 	of map[int32]int32
@@ -64,8 +64,8 @@ func (f *family) died(pid int32) (command int32) {
 	return command
 }
 
-// Clone implements seccheck.Sink. A process whose end could not be recorded may not begin.
-// Otherwise nothing would bound a loop that only forks.
+// Clone implements seccheck.Sink. If the end of a process could not be recorded, the process must
+// not begin. Otherwise nothing would bound a loop that only forks.
 func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
 	maker := info.GetContextData().GetThreadGroupId()
 	if info.CreatedThreadGroupId == maker {
@@ -81,10 +81,10 @@ func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.Clone
 	return nil
 }
 
-// refusal is the error of a program whose start could not be recorded.
+// refusal is the error for a program whose start could not be recorded.
 var refusal = linuxerr.ENOSPC
 
-// Execve implements seccheck.Sink. It is called before the old program is given up: a program that
+// Execve implements seccheck.Sink. It is called before the old program is replaced: a program that
 // cannot be recorded does not run.
 func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.ExecveInfo) error {
 	t, ok := ctx.(*sentry.Task)
@@ -113,7 +113,7 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 	return nil
 }
 
-// Bounds of what is recorded of a program's start.
+// Limits of what is recorded about a program's start.
 const (
 	mostArgs      = 64
 	mostArgBytes  = 8 << 10
@@ -123,7 +123,7 @@ const (
 
 func whole(s string) string { return s }
 
-// nameOf leaves out a variable's value, which may be a secret.
+// nameOf returns a variable without its value, which may be a secret.
 func nameOf(s string) string {
 	name, _, _ := strings.Cut(s, "=")
 	return name
@@ -145,8 +145,8 @@ func bounded(all []string, most, bytes int, part func(string) string) (out []str
 	return out, cut
 }
 
-// ExitNotifyParent implements seccheck.Sink. gVisor holds the lock of all its tasks,
-// so no parent has waited for the process before this is written.
+// ExitNotifyParent implements seccheck.Sink. gVisor holds the lock of all its tasks, so the event
+// is written before a parent can wait for the process.
 func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, info *pb.ExitNotifyParentInfo) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {
@@ -155,7 +155,7 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	from := info.GetContextData()
 	pid := from.GetThreadGroupId()
 	command := w.kin.died(pid)
-	// The group has a status only if it was ended as one.
+	// The group has an exit status only if it was ended as a group.
 	status := linux.WaitStatus(info.ExitStatus)
 	if status == 0 {
 		status = t.ExitStatus()
@@ -178,7 +178,7 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 }
 
 // TaskExit implements seccheck.Sink. The sandbox ends with the guest, so the guest's end waits
-// until all changes are written down.
+// until all changes are recorded.
 func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskExit) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {
@@ -193,8 +193,7 @@ func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskE
 	return nil
 }
 
-// join looks at what runs already, once, before the first of it can change
-// that.
+// join registers what already runs, once, before the first task can change it.
 func (w *watcher) join(ctx context.Context) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {

@@ -17,10 +17,10 @@ const (
 	reasonEnded = "box_ended"
 )
 
-// A survey reads files while programs run. gVisor must not be saved during that. It
-// waits for work on behalf of a task, so a survey runs on behalf of one.
+// A survey reads files while programs run, and gVisor must not be saved during that time. A save
+// waits for work of a task, so a survey runs on behalf of a task.
 
-// surveySoon looks at files on behalf of a task that ends, and does not keep the task waiting.
+// surveySoon checks files on behalf of an ending task, without delaying the task.
 func (w *watcher) surveySoon(t *sentry.Task) {
 	if w.files.nothing() || w.queued.Swap(true) {
 		return
@@ -32,20 +32,19 @@ func (w *watcher) surveySoon(t *sentry.Task) {
 	})
 }
 
-// surveyNow looks at files for a caller outside, and returns how many it could not write down. A
-// kernel that stands still may be in the middle of a save, so nothing in it is touched.
+// surveyNow checks files for a caller outside of the kernel, and returns how many changes it could
+// not record. A paused kernel may be in the middle of a save, so nothing in it is touched.
 func (w *watcher) surveyNow() uint64 {
 	k := w.kernel.Load()
 	if k == nil {
-		return 0 // nothing has run
+		return 0 // nothing has run yet
 	}
 	if k.IsPaused() {
 		return Unsaved
 	}
 	done := make(chan uint64, 1)
 	k.GlobalInit().Leader().QueueAIO(func(context.Context) {
-		// From here on a kernel that is to stand still waits for us, unless it
-		// did so before.
+		// From here on, a pause waits for this survey, unless it has already begun.
 		if k.IsPaused() {
 			done <- Unsaved
 			return
@@ -55,8 +54,7 @@ func (w *watcher) surveyNow() uint64 {
 	return <-done
 }
 
-// survey writes down what became of the noted files, and returns how many had
-// no room.
+// survey records the changes of the noted files, and returns how many had no room.
 func (w *watcher) survey(k *sentry.Kernel) uint64 {
 	w.looking.Lock()
 	defer w.looking.Unlock()
@@ -95,7 +93,7 @@ func (w *watcher) survey(k *sentry.Kernel) uint64 {
 	return w.gap(reasonMany)
 }
 
-// lose records that the remaining files can no longer be looked at.
+// lose records that the remaining files can no longer be checked.
 func (w *watcher) lose(reason string) uint64 {
 	w.files.mu.Lock()
 	w.files.lost += uint64(len(w.files.pending))
@@ -117,8 +115,8 @@ func (w *watcher) gap(reason string) uint64 {
 	return 0
 }
 
-// take hands over what is to be looked at: what was noted, and what is open to
-// be written, by the path that it has now.
+// take returns the files to check: the noted paths, and the files that are open for writing, by
+// their present paths.
 func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string) map[string]note {
 	f.mu.Lock()
 	f.sweepLocked()
@@ -136,7 +134,7 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 	f.mu.Unlock()
 	for file, h := range open {
 		if !file.TryIncRef() {
-			continue // it is swept the next time
+			continue // the next sweep removes it
 		}
 		was := h.path
 		if h.path = path(file); h.path == "" {
@@ -158,7 +156,7 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 	return batch
 }
 
-// named are the names that a file is known to have been given.
+// named returns the known names of a file.
 func (f *files) named(file inode) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,7 +166,7 @@ func (f *files) named(file inode) []string {
 	return slices.Clone(f.links[file])
 }
 
-// otherNames are those of a file that has several.
+// otherNames returns the other names of a file.
 func (f *files) otherNames(now state, path string) []string {
 	if now.links < 2 {
 		return nil
@@ -176,7 +174,7 @@ func (f *files) otherNames(now state, path string) []string {
 	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
 }
 
-// report writes down how a path has changed, if it has.
+// report records the change of a path, if there is one.
 func (w *watcher) report(l *look, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]

@@ -1,7 +1,7 @@
-// Package watch owns the events that the kernel of a sandbox records of the programs in it: it runs
-// in gVisor's kernel process, attaches to gVisor's trace points and system calls, and adds lines of
-// package events to a file that it was handed. No program inside takes part in that, so none can
-// forge it.
+// Package watch owns the events that a sandbox's kernel records about the programs in it. It runs
+// in gVisor's kernel process, attaches to gVisor's trace points and system calls, and appends lines
+// of package events to a file that it received. No program in the sandbox takes part in that, so
+// none can forge events.
 package watch
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// sinkName is what gVisor calls us.
+// sinkName is our name in gVisor.
 const sinkName = "crannog"
 
-// Start describes how a session begins.
+// Start describes the beginning of a session.
 type Start struct {
-	Next     uint64 // number of its first event
-	Bytes    int64  // how large the file may become
-	Restored bool   // programs continue in this kernel that began elsewhere
-	Torn     bool   // the file ends within a line
+	Next     uint64 // number of the first event
+	Bytes    int64  // maximum size of the file
+	Restored bool   // the kernel continues programs that were saved elsewhere
+	Torn     bool   // the file ends with an incomplete line
 }
 
 // Names of the settings of a session.
@@ -35,20 +35,19 @@ const (
 	settingTorn     = "torn"
 )
 
-// Session is the request that makes a kernel write to the file that comes with it.
+// Session returns the request that makes a kernel write to the file that is sent with it.
 func Session(s Start) seccheck.SessionConfig {
 	return seccheck.SessionConfig{
 		Name: seccheck.DefaultSessionName,
-		// Without points: the watcher takes its own, and the table by which they
-		// have names stays empty. Numbers of JSON are exact up to 2^53.
+		// Without points: the watcher enables its own, and the table of their names stays empty.
+		// JSON represents integers up to 2^53 exactly.
 		Sinks: []seccheck.SinkConfig{{Name: sinkName, Config: map[string]any{
 			settingNext: float64(s.Next), settingBytes: float64(s.Bytes), settingRestored: s.Restored, settingTorn: s.Torn,
 		}}},
 	}
 }
 
-// Install makes a kernel that starts able to watch. It costs nothing until
-// there is a session.
+// Install prepares a kernel that starts for watching. It costs nothing until there is a session.
 func Install(tables ...*sentry.SyscallTable) {
 	seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: begin})
 	for _, table := range tables {
@@ -66,28 +65,28 @@ type watcher struct {
 	out  *events.Writer
 	kin  *family
 
-	kernel atomic.Pointer[sentry.Kernel] // the kernel of the first task that was seen
+	kernel atomic.Pointer[sentry.Kernel] // the kernel of the first task
 	fresh  bool                          // nothing ran before the session
-	joined sync.Once                     // what runs already is looked at
-	begun  atomic.Bool                   // it was, or there was nothing
+	joined sync.Once                     // guards the registration of what already runs
+	begun  atomic.Bool                   // that is done, or was not necessary
 
 	files  *files
 	limits met
-	// looking is held by the one survey that runs.
+	// looking is locked by the running survey.
 	looking sync.Mutex
-	queued  atomic.Bool // another one will run
+	queued  atomic.Bool // another survey will run
 }
 
 var _ seccheck.Sink = (*watcher)(nil)
 
-// begin makes the session's sink in the kernel.
+// begin creates the session's sink in the kernel.
 func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	next, ok1 := config[settingNext].(float64)
 	bytes, ok2 := config[settingBytes].(float64)
 	restored, ok3 := config[settingRestored].(bool)
 	torn, ok4 := config[settingTorn].(bool)
 	if !ok1 || !ok2 || !ok3 || !ok4 || next < 1 || bytes < 1 || file == nil {
-		return nil, fmt.Errorf("a session needs a file, a number and a bound: %v", config)
+		return nil, fmt.Errorf("a session needs a file, a number and a size limit: %v", config)
 	}
 	out, err := events.NewWriter(file.FD(), uint64(next), int64(bytes), torn)
 	if err != nil {
@@ -96,7 +95,7 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	w := &watcher{file: file, out: out, fresh: !restored, kin: new(family), files: new(files)}
 	w.begun.Store(!restored)
 	if before := latest.Swap(w); before != nil {
-		// The same kernel continues under other numbers: nothing is forgotten.
+		// The same kernel continues under other numbers, and its state is preserved.
 		w.fresh, w.kin, w.files = before.fresh, before.kin, before.files
 		w.kernel.Store(before.kernel.Load())
 		w.begun.Store(before.begun.Load())
@@ -105,13 +104,13 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		return nil, err
 	}
 	current.Store(w)
-	// Points belong to the whole kernel: if one sink asks for a point, all sinks get
-	// it. gVisor itself adds the watcher.
+	// Points belong to the whole kernel: if one sink enables a point, all sinks receive it. gVisor
+	// itself adds the watcher.
 	seccheck.Global.AppendSink(asking{}, points)
 	return w, nil
 }
 
-// asking only switches points on.
+// asking is a sink that only enables points.
 type asking struct{ seccheck.SinkDefaults }
 
 // Name implements seccheck.Sink.
@@ -120,14 +119,13 @@ func (asking) Name() string { return sinkName + "-points" }
 // Name implements seccheck.Sink.
 func (w *watcher) Name() string { return sinkName }
 
-// Status implements seccheck.Sink. A caller asks for it to know that all events are
-// written, so it writes them. The count of dropped events is of those that could not
-// be written.
+// Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so
+// it writes them. The count of dropped events is that of events that could not be written.
 func (w *watcher) Status() seccheck.SinkStatus {
 	return seccheck.SinkStatus{DroppedCount: w.surveyNow()}
 }
 
-// Stop implements seccheck.Sink: another session takes over.
+// Stop implements seccheck.Sink. Another session takes over.
 func (w *watcher) Stop() {
 	current.CompareAndSwap(w, nil)
 	w.looking.Lock()
@@ -135,10 +133,10 @@ func (w *watcher) Stop() {
 	_ = w.file.Close()
 }
 
-// Unsaved is the answer of a survey that could not look because the kernel stands still.
+// Unsaved is the answer of a survey that could not run because the kernel is paused.
 const Unsaved = 1<<63 - 1
 
-// Pending returns from a kernel's answer how many files are not written down.
+// Pending returns the number of files in a kernel's answer whose changes are not recorded.
 func Pending(sessions []seccheck.SessionConfig) (n uint64, watched bool) {
 	for _, s := range sessions {
 		for _, sink := range s.Sinks {

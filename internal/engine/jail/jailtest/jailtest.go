@@ -1,5 +1,5 @@
-// Package jailtest counts what the engine jail owns on this host for a state directory, so that
-// tests see what it leaves.
+// Package jailtest counts the resources of the engine jail on this host for a state directory, so
+// that tests detect leaks.
 package jailtest
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 )
 
-// Residue counts what the engine has for a state directory: processes of its sandboxes, their ranges
-// of IDs and control groups.
+// Residue counts the engine's resources for a state directory: processes of its sandboxes, their
+// ranges of IDs and control groups.
 func Residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	slots, _ := os.ReadDir(filepath.Join(dir, "jail", ".ids"))
@@ -48,7 +48,7 @@ func Processes(t testing.TB, dir string) (pids []string) {
 	return pids
 }
 
-// Owner is the engine for tests of a whole server.
+// Owner describes the engine to tests of a whole server.
 type Owner struct{}
 
 // Processes is the function Processes.
@@ -59,10 +59,10 @@ func (Owner) Processes(t testing.TB, state string) []string {
 
 // Files lists the directories of sandboxes and their ranges of IDs.
 func (Owner) Files(state string) []string {
-	found, _ := filepath.Glob(filepath.Join(state, "jail", "[a-z0-9]*")) // which fails only for patterns that are none
+	found, _ := filepath.Glob(filepath.Join(state, "jail", "[a-z0-9]*")) // an error means a malformed pattern
 	slots, _ := filepath.Glob(filepath.Join(state, "jail", ".ids", "*"))
 	return append(found, slots...)
 }
 
-// Shared reports that the engine has no mounts outside of its sandboxes.
+// Shared returns false, because the engine has no mounts outside of its sandboxes.
 func (Owner) Shared(string) bool { return false }

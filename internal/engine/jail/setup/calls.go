@@ -2,15 +2,15 @@ package setup
 
 import "golang.org/x/sys/unix"
 
-// call is a system call by its name and this architecture's number.
+// call is a system call with its number on this architecture.
 type call struct {
 	name   string
 	number uint32
 }
 
-// plainCalls may be made with any arguments. All that is not here or in checkedCalls is
-// refused, so that a call of a later kernel is refused too. testdata/calls_*.golden is
-// the list as a reviewer reads it.
+// plainCalls are allowed with any arguments. Every call that is neither here nor in checkedCalls is
+// refused, including calls of later kernels. testdata/calls_*.golden has the full list for
+// reviewers.
 var plainCalls = []call{
 	// Files by name and by descriptor.
 	{"faccessat", unix.SYS_FACCESSAT}, {"faccessat2", unix.SYS_FACCESSAT2}, {"openat", unix.SYS_OPENAT},
@@ -81,10 +81,10 @@ var plainCalls = []call{
 	{"rt_sigreturn", unix.SYS_RT_SIGRETURN}, {"rt_sigsuspend", unix.SYS_RT_SIGSUSPEND},
 	{"rt_sigtimedwait", unix.SYS_RT_SIGTIMEDWAIT}, {"rt_sigqueueinfo", unix.SYS_RT_SIGQUEUEINFO},
 	{"rt_tgsigqueueinfo", unix.SYS_RT_TGSIGQUEUEINFO}, {"sigaltstack", unix.SYS_SIGALTSTACK}, {"kcmp", unix.SYS_KCMP},
-	// Debuggers, which the kernel limits to processes of the same user that may be dumped.
+	// Debuggers. The kernel limits them to dumpable processes of the same user.
 	{"ptrace", unix.SYS_PTRACE}, {"process_vm_readv", unix.SYS_PROCESS_VM_READV},
 	{"process_vm_writev", unix.SYS_PROCESS_VM_WRITEV}, {"pidfd_getfd", unix.SYS_PIDFD_GETFD},
-	// Users and rights, which these calls can only reduce.
+	// Users and rights. These calls can only reduce rights.
 	{"getuid", unix.SYS_GETUID}, {"geteuid", unix.SYS_GETEUID}, {"getgid", unix.SYS_GETGID},
 	{"getegid", unix.SYS_GETEGID}, {"getresuid", unix.SYS_GETRESUID}, {"getresgid", unix.SYS_GETRESGID},
 	{"getgroups", unix.SYS_GETGROUPS}, {"setuid", unix.SYS_SETUID}, {"setgid", unix.SYS_SETGID},
@@ -100,14 +100,14 @@ var plainCalls = []call{
 	{"timer_create", unix.SYS_TIMER_CREATE}, {"timer_settime", unix.SYS_TIMER_SETTIME},
 	{"timer_gettime", unix.SYS_TIMER_GETTIME}, {"timer_getoverrun", unix.SYS_TIMER_GETOVERRUN},
 	{"timer_delete", unix.SYS_TIMER_DELETE},
-	// Sockets. Their families are checked where they are made.
+	// Sockets. Their families are checked where they are created.
 	{"socketpair", unix.SYS_SOCKETPAIR}, {"bind", unix.SYS_BIND}, {"connect", unix.SYS_CONNECT},
 	{"listen", unix.SYS_LISTEN}, {"accept", unix.SYS_ACCEPT}, {"accept4", unix.SYS_ACCEPT4},
 	{"getsockname", unix.SYS_GETSOCKNAME}, {"getpeername", unix.SYS_GETPEERNAME}, {"getsockopt", unix.SYS_GETSOCKOPT},
 	{"setsockopt", unix.SYS_SETSOCKOPT}, {"shutdown", unix.SYS_SHUTDOWN}, {"sendto", unix.SYS_SENDTO},
 	{"recvfrom", unix.SYS_RECVFROM}, {"sendmsg", unix.SYS_SENDMSG}, {"recvmsg", unix.SYS_RECVMSG},
 	{"sendmmsg", unix.SYS_SENDMMSG}, {"recvmmsg", unix.SYS_RECVMMSG},
-	// Messages, semaphores and shared memory of the sandbox's own IPC namespace.
+	// Messages, semaphores and shared memory, in the sandbox's own IPC namespace.
 	{"pipe2", unix.SYS_PIPE2}, {"shmget", unix.SYS_SHMGET}, {"shmat", unix.SYS_SHMAT}, {"shmdt", unix.SYS_SHMDT},
 	{"shmctl", unix.SYS_SHMCTL}, {"semget", unix.SYS_SEMGET}, {"semop", unix.SYS_SEMOP},
 	{"semtimedop", unix.SYS_SEMTIMEDOP}, {"semctl", unix.SYS_SEMCTL}, {"msgget", unix.SYS_MSGGET},

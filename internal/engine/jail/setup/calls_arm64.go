@@ -1,4 +1,4 @@
 package setup
 
-// machineCalls are the calls that this architecture has besides plainCalls.
+// machineCalls are the calls that only this architecture has.
 var machineCalls = []call{}

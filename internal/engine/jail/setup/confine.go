@@ -3,32 +3,33 @@ package setup
 import (
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// guestCapabilities are what the guest keeps over its own user namespace where it has several IDs:
-// it starts commands as other users, and root inside is to own the files inside. None of them
-// reaches a file, a process or a device of the host. The missing ones would open more of the kernel
-// to an attacker: CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE, CAP_MKNOD,
-// CAP_SYS_CHROOT and all others.
+// guestCapabilities are the capabilities that the guest keeps over its own user namespace if it has
+// several IDs: it starts commands as other users, and root in the sandbox owns the sandbox's files.
+// None of them reaches a file, process or device of the host. The others would expose more of the
+// kernel to an attacker, among them CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE,
+// CAP_MKNOD and CAP_SYS_CHROOT.
 var guestCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_NET_BIND_SERVICE,
-	// To read and to set the marks of processes inside (package lineage). It lifts no limit: for
-	// that, the kernel requires this capability on the host.
+	// CAP_SYS_RESOURCE lets the guest read and set the marks of processes (package lineage). It
+	// lifts no limit, because for that the kernel requires the capability on the host.
 	unix.CAP_SYS_RESOURCE,
 }
 
-// openFiles bounds descriptors of each process.
+// openFiles bounds the descriptors of each process.
 const openFiles = 65536
 
-// confine gives up, for all threads of this process and for all that they start,
-// whatever the guest and its commands do not need. The order matters: each step still
-// needs rights that a later one takes.
+// confine drops all rights that the guest and its commands do not need, for all threads of this
+// process and everything that they start. The order matters, because each step needs rights that a
+// later step drops.
 func (r *Request) confine() error {
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_NOFILE: openFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: uint64(r.Limits.PIDs),
@@ -44,23 +45,25 @@ func (r *Request) confine() error {
 			return fmt.Errorf("limit %d: %w", resource, err)
 		}
 	}
-	// A command with the guest's ID could otherwise trace the guest, read the sandbox's
-	// tokens in its memory, or reach the host's file of its program by /proc/1/exe.
+	// Without this, a command with the guest's ID could trace the guest, read the sandbox's tokens
+	// in its memory, or reach the host's file of its program through /proc/1/exe.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("dumpable: %w", err)
 	}
-	// Without it, a set-id program would gain rights.
+	// Without this, a set-id program would gain rights.
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	if err := restrictFiles(); err != nil {
-		return fmt.Errorf("landlock: %w", err)
+	if !r.Own {
+		if err := restrictFiles(); err != nil {
+			return fmt.Errorf("landlock: %w", err)
+		}
 	}
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
 		return fmt.Errorf("ambient capabilities: %w", err)
 	}
-	// The bounding set stays: under no_new_privs a program that root starts has no more
-	// than its parent has.
+	// The bounding set stays: under no_new_privs, a program that root starts has no more rights
+	// than its parent.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if r.Users {
@@ -72,37 +75,41 @@ func (r *Request) confine() error {
 	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0); err != nil {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	if err := filterCalls(); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
+	mode := unix.SECCOMP_MODE_DISABLED
+	if !r.Own {
+		if err := filterCalls(); err != nil {
+			return fmt.Errorf("seccomp: %w", err)
+		}
+		mode = unix.SECCOMP_MODE_FILTER
 	}
-	return r.verify(sets)
+	return verify(sets, mode)
 }
 
-// verify reads back from the kernel what is in force, instead of relying on the results
-// of the steps.
-func (r *Request) verify(want [2]unix.CapUserData) error {
+// verify reads the state in force back from the kernel, instead of relying on the results of the
+// steps.
+func verify(want [2]unix.CapUserData, seccomp int) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
 	if err := unix.Capget(&header, &have[0]); err != nil {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
 	if have != want {
-		return fmt.Errorf("the capabilities are %v, and %v was set", have, want)
+		return fmt.Errorf("the capabilities are %v instead of %v", have, want)
 	}
 	for _, q := range []struct {
 		what         string
 		option, want int
 	}{
-		{"no_new_privs", unix.PR_GET_NO_NEW_PRIVS, 1}, {"dumpable", unix.PR_GET_DUMPABLE, 0}, {"seccomp", unix.PR_GET_SECCOMP, unix.SECCOMP_MODE_FILTER},
+		{"no_new_privs", unix.PR_GET_NO_NEW_PRIVS, 1}, {"dumpable", unix.PR_GET_DUMPABLE, 0}, {"seccomp", unix.PR_GET_SECCOMP, seccomp},
 	} {
 		if got, err := unix.PrctlRetInt(q.option, 0, 0, 0, 0); err != nil || got != q.want {
-			return errors.Join(fmt.Errorf("%s is %d, and %d was set", q.what, got, q.want), err)
+			return errors.Join(fmt.Errorf("%s is %d instead of %d", q.what, got, q.want), err)
 		}
 	}
 	return nil
 }
 
-// onAllThreads makes a system call on each thread: rights belong to threads.
+// onAllThreads makes a system call on each thread, because rights belong to threads.
 func onAllThreads(call, a, b, c uintptr) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0); errno != 0 {
 		return errno
@@ -110,35 +117,22 @@ func onAllThreads(call, a, b, c uintptr) error {
 	return nil
 }
 
-// restrictFiles makes Landlock refuse devices. With any rule set, Landlock also refuses every
-// change of mounts, in case the filter of system calls has a hole. It restricts nothing else:
-// debuggers and daemons write below /proc. A kernel without Landlock leaves the other layers.
+// restrictFiles makes Landlock refuse access to devices. With any rule set, Landlock also refuses
+// every change of mounts, in case the system call filter has a gap. It restricts nothing else,
+// because debuggers and daemons write below /proc. On a kernel without Landlock, the other layers
+// remain.
 func restrictFiles() error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return nil
+	version, err := landlock.Version()
+	if err != nil || version < landlock.Refer {
+		return err // an older version would refuse every move between directories
 	}
-	if errno != 0 {
-		return errno
-	}
-	const moves = 2 // the version from which files may be moved between directories
-	if version < moves {
-		return nil // it would refuse every such move
-	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_REFER}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
-	if errno != 0 {
-		return errno
-	}
-	defer unix.Close(int(ruleset))
-	root, err := os.OpenFile("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	ruleset, err := landlock.New(unix.LANDLOCK_ACCESS_FS_MAKE_CHAR|unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK|unix.LANDLOCK_ACCESS_FS_REFER, 0)
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(root.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_REFER}
-	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); errno != 0 {
-		return errno
+	defer ruleset.Close()
+	if err := ruleset.Allow("/", unix.LANDLOCK_ACCESS_FS_REFER); err != nil {
+		return err
 	}
-	return onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0)
+	return ruleset.Restrict(onAllThreads)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/rootpath"
 )
 
-// cover puts what the policy hides and protects out of reach. A cover is a mount: no
-// program inside can remove it, since none has the right to change mounts.
+// cover makes the paths that the policy hides or protects inaccessible. It mounts something over
+// them, and no program in the sandbox has the right to change mounts.
 func (b *builder) cover() error {
 	root, err := os.OpenFile(b.root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -22,7 +22,7 @@ func (b *builder) cover() error {
 	}
 	defer root.Close()
 	covered := map[string]bool{}
-	// Shorter paths come first: a path below a hidden directory needs no cover.
+	// Shorter paths come first, because a path below a hidden directory needs no mount.
 	byLength := func(a, b string) int { return len(a) - len(b) }
 	hidden := slices.SortedFunc(slices.Values(slices.Concat(b.r.Hide, b.r.Absent)), byLength)
 	for _, path := range hidden {
@@ -40,13 +40,14 @@ func (b *builder) cover() error {
 		}
 	}
 	for _, path := range b.r.ReadOnly {
-		// A link itself would stay replaceable, and with it what programs find at the path.
+		// A protected link could be replaced, and programs would then find another file at the
+		// path.
 		t, err := rootpath.Open(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
 		}
 		if err == nil && t.Link {
-			err = errors.New("it is a symbolic link; protect what it points to, or the directory that it is in")
+			err = errors.New("it is a symbolic link; protect its target, or the directory that contains it")
 		}
 		if err == nil && !covered[t.Inside] {
 			covered[t.Inside] = true
@@ -60,8 +61,8 @@ func (b *builder) cover() error {
 	return nil
 }
 
-// hide covers one place with an empty file or directory, or removes it from the
-// sandbox's overlay: nothing of it is then left to uncover.
+// hide covers a place with an empty file or directory, or deletes it in the sandbox's overlay, so
+// that nothing is left to uncover.
 func (b *builder) hide(t rootpath.Place, absent bool) error {
 	if absent {
 		b.layers.Absent = append(b.layers.Absent, strings.TrimPrefix(t.Inside, "/"))
@@ -74,11 +75,11 @@ func (b *builder) hide(t rootpath.Place, absent bool) error {
 	return b.showAt(unix.AT_FDCWD, filepath.Join(b.base, empty), t)
 }
 
-// protect mounts a place on itself, read-only.
+// protect mounts a place read-only over itself.
 func (b *builder) protect(t rootpath.Place) error { return b.showAt(int(t.File.Fd()), "", t) }
 
-// showAt mounts what is at a path read-only on the very file that was opened: a path
-// could lead elsewhere by now.
+// showAt mounts the file at a path read-only over exactly the file that was opened. A path could
+// lead to another file by now.
 func (b *builder) showAt(dir int, path string, t rootpath.Place) error {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if path == "" {

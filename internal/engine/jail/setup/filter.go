@@ -11,59 +11,60 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
-// lastKnown is the highest number that was reviewed. Later calls do not exist inside.
+// lastKnown is the highest reviewed system call number. Programs see later calls as not
+// implemented.
 const lastKnown = 470
 
-// namespaceFlags make namespaces. Inside one of their own, programs have capabilities
-// over it, and with them much more of the kernel's code to attack.
+// namespaceFlags create namespaces. In a namespace of their own, programs have capabilities, and
+// with them reach much more kernel code that they could attack.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-// missingCalls are answered as by a kernel without them. Programs have another way for
-// each, and some end if the answer is a refusal.
+// missingCalls return ENOSYS, as on a kernel without them. Programs have an alternative for each,
+// but some exit if a call is refused.
 var missingCalls = []call{
-	// Its flags are in memory, where no filter can read them.
+	// The flags of clone3 are in memory, where no filter can read them.
 	{"clone3", unix.SYS_CLONE3},
 	{"io_uring_setup", unix.SYS_IO_URING_SETUP}, {"io_uring_enter", unix.SYS_IO_URING_ENTER}, {"io_uring_register", unix.SYS_IO_URING_REGISTER},
 	{"userfaultfd", unix.SYS_USERFAULTFD}, {"memfd_secret", unix.SYS_MEMFD_SECRET},
 }
 
-// check is a call that may be made if an argument is right. Otherwise it is refused.
+// check is a call that is allowed if an argument has an accepted value, and refused otherwise.
 type check struct {
 	call
 	argument int
-	// mask and values: the argument's low half under the mask must be one of values.
+	// The lower half of the argument, under the mask, must be one of values.
 	mask   uint32
 	values []uint32
 	// deny inverts the condition.
 	deny bool
 }
 
-// checkedCalls may be made with some arguments only.
+// checkedCalls are allowed with certain arguments only.
 var checkedCalls = []check{
 	{call: call{"clone", unix.SYS_CLONE}, argument: 0, mask: namespaceFlags, values: []uint32{0}},
-	// TIOCSTI types into a terminal that the caller shares with another program, and
-	// TIOCLINUX pastes into a console.
+	// TIOCSTI types into a terminal that the caller shares with another program. TIOCLINUX pastes
+	// into a console.
 	{call: call{"ioctl", unix.SYS_IOCTL}, argument: 1, mask: math.MaxUint32, values: []uint32{unix.TIOCSTI, unix.TIOCLINUX}, deny: true},
-	// No raw packets (AF_PACKET), no hypervisor (AF_VSOCK), no kernel cryptography (AF_ALG) and
-	// none of the rarely maintained protocols.
+	// These families exclude raw packets (AF_PACKET), hypervisors (AF_VSOCK), kernel cryptography
+	// (AF_ALG) and rarely maintained protocols.
 	{call: call{"socket", unix.SYS_SOCKET}, argument: 0, mask: math.MaxUint32, values: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
-	// Only the value that is set already, and the query for it: other values turn off protections
-	// of memory.
+	// Only the value that is already set, and the query for it. Other values turn off memory
+	// protections.
 	{call: call{"personality", unix.SYS_PERSONALITY}, argument: 0, mask: math.MaxUint32, values: []uint32{0, math.MaxUint32}},
-	// Only flags that make no namespace, such as those with which a thread stops sharing its files
-	// or its directory.
+	// Only flags that create no namespace, such as those with which a thread stops sharing its
+	// files or its directory.
 	{call: call{"unshare", unix.SYS_UNSHARE}, argument: 0, mask: namespaceFlags, values: []uint32{0}},
 }
 
-// netlinkProtocols are those of AF_NETLINK: routes, and the list of sockets. Not the
-// audit log, netfilter or the kernel's events.
+// netlinkProtocols are the protocols of AF_NETLINK for routes and for the list of sockets. The
+// audit log, netfilter and kernel events are not among them.
 var netlinkProtocols = []uint32{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG}
 
-// assemble makes the filter.
+// assemble builds the filter.
 func assemble() ([]unix.SockFilter, error) {
 	var code []bpf.Instruction
-	// The most frequent calls have low numbers, and come first.
+	// The most frequent calls have low numbers and come first.
 	for _, r := range ranges(slices.Concat(plainCalls, machineCalls)) {
 		code = append(code,
 			bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: r[1], SkipTrue: 2},
@@ -85,7 +86,7 @@ func assemble() ([]unix.SockFilter, error) {
 	return seccomp.Assemble(code)
 }
 
-// ranges joins numbers that follow each other.
+// ranges merges consecutive numbers.
 func ranges(calls []call) (list [][2]uint32) {
 	sorted := slices.SortedFunc(slices.Values(calls), func(a, b call) int { return cmp.Compare(a.number, b.number) })
 	for _, c := range sorted {
@@ -98,7 +99,7 @@ func ranges(calls []call) (list [][2]uint32) {
 	return list
 }
 
-// body returns an answer on every path.
+// body returns the instructions of the check. They end in a verdict on every path.
 func (c check) body() []bpf.Instruction {
 	out := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(c.argument), Size: 4},
@@ -117,7 +118,7 @@ func (c check) body() []bpf.Instruction {
 	return append(out, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: found})
 }
 
-// socketBody checks the family, which is loaded, and for AF_NETLINK the protocol.
+// socketBody checks the loaded family and, for AF_NETLINK, the protocol.
 func socketBody(families []uint32) (out []bpf.Instruction) {
 	for _, family := range families {
 		if family != unix.AF_NETLINK {
@@ -132,8 +133,7 @@ func socketBody(families []uint32) (out []bpf.Instruction) {
 	return append(out, bpf.RetConstant{Val: seccomp.Refuse})
 }
 
-// filterCalls puts all threads of this process, and all that they start, under the
-// filter.
+// filterCalls applies the filter to all threads of this process and everything that they start.
 func filterCalls() error {
 	program, err := assemble()
 	if err != nil {

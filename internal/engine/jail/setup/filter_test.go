@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// The list of permitted calls is reviewed as text.
+// Reviewers see the list of permitted calls as text.
 func TestCallsAreTheReviewedOnes(t *testing.T) {
 	var lines []string
 	for _, c := range slices.Concat(plainCalls, machineCalls) {
@@ -40,14 +40,14 @@ func TestCallsAreTheReviewedOnes(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	if os.IsNotExist(err) && runtime.GOARCH != "amd64" {
-		return // it was reviewed for that machine
+		return // the list is for another architecture
 	}
 	if err != nil || got != string(want) {
 		t.Errorf("the calls are not those of %s; review the difference and run with -update (%v)", golden, err)
 	}
 }
 
-// The assembled program answers as the list says.
+// The assembled program gives the results of the list.
 func TestFilterAnswersByTheList(t *testing.T) {
 	program, err := assemble()
 	if err != nil {

@@ -11,29 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LayersFD is the descriptor at which the guest keeps a read-only view of the file system that takes
-// what the sandbox writes. The engine takes a copy of it, also after a restart of the server.
-// Programs inside cannot: the guest is protected from them. The view has nothing of the host, so
-// an attacker who takes over the guest gains nothing by it.
+// LayersFD is the descriptor with which the guest keeps a read-only view of the file system that
+// receives the sandbox's writes. The engine copies it, also after a restart of the server. Programs
+// in the sandbox cannot, because the guest is protected from them. The view contains nothing of the
+// host, so an attacker who takes over the guest gains nothing by it.
 const LayersFD = 200
 
-// LayersName is a file in that view which describes it.
+// LayersName is the file in that view that describes it.
 const LayersName = "layers"
 
-// Layers describe where what a sandbox writes is kept.
+// Layers describes where the sandbox's writes are stored.
 type Layers struct {
 	Uppers []Upper
-	// Copied are the files of mounts, of which there are copies, with the time of change that
-	// they were made with.
+	// Copied lists files that were copied instead of overlaid, with the change time of the copy.
 	Copied map[string]time.Time
-	// Absent are paths that were removed when the root was made.
+	// Absent lists paths that were removed when the root was built.
 	Absent []string
 }
 
-// Upper is the directory that takes what is written below one path inside.
+// Upper is the directory that receives the writes below one path of the sandbox.
 type Upper struct{ Dir, Path string }
 
-// describe adds a directory whose overlay is mounted at a place of the root.
+// describe records a directory whose overlay is mounted at a path of the root.
 func (b *builder) describe(upper, target string) {
 	if target == b.root {
 		b.layers.Uppers = append(b.layers.Uppers, Upper{filepath.Base(upper), ""})
@@ -42,7 +41,7 @@ func (b *builder) describe(upper, target string) {
 	}
 }
 
-// describeCopy adds a copy of a file.
+// describeCopy records a copy of a file.
 func (b *builder) describeCopy(target string) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(target, &stat); err != nil {
@@ -55,7 +54,7 @@ func (b *builder) describeCopy(target string) error {
 	return nil
 }
 
-// keepLayers opens the view. It is a mount of its own, which is in no namespace.
+// keepLayers opens the view as a detached mount, which is in no namespace.
 func (b *builder) keepLayers() error {
 	data, err := json.Marshal(b.layers)
 	if err != nil {

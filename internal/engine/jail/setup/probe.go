@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// ProbeArg0 is the name of a process that checks whether a jail can be made.
+// ProbeArg0 is the argv[0] of a process that checks whether a jail can be created.
 const ProbeArg0 = "crannog-jail-probe"
 
-// ProbeRole is the role that a program which opens the engine must play.
+// ProbeRole is the role of that process. Each program that opens the engine must register it.
 func ProbeRole() reexec.Role {
 	return reexec.Role{Match: reexec.Arg0(ProbeArg0), Run: func() {
 		if err := probe(); err != nil {
@@ -23,7 +23,7 @@ func ProbeRole() reexec.Role {
 	}}
 }
 
-// probe mounts what a jail mounts.
+// probe makes the mounts of a jail.
 func probe() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
@@ -35,7 +35,7 @@ func probe() error {
 	if err := b.makeBase(); err != nil {
 		return err
 	}
-	// An overlay of the file system that was just made.
+	// An overlay on the tmpfs that was just mounted.
 	if err := os.Mkdir(b.base+"/source", 0o755); err != nil {
 		return err
 	}

@@ -16,27 +16,27 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// bases are directories of every host. The root is built in a file system in memory on
-// one of them, in the jail's own mount namespace: the host does not see it.
+// bases are directories that every host has. The root is built in a tmpfs that is mounted on one of
+// them, in the jail's own mount namespace, where the host does not see it.
 var bases = []string{"/tmp", "/mnt", "/run", "/var"}
 
 // builder builds a root.
 type builder struct {
 	r    *Request
-	base string // the file system that takes what the sandbox writes
-	root string // where the root is put together
-	n    int    // overlays so far
+	base string // the tmpfs that receives the sandbox's writes
+	root string // where the root is built
+	n    int    // number of overlays so far
 
 	layers Layers
 }
 
-// build makes the root the process's own.
+// build builds the root and makes it the root of this process.
 func (r *Request) build(trees []int) (refused bool, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return false, fmt.Errorf("private mounts: %w", err)
 	}
 	b := &builder{r: r}
-	// Paths of the host are looked up before the base covers any.
+	// The host's paths are looked up before the base covers any of them.
 	for i, t := range r.Trees {
 		if trees[i] >= 0 {
 			continue
@@ -70,13 +70,13 @@ func (r *Request) build(trees []int) (refused bool, err error) {
 	return false, b.enter()
 }
 
-// openTree copies the mounts of a path.
+// openTree opens a copy of the mounts at a path.
 func openTree(path string) (int, error) {
 	return unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 }
 
-// makeBase mounts the file system that takes everything that the sandbox writes. Its
-// size and its number of files are the limits of the disk.
+// makeBase mounts the tmpfs that receives all writes of the sandbox. Its size and its number of
+// files are the limits of the disk.
 func (b *builder) makeBase() error {
 	options := fmt.Sprintf("size=%d,nr_inodes=%d,mode=711", b.r.Limits.DiskBytes, b.r.Limits.DiskInodes)
 	var errs []error
@@ -88,7 +88,7 @@ func (b *builder) makeBase() error {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", base, err))
 	}
-	return fmt.Errorf("file system in memory: %w", errors.Join(errs...))
+	return fmt.Errorf("mount a tmpfs: %w", errors.Join(errs...))
 }
 
 func makeFile(path string, mode fs.FileMode) error {
@@ -99,7 +99,7 @@ func makeFile(path string, mode fs.FileMode) error {
 	return f.Close()
 }
 
-// inside returns where a path inside is while the root is built.
+// inside returns the location of a sandbox's path while the root is built.
 func (b *builder) inside(path string) (string, error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
 		return "", fmt.Errorf("%q is not a clean absolute path", path)
@@ -107,7 +107,7 @@ func (b *builder) inside(path string) (string, error) {
 	return filepath.Join(b.root, path), nil
 }
 
-// place shows one tree.
+// place mounts one tree.
 func (b *builder) place(t Tree, fd int) error {
 	defer unix.Close(fd)
 	target, err := b.inside(t.Target)
@@ -130,7 +130,7 @@ func (b *builder) place(t Tree, fd int) error {
 	return b.overlay(fd, target)
 }
 
-// placeNamed shows a file of a directory, which is itself shown nowhere.
+// placeNamed mounts a single file of a directory that is itself not shown.
 func (b *builder) placeNamed(t Tree, fd int, target string) error {
 	dir := filepath.Join(b.base, "d"+strconv.Itoa(b.n+1))
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -146,7 +146,7 @@ func (b *builder) placeNamed(t Tree, fd int, target string) error {
 	return bindReadOnly(path, target)
 }
 
-// makePlace makes the mount point of a tree. Nothing may exist there.
+// makePlace creates the mount point of a tree. Nothing may exist there.
 func (b *builder) makePlace(t Tree, target string) error {
 	if err := b.parents(t.Target); err != nil {
 		return err
@@ -160,8 +160,8 @@ func (b *builder) makePlace(t Tree, target string) error {
 	return os.Mkdir(target, 0o755)
 }
 
-// parents makes the directories above a path inside, and follows no link: one in the image could
-// lead out of the root while the root is built.
+// parents creates the directories above a sandbox's path. It follows no link, because a link in the
+// image could lead out of the root while the root is built.
 func (b *builder) parents(path string) error {
 	at := b.root
 	for name := range strings.SplitSeq(strings.Trim(filepath.Dir(path), "/"), "/") {
@@ -202,8 +202,8 @@ func (b *builder) overlay(fd int, target string) error {
 		return err
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
-	// In a user namespace an overlay keeps its marks in attributes of users. A kernel
-	// whose file systems in memory have none keeps no marks.
+	// In a user namespace, an overlay stores its marks in "user." attributes. If the kernel's tmpfs
+	// does not support them, the overlay stores no marks.
 	err := unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options+",userxattr")
 	if errors.Is(err, unix.EINVAL) {
 		err = unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
@@ -215,7 +215,7 @@ func (b *builder) overlay(fd int, target string) error {
 	return nil
 }
 
-// moveTo mounts a tree. Set-id files and devices of the host are ordinary files there.
+// moveTo mounts a tree such that set-id files and devices of the host are ordinary files in it.
 func moveTo(fd int, target string, readOnly bool) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if readOnly {
@@ -227,8 +227,8 @@ func moveTo(fd int, target string, readOnly bool) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// likeSource gives a directory the permissions, the owner and the times of another. An owner that
-// has no ID inside cannot be given.
+// likeSource gives a directory the permissions, owner and times of another. An owner without an ID
+// in the sandbox is skipped.
 func likeSource(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -245,7 +245,7 @@ func likeSource(source, target string) error {
 	return os.Chtimes(target, info.ModTime(), info.ModTime())
 }
 
-// copyFile copies a file, since there is no overlay of one.
+// copyFile copies a file, because a single file cannot have an overlay.
 func (b *builder) copyFile(path, target string) error {
 	from, err := os.Open(path)
 	if err != nil {
@@ -282,7 +282,7 @@ func (b *builder) link(l engine.Link) error {
 	return os.Symlink(l.Target, at)
 }
 
-// enter makes the root this process's own, and lets go of the host's.
+// enter makes the root this process's root and detaches the host's.
 func (b *builder) enter() error {
 	if err := unix.Chdir(b.root); err != nil {
 		return err
@@ -290,7 +290,8 @@ func (b *builder) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	// The host's root is on top of the new one now. Once it is unmounted, no path leads to it.
+	// The host's root is now mounted on top of the new one. Once it is unmounted, no path leads to
+	// it.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("detach the host's root: %w", err)
 	}

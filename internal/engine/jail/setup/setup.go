@@ -1,6 +1,6 @@
-// Package setup owns what the first process of a jail does before it becomes the guest:
-// it builds the root, makes the network interface, and gives up its rights. It runs in
-// the guest's own program, so that a jail costs one start of a program.
+// Package setup owns what the first process of a jail does before it becomes the guest: it builds
+// the root, creates the network interface, and drops its rights. It runs in the guest's own
+// program, so that a jail needs only one program start.
 package setup
 
 import (
@@ -18,77 +18,80 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Arg0 is the name under which the engine starts the guest's program as a jail's first
-// process. Its argument names the sandbox, for those who list processes.
+// Arg0 is the argv[0] with which the engine starts the guest's program as a jail's first process.
+// Its argument names the sandbox in process lists.
 const Arg0 = "crannog-jail"
 
-// Descriptors that the engine hands over. The guest's own follow its conventions
-// (package guestboot).
+// Descriptors that the engine passes to the process. Those of the guest follow the conventions of
+// package guestboot.
 const (
-	// ControlFD is a SOCK_SEQPACKET socket: the request and its trees come in, and the
-	// answer goes out.
+	// ControlFD is a SOCK_SEQPACKET socket. It receives the request and its trees, and sends the
+	// answer.
 	ControlFD = guestboot.ChannelFD + 1
-	// ExitFD is a file to which the exit status is written: a server that did not start
-	// the process cannot wait for it.
+	// ExitFD is a file for the exit status, because a server that did not start the process cannot
+	// wait for it.
 	ExitFD = ControlFD + 1
-	// ServiceFD is the guest's end of the socket of an engine that answers it, if there is one.
+	// ServiceFD is the guest's end of a socket to the engine, if the engine serves requests of the
+	// guest.
 	ServiceFD = guestboot.ServiceFD
 )
 
 // Interface is the name of a sandbox's network interface.
 const Interface = "eth0"
 
-// Request is what the first process is to make. It comes as one message, and after it
-// one message with a descriptor for each tree that has one.
+// Request describes the jail to create. It arrives as one message, followed by one message with a
+// descriptor for each tree that needs one.
 type Request struct {
 	Hostname string
 	Trees    []Tree
 	Links    []engine.Link
 	// Hide, Absent and ReadOnly are those of engine.Spec.
 	Hide, Absent, ReadOnly []string
-	// Limits have no zero field. DiskBytes is the size of the file system that takes
-	// what the sandbox writes.
+	// Limits has no zero field. DiskBytes is the size of the tmpfs that receives the sandbox's
+	// writes.
 	Limits engine.Limits
-	// Users is set where the sandbox has several IDs. Otherwise all of it is one user.
+	// Users is set if the sandbox has several IDs. Otherwise everything in it has one user.
 	Users bool
-	// Tap asks for a network interface, whose other end is sent back. An engine that runs as root
-	// makes the interface itself: the sandbox's IDs may not open the host's device.
+	// Tap requests a network interface, whose other end is returned. An engine that runs as root
+	// creates the interface itself, because the sandbox's IDs may not open the host's device.
 	Tap bool
-	// CPUs is how many processors are shown.
+	// Own is set in a virtual machine, whose kernel serves this sandbox alone: the kernel's sizes are
+	// the sandbox's, and programs may make namespaces of their own.
+	Own bool `json:",omitempty"`
+	// CPUs is the number of processors that programs see.
 	CPUs int
-	// Arguments are the guest's, after its own.
+	// Arguments are additional arguments of the guest.
 	Arguments []string `json:",omitempty"`
-	// Groups are the sandbox's control groups, by where they are shown below
-	// /sys/fs/cgroup.
+	// Groups are the sandbox's control groups, by their path below /sys/fs/cgroup in the sandbox.
 	Groups map[string]string
 }
 
-// Tree is a file or a directory of the host that is shown inside.
+// Tree is a file or a directory of the host that is shown in the sandbox.
 type Tree struct {
 	Target string
-	// Source is its path, for a process that has its user's view of the host. If it is empty, a
-	// descriptor of the tree is sent.
+	// Source is its path, for a process that runs as the user and sees the host's files. If it is
+	// empty, the engine sends a descriptor.
 	Source string
 	File   bool
-	// Name is the file's name if the tree is the directory that the file is in: a mount of the file
-	// itself would show its path on the host to programs inside.
+	// Name is the file's name if the tree is the directory that contains the file. A mount of the
+	// file itself would reveal its path on the host to programs in the sandbox.
 	Name string
-	// Copy is set for a file that the sandbox may change: the sandbox's user gets a copy of it.
+	// Copy is set for a file that the sandbox may change. It then has a copy that belongs to its
+	// user.
 	Copy bool
-	// Place is set if the path need not exist in the tree above.
+	// Place is set if the path may be missing in the tree above, and is created.
 	Place bool
 }
 
-// Answer is what comes back, with the descriptor of the network's other end if there
-// is one.
+// Answer is the reply, sent with the descriptor of the network's other end if there is one.
 type Answer struct {
 	Error string `json:",omitempty"`
-	// Refused is set if the request itself is at fault.
+	// Refused is set if the request itself is invalid.
 	Refused bool `json:",omitempty"`
 	Tap     bool `json:",omitempty"`
 }
 
-// Role is the role that each program which can be a guest must play.
+// Role is the role of the first process. Each program that can be a guest must register it.
 func Role() reexec.Role {
 	return reexec.Role{Match: reexec.Arg0(Arg0), Run: Main}
 }
@@ -106,12 +109,12 @@ func Main() {
 	unix.Close(ControlFD)
 	runtime.UnlockOSThread()
 	status := guestmain.Run(append(arguments, guestboot.ListenerFlag)...)
-	// The file may be gone with its sandbox.
+	// The file may have been removed with its sandbox.
 	_, _ = unix.Pwrite(ExitFD, fmt.Appendln(nil, status), 0)
 	os.Exit(status)
 }
 
-// prepare makes the jail, and returns the other end of its network and the guest's arguments.
+// prepare creates the jail and returns the other end of its network and the guest's arguments.
 func prepare() (answer Answer, device *os.File, arguments []string) {
 	r, trees, err := receive()
 	if err == nil {
@@ -125,10 +128,10 @@ func prepare() (answer Answer, device *os.File, arguments []string) {
 	return answer, device, arguments
 }
 
-// make does everything that needs rights, and gives them up.
+// make does everything that needs rights, and then drops them.
 func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
-	// A TUN device belongs to the network namespace in which its file is opened, and
-	// its file is a path of the host's.
+	// A TUN device belongs to the network namespace in which its file is opened, and the path of
+	// the file is in the host's root.
 	if r.Tap {
 		if device, err = tun.New(Interface, 0); err != nil {
 			return nil, false, fmt.Errorf("network interface: %w", err)
@@ -155,7 +158,20 @@ func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
 	return device, false, nil
 }
 
-// largest is how large a request may be.
+// MakeOwn is the first process's part in a virtual machine of the sandbox's own: it builds the root
+// from trees that have a Source, and gives up all rights that the guest does not need. refused is
+// set if the request itself is at fault.
+func (r *Request) MakeOwn() (refused bool, err error) {
+	r.Own, r.Users, r.Tap = true, true, false
+	trees := make([]int, len(r.Trees))
+	for i := range trees {
+		trees[i] = -1
+	}
+	_, refused, err = r.make(trees)
+	return refused, err
+}
+
+// largest bounds the size of a request.
 const largest = 1 << 20
 
 // receive reads the request and the descriptors of its trees, in order.
@@ -179,15 +195,15 @@ func receive() (*Request, []int, error) {
 			return nil, nil, err
 		}
 		if len(fds) != 1 {
-			return nil, nil, fmt.Errorf("%d descriptors came for tree %d", len(fds), i)
+			return nil, nil, fmt.Errorf("got %d descriptors for tree %d", len(fds), i)
 		}
 		trees[i] = fds[0]
 	}
 	return &r, trees, nil
 }
 
-// message reads one message. The engine's end closes when the engine dies, and with it
-// goes a jail that is not complete.
+// message reads one message. If the engine dies, its end of the socket closes, and an incomplete
+// jail ends.
 func message() (data []byte, fds []int, err error) {
 	data, control := make([]byte, largest), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -216,8 +232,8 @@ func message() (data []byte, fds []int, err error) {
 	}
 }
 
-// reply sends the answer. The device is closed here: it and its network namespace are to
-// live no longer than the gateway's descriptor.
+// reply sends the answer. It closes the device, because the device and its network namespace must
+// not outlive the gateway's descriptor.
 func reply(answer Answer, device *os.File) error {
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -31,8 +31,8 @@ func (b *builder) system() error {
 }
 
 // shownProc are the entries of /proc that stay visible, besides those of processes. All others are
-// covered: /proc/keys, kallsyms, kcore, config.gz, interrupts and the like tell an attacker about
-// the host and its kernel, and an entry that a later kernel adds is covered too.
+// covered, including entries of later kernels: /proc/keys, kallsyms, kcore, config.gz, interrupts
+// and the like reveal the host and its kernel to an attacker.
 var shownProc = map[string]bool{
 	"self": true, "thread-self": true, "mounts": true, "net": true, "sysvipc": true, // of the process or its namespaces
 	"filesystems": true, "loadavg": true, "version": true, "uptime": true, "cgroups": true,
@@ -40,13 +40,13 @@ var shownProc = map[string]bool{
 	"meminfo": true, "cpuinfo": true, "stat": true, "swaps": true, "cmdline": true, // replaced
 }
 
-// proc mounts the /proc of the sandbox's process namespace and covers what belongs to the host.
+// proc mounts the /proc of the sandbox's PID namespace and covers entries of the host.
 func (b *builder) proc() error {
 	dir := filepath.Join(b.root, "proc")
 	if err := unix.Mount("proc", dir, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
-	// This comes first, because the mount includes what is mounted below.
+	// This comes first, because the mount includes the mounts below it.
 	if err := bindReadOnly(filepath.Join(dir, "sys"), filepath.Join(dir, "sys")); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (b *builder) proc() error {
 	return nil
 }
 
-// bindReadOnly shows source at target.
+// bindReadOnly mounts source at target.
 func bindReadOnly(source, target string) error {
 	tree, err := openTree(source)
 	if err != nil {
@@ -96,13 +96,13 @@ func bindReadOnly(source, target string) error {
 	return nil
 }
 
-// devices are those of the host that do nothing to it.
+// devices are devices of the host without a state.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// dev makes a /dev that has nothing of the host except devices without a state.
+// dev creates a /dev that contains nothing of the host except devices without a state.
 func (b *builder) dev() error {
 	dir := filepath.Join(b.root, "dev")
-	// It holds only few files, so that it cannot serve as a second disk.
+	// It has room for few files only, so that it cannot be used to exceed the disk limit.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,nr_inodes=64,mode=755"); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (b *builder) dev() error {
 	return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NOEXEC|unix.MS_RDONLY, "")
 }
 
-// sys makes a /sys that has the sandbox's own control groups and nothing else: devices,
+// sys creates a /sys with the sandbox's own control groups and nothing else, because devices,
 // firmware and modules there are the host's.
 func (b *builder) sys() error {
 	dir := filepath.Join(b.root, "sys")

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// balanceEvery is how often the processor time of groups is compared.
+	// balanceEvery is the interval at which the processor time of groups is compared.
 	balanceEvery = time.Second
-	// leastBusy is the share of one processor below which a group is idle.
-	// leastBehind is the same for a group with lowered weight. Both are small,
-	// because busy groups get little on a busy host.
+	// leastBusy is the share of one processor below which a group counts as idle. leastBehind is
+	// the same for a group with lowered weight. Both are small, because busy groups get little on a
+	// busy host.
 	leastBusy, leastBehind = 0.02, 0.005
-	// standBehind and standEqual are multiples of the average use of busy groups. A
-	// group gets a lower weight from standBehind on, and its normal weight again
-	// below standEqual. They differ so that groups do not alternate each second.
+	// standBehind and standEqual are multiples of the average use of busy groups. Above standBehind
+	// a group gets a lower weight, and below standEqual its normal weight again. They differ so
+	// that a group does not switch every second.
 	standBehind, standEqual = 0.5, 0.25
 )
 
-// Balance lowers the weight of control groups that use processors all the time, in
-// favour of groups that use them now and then. Groups of the same weight take turns when
-// processors are short. A command in an idle sandbox would then wait for the turns of all
-// busy sandboxes, each time that one of its processes has waited for another. A group
-// that used about as much as the other busy ones therefore has a lower weight in the next
-// second. Busy groups still share equally among themselves. The zero value has no groups.
+// Balance lowers the weight of control groups that use the processors all the time, in favour of
+// groups that use them now and then. The kernel gives groups of equal weight equal turns when
+// processors are short. A command in a mostly idle sandbox would then wait for the turns of all
+// busy sandboxes each time that one of its processes wakes up. A group that used about as much as
+// the other busy ones therefore gets a lower weight for the next second. Busy groups still share
+// equally among themselves. The zero value has no groups.
 type Balance struct {
 	mu      sync.Mutex
-	groups  map[string]*place // by the file with the processor time
+	groups  map[string]*place // by the file that holds the processor time
 	running bool
 	stopped bool
 	stop    chan struct{}
@@ -42,8 +42,8 @@ type place struct {
 	behind bool
 }
 
-// Add includes a group in the comparison until the group is removed. For a nil group,
-// which has no weight, Add does nothing.
+// Add includes a group in the comparison until the group is removed. A nil group has no weight, and
+// Add ignores it.
 func (b *Balance) Add(g *Group) {
 	key := g.usageFile()
 	if key == "" {
@@ -78,7 +78,7 @@ func (b *Balance) Stop() {
 	}
 }
 
-// run compares the groups as long as there are two.
+// run compares the groups while there are at least two.
 func (b *Balance) run(stop <-chan struct{}) {
 	tick := time.NewTicker(balanceEvery)
 	defer tick.Stop()
@@ -94,7 +94,7 @@ func (b *Balance) run(stop <-chan struct{}) {
 	}
 }
 
-// step compares the groups once. It reports whether at least two groups are left.
+// step compares the groups once. It reports whether at least two groups remain.
 func (b *Balance) step() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *Balance) step() bool {
 		}
 	}
 	for p, behind := range decide(shares) {
-		// After an error the group has been removed, or the next step tries again.
+		// An error means that the group was removed, or the next step tries again.
 		if behind != p.behind && p.group.Yield(behind) == nil {
 			p.behind = behind
 		}
@@ -132,7 +132,7 @@ func (p *place) look() (float64, error) {
 	return share, nil
 }
 
-// least returns the share of one processor from which the group counts as busy.
+// least returns the share of one processor above which the group counts as busy.
 func (p *place) least() float64 {
 	if p.behind {
 		return leastBehind
@@ -140,8 +140,8 @@ func (p *place) least() float64 {
 	return leastBusy
 }
 
-// decide returns for each group whether its weight is to be lowered, given the number of
-// processors that each used.
+// decide returns, for each group, whether to lower its weight, given the number of processors that
+// each used.
 func decide(shares map[*place]float64) map[*place]bool {
 	total, busy := 0.0, 0.0
 	for p, share := range shares {

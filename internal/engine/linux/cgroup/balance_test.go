@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Groups that use the processors all the time get a lower weight than others, and if all groups do
-// so equally, all get it.
+// Groups that use the processors all the time get a lower weight than others. If all groups do so
+// equally, all get the lower weight.
 func TestDecide(t *testing.T) {
 	front, back := func() *place { return &place{} }, func() *place { return &place{behind: true} }
 	for name, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// weightOf is the weight that the host's kernel has for a group, usually 100.
+// weightOf returns the weight of a group in the kernel, usually 100.
 func weightOf(t *testing.T, g *Group) int {
 	t.Helper()
 	path, unit := filepath.Join(g.Dirs[unified], "cpu.weight"), usualWeight
@@ -64,13 +64,13 @@ func weightOf(t *testing.T, g *Group) int {
 	return (n*usualWeight + unit/2) / unit
 }
 
-// The kernel gets the weights of two groups, one of which uses a processor all the time and then
-// ends.
+// The weights of two groups are set in the kernel. One of them uses a processor all the time and
+// then ends.
 func TestBalance(t *testing.T) {
 	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
 	busy, quiet := group(t, limits), group(t, limits)
 	hosttest.Need(t, hosttest.Ability{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
-	b := &Balance{running: true} // this test makes its steps
+	b := &Balance{running: true} // this test calls step itself
 	b.Add(busy)
 	b.Add(quiet)
 	loop := exec.Command("/bin/sh", "-c", "while :; do :; done")
@@ -90,7 +90,7 @@ func TestBalance(t *testing.T) {
 		}
 	}
 	step(lowWeight)
-	// The next server knows which weights the one before it lowered.
+	// The next server knows which weights the previous server lowered.
 	b = &Balance{running: true}
 	b.Add(busy)
 	b.Add(quiet)
@@ -110,7 +110,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// A server that had to move into a group beside its sandboxes' groups has priority over them.
+// A server that moved into a group beside its sandboxes' groups has priority over them.
 func TestServerHasMoreWeight(t *testing.T) {
 	base := t.TempDir()
 	if err := os.Mkdir(filepath.Join(base, asideName), 0o700); err != nil {

@@ -1,5 +1,5 @@
-// Package cgroup owns the control groups that bound a sandbox from outside:
-// one group per sandbox in each hierarchy that the host has, version 1 or 2.
+// Package cgroup owns the control groups that limit a sandbox on the host: one group per sandbox in
+// each hierarchy that the host has, version 1 or 2.
 package cgroup
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Tree is where this process may make groups.
+// Tree is the place where this process can create groups.
 type Tree struct {
 	unified string            // parent directory in version 2, or ""
 	legacy  map[string]string // controller → parent directory in version 1
-	freezer string            // that of the controller freezer in version 1, or ""
+	freezer string            // directory of the controller freezer in version 1, or ""
 }
 
-// Group is one sandbox's group. It is named by its directories, so that any
-// process can find it again.
+// Group is the control group of one sandbox. It is stored as its directories, so that any process
+// can find it again.
 type Group struct {
 	// Dirs maps a controller to its directory; version 2 has the one key
 	// "unified".
@@ -33,9 +33,9 @@ type Group struct {
 
 const unified = "unified"
 
-// hostPIDs bounds host tasks per sandbox. The processes inside are bounded
-// within; this is the last line against an engine that runs away. A small
-// number here would kill the engine itself, whose threads count too.
+// hostPIDs bounds host tasks per sandbox. The sandbox's own kernel bounds the processes in it; this
+// is the last defence against a runaway engine. A small number would kill the engine itself,
+// because its threads count too.
 const hostPIDs = 16384
 
 // Enforces lists the limits that groups of this tree enforce.
@@ -56,7 +56,7 @@ func (t *Tree) Enforces() []engine.Limit {
 	return out
 }
 
-// Version is 1 or 2.
+// Version returns 1 or 2.
 func (t *Tree) Version() int {
 	if t.unified != "" {
 		return 2
@@ -64,7 +64,7 @@ func (t *Tree) Version() int {
 	return 1
 }
 
-// String returns where the groups are.
+// String describes where the groups are created.
 func (t *Tree) String() string {
 	if t.unified != "" {
 		return "version 2, below " + t.unified
@@ -72,14 +72,13 @@ func (t *Tree) String() string {
 	return "version 1, below " + t.legacy["memory"] + " and others"
 }
 
-// Create makes the group of a sandbox and sets its limits. On error nothing
-// of it is left.
+// Create makes the group of a sandbox and sets its limits. After an error nothing of it is left.
 func (t *Tree) Create(id string, limits engine.Limits) (*Group, error) {
 	return t.CreateFor(id, limits, hostPIDs)
 }
 
-// CreateFor is Create with a bound for the tasks of the group, for an engine whose
-// sandboxes' processes are the host's. They can be stopped where Freezes says so.
+// CreateFor is like Create with a limit for the tasks of the group. Engines use it whose sandboxes
+// run as processes of the host. Such a group can be frozen if Freezes reports it.
 func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group, err error) {
 	g := &Group{Dirs: map[string]string{}}
 	defer func() {
@@ -119,20 +118,20 @@ func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group
 	return g, nil
 }
 
-// Weights for processor time, among groups that all want it: the usual one, and that of a group
-// that yields to others. A smaller one would let work for which others wait in the end take
-// minutes. All sandboxes together have the usual weight, like another group beside theirs, and a
-// server with a group of its own beside theirs has five times as much.
+// Weights for processor time among competing groups: the usual weight, and that of a group that
+// yields to others. With a smaller one, work that others come to wait for would take minutes. All
+// sandboxes together have the usual weight, like any other group beside them. A server with its own
+// group beside them has five times as much.
 const (
 	usualWeight  = 100
 	lowWeight    = usualWeight / 10
 	serverWeight = usualWeight * 5
-	// Version 1 counts in other units.
+	// Version 1 uses other units.
 	legacyWeight = 1024
 )
 
-// Yield gives other groups priority over this one when processors are short, or gives it the usual
-// weight again. Where no group bounds the processors, it changes nothing.
+// Yield gives other groups priority over this one when processors are short, or restores the usual
+// weight. Without a group that limits processors, it does nothing.
 func (g *Group) Yield(yes bool) error {
 	weight := usualWeight
 	if yes {
@@ -155,18 +154,18 @@ func (g *Group) yields() bool {
 	return number(filepath.Join(g.Dirs["cpu"], "cpu.shares")) == lowWeight*legacyWeight/usualWeight
 }
 
-// weighUnified gives a group of version 2 a weight.
+// weighUnified sets the weight of a version 2 group.
 func weighUnified(dir string, weight int) error {
 	return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})
 }
 
-// weighLegacy gives a group of version 1 a weight.
+// weighLegacy sets the weight of a version 1 group.
 func weighLegacy(dir string, weight int) error {
 	return writeAll(dir, [][2]string{{"cpu.shares", strconv.Itoa(weight * legacyWeight / usualWeight)}})
 }
 
-// usageFile is where the kernel counts the group's processor time, or "" where
-// it does not.
+// usageFile returns the file in which the kernel counts the group's processor time, or "" if there
+// is none.
 func (g *Group) usageFile() string {
 	switch {
 	case g == nil:
@@ -179,7 +178,7 @@ func (g *Group) usageFile() string {
 	return ""
 }
 
-// cpuTime is the processor time that the group has used.
+// cpuTime returns the processor time that the group has used.
 func (g *Group) cpuTime() (time.Duration, error) {
 	path := g.usageFile()
 	if _, err := os.Stat(path); err != nil {
@@ -194,8 +193,8 @@ func (g *Group) cpuTime() (time.Duration, error) {
 func unifiedSettings(limits engine.Limits, tasks int64) [][2]string {
 	return [][2]string{
 		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
-		// Swap would let a sandbox exceed its memory at the host's cost. The
-		// file is absent where the kernel has no swap accounting.
+		// With swap, a sandbox could exceed its memory at the host's cost. The file is absent if
+		// the kernel has no swap accounting.
 		{"?memory.swap.max", "0"},
 		{"?memory.oom.group", "1"},
 		{"cpu.max", fmt.Sprintf("%d 100000", limits.MilliCPU*100)},
@@ -216,8 +215,8 @@ func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]s
 	return nil
 }
 
-// bound writes settings of a group and reads them back: a kernel may accept a number and keep
-// another, and then the limit is not in force.
+// bound writes settings of a group and reads them back: a kernel may accept a number and store
+// another, and the limit would then not be in force.
 func bound(dir string, settings [][2]string) error {
 	if err := writeAll(dir, settings); err != nil {
 		return err
@@ -232,15 +231,15 @@ func bound(dir string, settings [][2]string) error {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 		if is := strings.TrimSpace(string(data)); !holds(name, s[1], is) {
-			return fault.Newf(fault.Unsupported, "policy_not_effective", "the sandbox's control group says %.40q of %s, and %q was asked for", is, name, s[1]).
-				WithHint("nothing was started; this is a fault of crannog or of the host's kernel, please report it with the output of crannog doctor")
+			return fault.Newf(fault.Unsupported, "policy_not_effective", "the sandbox's control group has %.40q in %s instead of the requested %q", is, name, s[1]).
+				WithHint("nothing was started; this is a bug of crannog or of the host's kernel, please report it with the output of crannog doctor")
 		}
 	}
 	return nil
 }
 
-// holds reports whether a setting is at least as narrow as requested. The kernel keeps memory
-// limits in whole pages.
+// holds reports whether the setting in force is at least as narrow as the requested one. The kernel
+// stores memory limits in whole pages.
 func holds(name, asked, is string) bool {
 	if asked == is {
 		return true
@@ -250,7 +249,7 @@ func holds(name, asked, is string) bool {
 	return strings.HasPrefix(name, "memory.") && err == nil && bad == nil && have >= 0 && have <= most
 }
 
-// writeAll writes files below dir; a name that begins with "?" may be absent.
+// writeAll writes files below dir. A file whose name begins with "?" may be absent.
 func writeAll(dir string, settings [][2]string) error {
 	for _, s := range settings {
 		name, optional := strings.CutPrefix(s[0], "?")
@@ -274,8 +273,8 @@ func write(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// OOMKills returns how often the kernel killed in the group for lack of memory. It must be read
-// before the group is removed.
+// OOMKills returns how often the kernel killed a process of the group for lack of memory. It must
+// be read before the group is removed.
 func (g *Group) OOMKills() int64 {
 	if dir := g.Dirs[unified]; dir != "" {
 		return keyed(filepath.Join(dir, "memory.events"), "oom_kill")
@@ -286,8 +285,8 @@ func (g *Group) OOMKills() int64 {
 	return 0
 }
 
-// Usage returns memory, page cache and CPU time of the group. Fields that the host cannot report
-// are zero.
+// Usage returns the memory, page cache and CPU time of the group. Fields that the host cannot
+// report are zero.
 func (g *Group) Usage() engine.Usage {
 	u := engine.Usage{At: time.Now()}
 	if dir := g.Dirs[unified]; dir != "" {
@@ -302,13 +301,13 @@ func (g *Group) Usage() engine.Usage {
 	return u
 }
 
-// Bounds returns the limits of memory and processors as the kernel has them now. A
-// limit that the group does not have is zero.
+// Bounds returns the memory and processor limits that the kernel has for the group now. A missing
+// limit is zero.
 func (g *Group) Bounds() (l engine.Limits) {
 	quota, period := int64(0), int64(0)
 	if dir := g.Dirs[unified]; dir != "" {
 		l.MemoryBytes = number(filepath.Join(dir, "memory.max"))
-		data, _ := os.ReadFile(filepath.Join(dir, "cpu.max")) // "max" and an error are no limit
+		data, _ := os.ReadFile(filepath.Join(dir, "cpu.max")) // "max" or an error means no limit
 		if fields := strings.Fields(string(data)); len(fields) == 2 {
 			quota, _ = strconv.ParseInt(fields[0], 10, 64)
 			period, _ = strconv.ParseInt(fields[1], 10, 64)

@@ -52,8 +52,8 @@ func TestOwnUnified(t *testing.T) {
 	}
 }
 
-// hierarchy is a directory that replaces a mounted version 2: the kernel makes a group's files with
-// its directory, so the test does.
+// hierarchy is a directory that stands for a mounted version 2 hierarchy. The kernel would create a
+// group's files with its directory, so the test creates them.
 func hierarchy(t *testing.T, controllers string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func TestUnifiedNeedsMemoryAndCPU(t *testing.T) {
 	}
 }
 
-// A delegated subtree works where the top does not.
+// A delegated subtree is used if the root group is not writable.
 func TestUnifiedFindsADelegatedSubtree(t *testing.T) {
 	top := hierarchy(t, "")
 	own := "/user.slice/user-1000.slice/user@1000.service/app.scope"
@@ -121,7 +121,7 @@ func TestUnifiedSettings(t *testing.T) {
 	}
 }
 
-// If the kernel does not keep a limit, nothing starts.
+// If the kernel does not store a limit, nothing starts.
 func TestLimitsAreReadBack(t *testing.T) {
 	for _, c := range []struct{ name, asked, is string }{
 		{"memory.max", "536870912", "536870912\n"}, {"memory.limit_in_bytes", "536870913", "536870912\n"}, {"cpu.max", "150000 100000", "150000 100000\n"},
@@ -145,7 +145,7 @@ func TestLimitsAreReadBack(t *testing.T) {
 		if err := bound(dir, unifiedSettings(limits, hostPIDs)); err != nil {
 			t.Fatal(err)
 		}
-		// It takes all that is written and keeps none of it.
+		// This file accepts all writes and stores nothing.
 		if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(os.DevNull, filepath.Join(dir, name))); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// detectArg0 is the name of this program when it runs as a user that asks where groups can be made.
+// detectArg0 is the argv[0] of this program when it runs as a user and detects where groups can be
+// created.
 const detectArg0 = "cgroup-detect"
 
 func TestMain(m *testing.M) {
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// detectAndStart prints where groups can be made, the group and the limit of a program that it
+// detectAndStart prints where groups can be created, the group and the limit of a program that it
 // starts, and its own group.
 func detectAndStart() error {
 	tree, err := Detect()
@@ -42,7 +43,7 @@ func detectAndStart() error {
 	}
 	fmt.Println(tree)
 	cmd := exec.Command("/bin/cat", "/proc/self/cgroup", filepath.Join(g.Dirs[unified], "memory.max"), "/proc/self/gid_map")
-	// As the engine's child without root, which gets a user namespace too.
+	// Without root, the engine's child also gets a user namespace.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := g.Start(cmd); err != nil {
@@ -56,11 +57,11 @@ func detectAndStart() error {
 	return err
 }
 
-// subject is a user number that owns nothing on the host.
+// subject is the ID of a user that owns nothing on the host.
 const subject = 61236
 
-// subtree makes a group in the real hierarchy, as a service manager does for
-// its slices, and removes all below it in the end.
+// subtree creates a group in the real hierarchy, as a service manager does for its slices, and
+// removes everything below it at the end.
 func subtree(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Unified)
@@ -96,10 +97,10 @@ func subtree(t *testing.T) string {
 	return dir
 }
 
-// delegation lists the files that a service manager gives away together with a group.
+// delegation lists the files that a service manager delegates together with a group.
 var delegation = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control"}
 
-// give makes a group and lets a user have it.
+// give creates a group that belongs to a user.
 func give(t *testing.T, dir string, files []string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -113,11 +114,11 @@ func give(t *testing.T, dir string, files []string) string {
 	return dir
 }
 
-// ask starts this program in a group, as a user, and returns what it prints.
+// ask runs this program in a group as a user, and returns its output.
 func ask(t *testing.T, in string) string {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := exec.Command("/proc/self/exe") // its path may be root's
+	cmd := exec.Command("/proc/self/exe") // the user may not be able to enter its path
 	cmd.Args = []string{detectArg0}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: subject, Gid: subject}}
@@ -130,7 +131,7 @@ func ask(t *testing.T, in string) string {
 	return out.String()
 }
 
-// wantGroupIn checks that the program makes its groups in a directory, and is in a group itself.
+// wantGroupIn checks that the program creates its groups in a directory, and is itself in a group.
 func wantGroupIn(t *testing.T, said, dir, self string) {
 	t.Helper()
 	path := func(dir string) string { return strings.TrimPrefix(dir, "/sys/fs/cgroup") }
@@ -143,8 +144,8 @@ func wantGroupIn(t *testing.T, said, dir, self string) {
 	}
 }
 
-// Everything that a service manager runs for a user belongs to that user. The user's programs are
-// below, in groups to which the manager hands no controllers by itself.
+// This is the group of a user's service manager. The user's programs are in groups below it, for
+// which the manager enables no controllers.
 func TestDelegatedToAUser(t *testing.T) {
 	top := subtree(t)
 	service := give(t, filepath.Join(top, "user@1.service"), delegation)
@@ -155,16 +156,16 @@ func TestDelegatedToAUser(t *testing.T) {
 	}
 }
 
-// A service is started in the very group that was delegated to it.
+// A service is started directly in the group that was delegated to it.
 func TestDelegatedToAService(t *testing.T) {
 	service := give(t, filepath.Join(subtree(t), "crannog.service"), delegation)
 	aside := filepath.Join(service, asideName)
 	wantGroupIn(t, ask(t, service), filepath.Join(service, parentName), aside)
-	// A program that the service starts later is in the same group, and finds the same.
+	// A program that the service starts later is in the same group, and detects the same place.
 	wantGroupIn(t, ask(t, aside), filepath.Join(service, parentName), aside)
 }
 
-// If a group is only partly delegated, or has other processes in it, nothing of it is used.
+// A group that is only partly delegated, or that contains other processes, is not used.
 func TestNotDelegated(t *testing.T) {
 	top := subtree(t)
 	wantRefused := func(in, why string) {
@@ -193,7 +194,7 @@ func TestNotDelegated(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = other.Wait() // it was killed
-	// The control: it was the other process.
+	// The control: without the other process, the group is used.
 	wantGroupIn(t, ask(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, asideName))
 
 	bare := filepath.Join(top, "bare")

@@ -17,13 +17,13 @@ import (
 // parentName is the directory below which all groups of all servers live.
 const parentName = "crannog"
 
-// asideName is the group beside it for this process, where one is needed.
+// asideName is the group for this process next to parentName, if one is needed.
 const asideName = "crannog-server"
 
 var wanted = []string{"memory", "cpu"}
 
-// Detect finds where groups can be made. The error names what is missing and
-// is nil only if at least memory and CPU can be limited.
+// Detect finds a place where groups can be created. The error names what is missing; it is nil only
+// if at least memory and CPU can be limited.
 func Detect() (*Tree, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -56,7 +56,7 @@ func Detect() (*Tree, error) {
 	return nil, joinLine(problems)
 }
 
-// joinLine puts the reasons on one line, for notes and check-ups.
+// joinLine joins the reasons to one line, for notes and findings.
 func joinLine(problems []error) error {
 	text := make([]string, len(problems))
 	for i, p := range problems {
@@ -100,9 +100,9 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the top first (a server with the whole machine), and then the groups between
-// it and our own (a delegated subtree), highest first: commands of one user that were started in
-// different places have the same groups.
+// detectUnified tries the root group first, for a server that has the whole machine to itself. Then
+// it tries the groups between the root and our own, highest first, for a delegated subtree. The
+// order makes commands of one user use the same groups wherever they were started.
 func detectUnified(mount, own string) (*Tree, error) {
 	if err := startsInto(); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 		}
 		problems = append(problems, err)
 	}
-	// A group that is not ours is reported only if there is nothing else to report.
+	// An error about another user's group matters only if there is no other error.
 	for _, err := range problems {
 		if !errors.Is(err, fs.ErrPermission) {
 			return nil, err
@@ -131,7 +131,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 	return nil, problems[0]
 }
 
-// downTo lists the groups from the top to our own.
+// downTo lists the groups from the root to our own.
 func downTo(mount, own string) []string {
 	bases := []string{mount}
 	for name := range strings.SplitSeq(strings.Trim(filepath.Clean("/"+own), "/"), "/") {
@@ -142,12 +142,11 @@ func downTo(mount, own string) []string {
 	return bases
 }
 
-// enable makes the directory below a group in which groups can be made and
-// limited.
+// enable creates the directory dir below a group, such that limited groups can be created in it.
 func enable(base, dir string) error {
 	const control, processes = "cgroup.subtree_control", "cgroup.procs"
-	// A user who may make groups but not move processes between them cannot start
-	// anything in them.
+	// A user who may create groups but not move processes between them cannot start anything in
+	// them.
 	for _, name := range []string{control, processes} {
 		path := filepath.Join(base, name)
 		if err := unix.Access(path, unix.W_OK); err != nil {
@@ -179,9 +178,9 @@ func enable(base, dir string) error {
 	return nil
 }
 
-// stepAside moves this process into a group below its own. Except at the top, no group of version 2
-// has both processes and groups with limits, and a service to which its group was delegated is
-// started right in it. Processes of others are not ours to move.
+// stepAside moves this process into a group below its own. Except at the root, a version 2 group
+// cannot have both processes and groups with limits, and a service manager starts a service
+// directly in its delegated group. Processes of others are not ours to move.
 func stepAside(own string) error {
 	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
 		if pid != os.Getpid() {
@@ -198,10 +197,10 @@ func stepAside(own string) error {
 	return nil
 }
 
-// weighServer puts our own group ahead of the sandboxes', if we made it. It does
-// not exist where the server runs in a group that is not ours to weigh.
+// weighServer raises the weight of our own group above that of the sandboxes, if we created it.
+// Otherwise the group does not exist or is not ours to change.
 func weighServer(base string) {
-	// An error leaves it with the usual weight, which is that of all sandboxes.
+	// After an error the group keeps the usual weight, which all sandboxes together have as well.
 	_ = weighUnified(filepath.Join(base, asideName), serverWeight)
 }
 
@@ -235,7 +234,7 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 	return t, nil
 }
 
-// writable finds out whether a group that another program made can be used.
+// writable returns an error if a group that another program made cannot be used.
 func writable(dir string) error {
 	probe, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {

@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezer is the controller of version 1 that stops processes. Version 2 needs none.
+// freezer is the version 1 controller that freezes processes. Version 2 needs none.
 const freezer = "freezer"
 
-// Freezes reports whether groups that CreateFor makes can be stopped.
+// Freezes reports whether groups that CreateFor makes can be frozen.
 func (t *Tree) Freezes() bool { return t != nil && (t.unified != "" || t.freezer != "") }
 
-// freezeFile returns the file by which the group is stopped, and what is written and read there.
+// freezeFile returns the file that freezes the group, the file with its state, and the values for
+// frozen and thawed.
 func (g *Group) freezeFile() (path, state, frozen, thawed string) {
 	if g == nil {
 		return "", "", "", ""
@@ -33,11 +34,11 @@ func (g *Group) freezeFile() (path, state, frozen, thawed string) {
 	return "", "", "", ""
 }
 
-// freezePatience is how long the kernel may take to stop all processes of a group.
+// freezePatience bounds how long the kernel may take to freeze all processes of a group.
 const freezePatience = 10 * time.Second
 
-// Freeze stops all processes of the group, or lets them continue. It returns when that is so. A
-// group that is gone, or that nothing stops, has nothing to thaw.
+// Freeze stops all processes of the group, or lets them continue, and returns when that has
+// happened. Thawing a group that was removed, or that cannot be frozen, succeeds.
 func (g *Group) Freeze(stop bool) error {
 	path, _, frozen, thawed := g.freezeFile()
 	value := thawed
@@ -46,13 +47,13 @@ func (g *Group) Freeze(stop bool) error {
 	}
 	if path == "" {
 		if stop {
-			return errors.New("cgroup: this group cannot be stopped")
+			return errors.New("cgroup: this group cannot be frozen")
 		}
 		return nil
 	}
 	deadline := time.Now().Add(freezePatience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		// Version 1 looks for newly started processes each time that the file is written.
+		// Version 1 finds newly started processes only when the file is written again.
 		if err := write(path, value); errors.Is(err, fs.ErrNotExist) && !stop {
 			return nil
 		} else if err != nil {
@@ -68,7 +69,7 @@ func (g *Group) Freeze(stop bool) error {
 	}
 }
 
-// Frozen reports whether all processes of the group stand still.
+// Frozen reports whether all processes of the group are stopped.
 func (g *Group) Frozen() (bool, error) {
 	_, state, frozen, _ := g.freezeFile()
 	if state == "" {
@@ -84,8 +85,8 @@ func (g *Group) Frozen() (bool, error) {
 	return strings.TrimSpace(string(data)) == frozen, nil
 }
 
-// OnOOM calls hit, once, when a group of version 1 is at its memory limit. The kernel ends all of a
-// group of version 2 by itself. The caller calls stop when the group is about to be removed.
+// OnOOM calls hit once when a version 1 group reaches its memory limit. In version 2 the kernel
+// kills the whole group by itself. The caller calls stop before it removes the group.
 func (g *Group) OnOOM(hit func()) (stop func(), err error) {
 	dir := g.Dirs["memory"]
 	if dir == "" {
@@ -114,12 +115,13 @@ func (g *Group) OnOOM(hit func()) (stop func(), err error) {
 		}
 	}()
 	if g.OOMKills() > 0 {
-		go hit() // before there was an event
+		go hit() // the limit was hit before the event was registered
 	}
 	return func() { _ = events.Close() }, nil
 }
 
-// Shown returns the group's directories by where programs look for them below /sys/fs/cgroup.
+// Shown returns the group's directories, by the names below /sys/fs/cgroup under which programs
+// look for them.
 func (g *Group) Shown() map[string]string {
 	if g == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// group makes a group in whichever version this host has.
+// group creates a group in the version that this host has.
 func group(t *testing.T, limits engine.Limits) *Group {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
@@ -39,10 +39,10 @@ func group(t *testing.T, limits engine.Limits) *Group {
 	return g
 }
 
-// patience bounds what a program in a group may take.
+// patience bounds how long a program in a group may take.
 const patience = time.Minute
 
-// shell runs a script in a group and returns what it printed.
+// shell runs a script in a group and returns its output.
 func shell(t *testing.T, g *Group, script string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -76,8 +76,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// In version 2, no process of a group survives when one of them is killed for memory:
-// half an engine is of no use.
+// In version 2, when one process of a group is killed for lack of memory, the kernel kills all,
+// because a part of an engine is useless.
 func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
@@ -92,7 +92,7 @@ func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 	}
 }
 
-// P6: two programs that each want a processor share the one of their group.
+// P6: two busy programs in a group share the one processor of the group.
 func TestProcessorsAreBounded(t *testing.T) {
 	const loops = `busy() { timeout 2 sh -c 'while :; do :; done'; }; busy & busy; wait; exit 0`
 	share := func(milli int64) (used float64, throttled int64) {
@@ -104,9 +104,9 @@ func TestProcessorsAreBounded(t *testing.T) {
 		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
 		return float64(g.Usage().CPUTime) / float64(time.Since(began)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
 	}
-	// How much of two processors the group gets depends on the rest of the machine. A bound equal
-	// to the number of processors still holds the group back now and then, because the kernel hands
-	// out time in slices.
+	// How much of two processors the group gets depends on the load of the machine. Even a limit
+	// equal to the number of processors slows the group down at times, because the kernel assigns
+	// time in slices.
 	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
 		t.Fatalf("control: %.2f processors, held back %d times", used, throttled)
 	}
@@ -115,7 +115,7 @@ func TestProcessorsAreBounded(t *testing.T) {
 	}
 }
 
-// The kernel has the values that were written.
+// The kernel has the written values.
 func TestTheKernelHasTheSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, limits)
@@ -142,7 +142,7 @@ func TestTheKernelHasTheSettings(t *testing.T) {
 	}
 }
 
-// A group's usage includes that of programs that have ended.
+// A group's usage includes that of ended programs.
 func TestUsageOfAGroup(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
 	before := g.Usage()
@@ -189,7 +189,7 @@ func pipe(t *testing.T) ends {
 	return ends{r, w}
 }
 
-// The limits that are read back are those in force, not those requested.
+// The limits that are read back are those in force, not the requested ones.
 func TestBoundsAreReadBack(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500, PIDs: 10})
 	if l := g.Bounds(); l != (engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500}) {

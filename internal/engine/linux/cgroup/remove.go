@@ -14,13 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removePatience is how long the kernel may take to let go of processes that
-// were killed just now.
+// removePatience bounds how long the kernel may take to release processes that were just killed.
 const removePatience = 10 * time.Second
 
-// Remove deletes the group, and ends what still runs in it: a process that was being started when
-// its server died is named by no record, and may not have its own arguments yet by which it could
-// be found. If the group is gone already, Remove succeeds.
+// Remove deletes the group and kills the processes in it. If the server died while it started a
+// process, no record names that process, and its arguments may not identify it yet. If the group
+// does not exist, Remove succeeds.
 func (g *Group) Remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
@@ -47,8 +46,9 @@ func removeDir(dir string) error {
 	}
 }
 
-// members lists the processes of a group. In version 1 a thread can be in one without its process,
-// as the server's own are while they start a sandbox: such a process is not a member.
+// members lists the processes of a group. In version 1 a single thread can be in a group without
+// its process, as the server's threads are while they start a sandbox. Such a process is not a
+// member.
 func members(dir string) []int {
 	pids := numbers(filepath.Join(dir, "cgroup.procs"))
 	threads, err := os.ReadFile(filepath.Join(dir, "tasks"))
@@ -73,21 +73,21 @@ func numbers(path string) []int {
 	return all
 }
 
-// kill ends a member of a group.
+// kill kills a member of a group.
 func kill(dir string, pid int) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it is gone
+		return // it has ended
 	}
 	defer unix.Close(fd)
 	// The PID may have been reused between the check and the open.
 	if slices.Contains(members(dir), pid) {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // the caller checks whether it is gone
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // the caller checks whether the process has ended
 	}
 }
 
-// RemoveNamed deletes whatever exists of a sandbox's group, for a creation
-// that was cut short before its record could name the directories.
+// RemoveNamed deletes what exists of a sandbox's group, for a creation that failed before its
+// record could name the directories.
 func (t *Tree) RemoveNamed(id string) error {
 	g := Group{Dirs: map[string]string{}}
 	if t.unified != "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A process that no record names ends with its group, and the server's own thread in a group does
-// not end the server.
+// Removing a group kills a process that no record names. The server's own thread in a group does
+// not affect the server.
 func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tree, err := Detect()
@@ -60,9 +60,9 @@ func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	}
 }
 
-// stay keeps a thread of this process, other than its first, in a group.
+// stay keeps a thread of this process, not the first one, in a group.
 func stay(g *Group, joined chan<- error, leave <-chan struct{}) {
-	runtime.LockOSThread() // without an end, so that the thread ends
+	runtime.LockOSThread() // it is never unlocked, so that the thread ends
 	if unix.Gettid() == os.Getpid() {
 		defer runtime.UnlockOSThread()
 		go stay(g, joined, leave)
@@ -76,7 +76,7 @@ func stay(g *Group, joined chan<- error, leave <-chan struct{}) {
 	<-leave
 }
 
-// A process that is listed for one of its threads alone is no member.
+// A process that is listed only because of one thread is not a member.
 func TestMembers(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"cgroup.procs": "0\n12\n13\n" + strconv.Itoa(os.Getpid()), "tasks": "0\n12\n130\n" + strconv.Itoa(os.Getpid())} {

@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts a program that is in the group from its first instruction on,
-// with all that it starts. Moving a process that runs already would make the
-// kernel stop every fork of the machine until a grace period has passed, which
-// is a tenth of a boot.
+// Start starts a program in the group. The program and everything that it starts are in the group
+// from the first instruction on. If a running process were moved instead, the kernel would stop
+// every fork on the machine for an RCU grace period, which is a tenth of the boot time.
 func (g *Group) Start(cmd *exec.Cmd) error {
 	if dir := g.Dirs[unified]; dir != "" {
 		return startInto(cmd, dir)
@@ -28,7 +27,7 @@ func (g *Group) Start(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// startInto lets the kernel put the new process into a group of version 2.
+// startInto makes the kernel put the new process into a version 2 group.
 func startInto(cmd *exec.Cmd, dir string) error {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -42,9 +41,8 @@ func startInto(cmd *exec.Cmd, dir string) error {
 	return cmd.Start()
 }
 
-// startsInto checks whether the kernel can start a process in a group, and whether a
-// seccomp filter permits the call. It starts no process, because the group does not
-// exist.
+// startsInto checks whether the kernel can start a process in a group and whether a seccomp filter
+// permits the call. It starts no process, because the group that it names does not exist.
 func startsInto() error {
 	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP | unix.CLONE_VM | unix.CLONE_VFORK, exitSignal: uint64(unix.SIGCHLD), cgroup: math.MaxInt32}
 	_, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
@@ -59,14 +57,13 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// startOnThread joins the groups of version 1 with this thread alone, which
-// its children inherit. The thread ends with the goroutine, because it is
-// never unlocked, and so leaves the groups.
+// startOnThread puts only this thread into the version 1 groups; its children inherit them. The
+// thread is never unlocked, so it ends with the goroutine and thereby leaves the groups.
 func (g *Group) startOnThread(cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
-		// The first thread of a process never ends, and would stay in the
-		// groups. As long as it is locked here, no other goroutine gets it.
+		// The first thread of a process never ends and would stay in the groups. While it is locked
+		// here, the next goroutine gets another thread.
 		defer runtime.UnlockOSThread()
 		return g.Start(cmd)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// membership returns what the kernel reports about the groups of a process in g.
+// membership returns the groups of a process below g, according to the kernel.
 func membership(t *testing.T, g *Group) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -32,8 +32,8 @@ func membership(t *testing.T, g *Group) string {
 	return out.String()
 }
 
-// A program that is started in a group of this host is in it, in every
-// hierarchy, and this process is in none and keeps none from being removed.
+// A program that is started in a group is in it, in every hierarchy. This process is in none of the
+// groups and does not prevent their removal.
 func TestStartIsInTheGroup(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tree, err := Detect()
@@ -73,8 +73,8 @@ func TestStartIsInTheGroup(t *testing.T) {
 	}
 }
 
-// The kernel makes a group of version 2 without controllers on hosts that
-// have their controllers in version 1, too.
+// On hosts with controllers in version 1, the kernel can also create version 2 groups without
+// controllers.
 func TestStartIntoUnified(t *testing.T) {
 	var v2 string
 	hosttest.Need(t, hosttest.Root, hosttest.Ability{Name: "control groups of version 2", Elsewhere: hosttest.Unified.Elsewhere, Has: func() bool {
@@ -114,8 +114,8 @@ func TestStartFailsWithoutTheGroup(t *testing.T) {
 	}
 }
 
-// A kernel that cannot do it, or a filter as containers have, is found out
-// before a sandbox needs it.
+// A kernel without this feature, or a container's filter that refuses it, is detected before a
+// sandbox needs it.
 func TestStartsInto(t *testing.T) {
 	if err := startsInto(); err != nil {
 		t.Errorf("control: %v", err)
@@ -127,7 +127,7 @@ func TestStartsInto(t *testing.T) {
 	}
 }
 
-// filteredArg0 is the name of this program when a filter refuses clone3.
+// filteredArg0 is the argv[0] of this program when a filter refuses clone3.
 const filteredArg0 = "cgroup-filtered"
 
 func filtered() {

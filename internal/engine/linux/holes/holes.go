@@ -1,4 +1,4 @@
-// Package holes owns writing a stream to a file of the host with holes where the stream has zeros.
+// Package holes owns writing a stream to a host file that has holes in place of zeros.
 package holes
 
 import (
@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole is the least run of zeros that is left out of a file on the host: a page of its cache, which
-// is also the unit in which its disk space is allocated.
+// hole is the shortest run of zeros that becomes a hole: a page of the cache, which is also the
+// unit in which disk space is allocated.
 const hole = 4096
 
-// pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more switches
-// between the two.
+// pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more context
+// switches.
 const pipeBytes = 1 << 20
 
-// Through gives do a file to write to, and writes what comes out of it to w. Where w is a
-// regular file, holes stand for zeros. A sandbox may have files that are larger than its disk, of
-// nothing but holes, and a tar has those as zeros: the host's disk would be full before the size was
-// checked.
+// Through calls do with a file to write to, and copies what do writes to w. If w is a regular file,
+// holes stand for zeros. A sandbox may have files of nothing but holes that are larger than its
+// disk, and a tar stores them as zeros: without holes they would fill the host's disk before the
+// size is checked.
 func Through(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	// Only a hint: it works with any size.
+	// This is only a hint, and any size works.
 	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, pipeBytes)
 	copied := make(chan error, 1)
 	go func() {
@@ -37,15 +37,15 @@ func Through(w io.Writer, do func(*os.File) error) error {
 	}()
 	err = errors.Join(do(in), in.Close())
 	if err != nil {
-		out.Close() // a kernel without a caller may keep writing for long
+		out.Close() // without a reader the kernel may keep writing for long
 	}
 	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
-		return failed // which is why the other failed, if it did
+		return failed // the first failure, which caused the other one
 	}
 	return err
 }
 
-// copyHoles copies all of r to the file to, from the file's present offset.
+// copyHoles copies all of r to the file to, starting at its present offset.
 func copyHoles(to io.Writer, r io.Reader) error {
 	w, ok := to.(*os.File)
 	var at int64

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// What comes out is what was written, wherever zeros begin and end in it.
+// The output equals the input, wherever runs of zeros begin and end.
 func TestThroughHoles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
@@ -45,7 +45,7 @@ func TestThroughHoles(t *testing.T) {
 	}
 }
 
-// An output that is not a regular file gets the zeros themselves.
+// An output that is not a regular file receives the zeros themselves.
 func TestAStreamHasNoHoles(t *testing.T) {
 	var w bytes.Buffer
 	want := append(make([]byte, 3*hole), "end"...)
@@ -89,12 +89,12 @@ func TestHolesTakeNoDisk(t *testing.T) {
 	}
 }
 
-// When one end has failed, the other end is not waited for.
+// If one end fails, the other end is not waited for.
 func TestThroughHolesFails(t *testing.T) {
 	broken := errors.New("broken")
 	var left *os.File
 	err := Through(empty(t), func(in *os.File) error {
-		// A kernel has a descriptor of its own, which lives on.
+		// A kernel has a separate descriptor, which stays open.
 		fd, err := syscall.Dup(int(in.Fd()))
 		if err != nil {
 			return err

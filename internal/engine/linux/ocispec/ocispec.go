@@ -1,6 +1,6 @@
-// Package ocispec owns the OCI runtime specification that a sandbox's first
-// process starts under. It is a pure function of its parameters, so that its
-// golden file shows every change of a capability, mount or limit in review.
+// Package ocispec owns the OCI runtime specification of a sandbox's first process. Build is a pure
+// function of its parameters, so that a golden file shows every change of a capability, mount or
+// limit in review.
 package ocispec
 
 import (
@@ -11,11 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Params is what differs between sandboxes.
+// Params are the differences between sandboxes.
 type Params struct {
 	RootPath string
-	Guest    string // path of the guest's program inside
-	// Arguments are those of the guest, which announce what the engine lends it.
+	Guest    string // path of the guest's program in the sandbox
+	// Arguments are the arguments of the guest. They name the descriptors that the engine passes to
+	// it.
 	Arguments []string
 	Hostname  string
 	Limits    engine.Limits
@@ -23,30 +24,29 @@ type Params struct {
 	SetID bool
 }
 
-// GuestArg0 is the name under which the guest's program is started. Our own
-// binary decides by it what to be.
+// GuestArg0 is the argv[0] of the guest's program. The binary chooses its role by it.
 const GuestArg0 = "crannog-guest"
 
-// capabilities are the guest's, inside the sandbox's own kernel. None of them reaches the host.
-// Those that could be used against the boundary are left out: CAP_SYS_ADMIN, CAP_SYS_MODULE,
-// CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD, CAP_NET_ADMIN, CAP_NET_RAW, CAP_DAC_READ_SEARCH,
-// CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT, CAP_SYS_TIME, CAP_BPF.
+// capabilities are the capabilities of the guest, in the sandbox's own kernel. None of them reaches
+// the host. Those that could be used against the boundary are left out: CAP_SYS_ADMIN,
+// CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD, CAP_NET_ADMIN, CAP_NET_RAW,
+// CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT,
+// CAP_SYS_TIME, CAP_BPF.
 var capabilities = []string{
-	"CAP_CHOWN",            // uploads belong to the user that they are for
-	"CAP_DAC_OVERRIDE",     // root inside reads and writes what is inside
+	"CAP_CHOWN",            // uploads belong to the user that they are meant for
+	"CAP_DAC_OVERRIDE",     // root in the sandbox reads and writes all its files
 	"CAP_FOWNER",           // modes and times of the user's files
-	"CAP_FSETID",           // keep set-id bits on a chown by root inside
-	"CAP_KILL",             // end processes of any user inside
-	"CAP_NET_BIND_SERVICE", // root inside listens below 1024
+	"CAP_FSETID",           // keep set-id bits on a chown by root in the sandbox
+	"CAP_KILL",             // end processes of any user in the sandbox
+	"CAP_NET_BIND_SERVICE", // root in the sandbox listens below 1024
 	"CAP_SETGID",           // become the sandbox's user
-	"CAP_SETPCAP",          // root inside gives up capabilities for good
+	"CAP_SETPCAP",          // root in the sandbox drops capabilities for good
 	"CAP_SETUID",           // become the sandbox's user
 	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
 }
 
-// maskedPaths hold facts about the host or its kernel on engines that share
-// one. gVisor serves none of them from the host; masking keeps that true if
-// it ever begins to.
+// maskedPaths reveal facts about the host or its kernel on engines that share the host's kernel.
+// gVisor serves none of them from the host. Masking them guards against a change of that.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
@@ -57,8 +57,8 @@ var readonlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
 }
 
-// openFiles bounds descriptors per process: enough for build tools and
-// servers, small enough that a leak is noticed inside and not in the engine.
+// openFiles bounds the descriptors per process. It is large enough for build tools and servers, and
+// small enough that a leak fails in the sandbox and not in the engine.
 const openFiles = 65536
 
 // Build returns the specification.
@@ -68,8 +68,8 @@ func Build(p Params) *specs.Spec {
 	return &specs.Spec{
 		Version:  "1.2.0",
 		Hostname: p.Hostname,
-		// The root is writable from inside, but every write lands in the
-		// sandbox's own overlay; the tree below is opened read-only.
+		// Programs in the sandbox can write to the root, but every write goes to the sandbox's own
+		// overlay. The tree below it is opened read-only.
 		Root: &specs.Root{Path: p.RootPath},
 		Process: &specs.Process{
 			Args: append([]string{p.Guest}, p.Arguments...),
@@ -78,9 +78,9 @@ func Build(p Params) *specs.Spec {
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 				"HOME=/root",
 			},
-			// No program inside gains a privilege by exec: a copied set-id file is an ordinary
-			// file. The exception is an image whose own programs, such as sudo, make its users root
-			// of the sandbox.
+			// No program in the sandbox gains a privilege by exec: a copied set-id file is an
+			// ordinary file. The exception is an image whose own programs, such as sudo, make its
+			// users root of the sandbox.
 			NoNewPrivileges: !p.SetID,
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  capabilities,
@@ -111,8 +111,8 @@ func Build(p Params) *specs.Spec {
 	}
 }
 
-// Cover is the mount that shows source, a file or directory of the host, at a
-// path inside, where nothing of it can be changed, renamed or removed.
+// Cover returns a mount that shows source, a file or directory of the host, at a path in the
+// sandbox. Programs cannot change, rename or remove anything in it.
 func Cover(inside, source string) specs.Mount {
 	return specs.Mount{
 		Destination: inside, Type: "bind", Source: source,
@@ -120,8 +120,7 @@ func Cover(inside, source string) specs.Mount {
 	}
 }
 
-// Blank is the mount that shows an empty directory at a path inside, in which
-// nothing can be made.
+// Blank returns a mount that shows an empty read-only directory at a path in the sandbox.
 func Blank(inside string) specs.Mount {
 	return specs.Mount{
 		Destination: inside, Type: "tmpfs", Source: "tmpfs",

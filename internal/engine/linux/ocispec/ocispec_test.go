@@ -27,8 +27,8 @@ func spec() []byte {
 	return append(data, '\n')
 }
 
-// A change of a capability, mount, limit or masked path is a diff of the
-// golden file, which a reviewer sees.
+// A change of a capability, mount, limit or masked path changes the golden file, so that a reviewer
+// sees it.
 func TestGolden(t *testing.T) {
 	path := filepath.Join("testdata", "default.json")
 	if *update {

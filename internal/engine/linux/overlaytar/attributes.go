@@ -7,18 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is the prefix of PAX records that are attributes of files.
+// record is the prefix of PAX records that hold extended attributes.
 const record = "SCHILY.xattr."
 
-// An overlay of a user namespace keeps its marks in attributes of users. In the tar they have the
-// names that overlays of root use.
+// An overlay in a user namespace stores its marks in "user." attributes. In the tar they have the
+// "trusted." names that overlays of root use.
 const (
 	marks  = "user.overlay."
 	opaque = "trusted.overlay.opaque"
 )
 
-// attributes returns the attributes of users that a file has, and the mark of a directory that hides
-// the one below it.
+// attributes returns the "user." attributes of a file, and the mark of an opaque directory.
 func attributes(fd int) (map[string]string, error) {
 	size, err := unix.Flistxattr(fd, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && size == 0 {

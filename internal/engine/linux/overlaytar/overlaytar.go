@@ -1,5 +1,5 @@
-// Package overlaytar owns writing the upper directories of overlays as one tar: what a sandbox has
-// changed below its root, and what it has removed.
+// Package overlaytar owns writing the upper directories of overlays as one tar: the files that a
+// sandbox changed below its root, and the ones that it removed.
 package overlaytar
 
 import (
@@ -26,14 +26,14 @@ type Layer struct {
 	Path string
 }
 
-// Options describe what is written.
+// Options configure Write.
 type Options struct {
-	// Owner returns the IDs that a file's owners have in the tar.
+	// Owner returns the user and group ID that a file has in the tar.
 	Owner func(uid, gid int) (int, int)
-	// Unchanged are files that were made with the sandbox, by path: they are left out as long as
-	// they have the time of change that they had then.
+	// Unchanged lists files that were created with the sandbox, by path. They are left out while
+	// they still have this change time.
 	Unchanged map[string]time.Time
-	// Removed are paths whose removals are left out.
+	// Removed lists paths whose removal is left out.
 	Removed []string
 	// Most bounds the size of all files together, including their holes.
 	Most int64
@@ -45,9 +45,9 @@ var ErrTooLarge = errors.New("the files are too large, including their holes")
 // maxDepth bounds how many directories are open at once.
 const maxDepth = 500
 
-// Write writes the layers as a tar to w. A removed file is a character device 0:0 of its name, and
-// a directory that hides the one below it has the attribute trusted.overlay.opaque. Sockets are
-// left out. A file that changes while it is read has the size that it had before.
+// Write writes the layers as a tar to w. A removed file is a character device 0:0 of its name. An
+// opaque directory has the attribute trusted.overlay.opaque. Sockets are left out. A file that
+// shrinks while it is read is padded to its earlier size.
 func Write(ctx context.Context, w io.Writer, layers []Layer, o Options) error {
 	a := &archive{ctx: ctx, w: tar.NewWriter(w), o: o}
 	for _, l := range layers {
@@ -63,11 +63,12 @@ type archive struct {
 	ctx   context.Context
 	w     *tar.Writer
 	o     Options
-	links map[uint64]string // first names of files with several, in this layer
+	links map[uint64]string // first names of files with several names, in this layer
 	bytes int64
 }
 
-// top writes the directory itself, whose attributes a program may have changed, and what is in it.
+// top writes a layer's directory itself, because a program may have changed its attributes, and its
+// contents.
 func (a *archive) top(l Layer) error {
 	info, err := l.Upper.Stat(".")
 	if err != nil {
@@ -79,7 +80,7 @@ func (a *archive) top(l Layer) error {
 	return a.directory(l.Upper, l.Path, 0)
 }
 
-// directory writes what is in one directory.
+// directory writes the contents of a directory.
 func (a *archive) directory(d *os.Root, name string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("/%s is more than %d directories deep", name, maxDepth)
@@ -100,7 +101,7 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 		at := path.Join(name, base)
 		info, err := d.Lstat(base)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was removed since
+			continue // it was removed in between
 		}
 		if err == nil {
 			err = a.entry(d, base, at, info)
@@ -123,7 +124,7 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 	return nil
 }
 
-// named adds the path inside to an error, and takes away the one on the host.
+// named replaces the host's path in an error by the path in the sandbox.
 func named(name string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
@@ -131,7 +132,7 @@ func named(name string, err error) error {
 	return &fs.PathError{Op: "archive", Path: "/" + strings.TrimPrefix(name, "/"), Err: err}
 }
 
-// entry writes one file, link or removal, or a directory without what is in it.
+// entry writes one file, link or removal, or a directory without its contents.
 func (a *archive) entry(d *os.Root, base, name string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || a.unchanged(name, info, stat) {
@@ -181,7 +182,7 @@ func (a *archive) entry(d *os.Root, base, name string, info fs.FileInfo) error {
 	return a.content(f, h)
 }
 
-// unchanged reports whether an entry was made with the sandbox and is as it was.
+// unchanged reports whether an entry was created with the sandbox and has not changed.
 func (a *archive) unchanged(name string, info fs.FileInfo, stat *syscall.Stat_t) bool {
 	if info.Mode()&fs.ModeCharDevice != 0 && slices.Contains(a.o.Removed, name) {
 		return true
@@ -190,7 +191,7 @@ func (a *archive) unchanged(name string, info fs.FileInfo, stat *syscall.Stat_t)
 	return ok && was.Equal(time.Unix(stat.Ctim.Unix()))
 }
 
-// content writes a file of the size in the header.
+// content writes as many bytes as the header states.
 func (a *archive) content(f *os.File, h *tar.Header) error {
 	if a.bytes += h.Size; a.bytes > a.o.Most || a.bytes < 0 {
 		return ErrTooLarge
@@ -206,7 +207,7 @@ func (a *archive) content(f *os.File, h *tar.Header) error {
 	return err
 }
 
-// zeros stand for what was cut off from a file while it was read.
+// zeros pads a file that was truncated while it was read.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -214,7 +215,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// untilDone is a reader that ends with a context.
+// untilDone is a reader that fails when its context ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

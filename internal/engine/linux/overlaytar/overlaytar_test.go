@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/overlaytar"
 )
 
-// layer makes an upper directory with a file of each kind that needs no rights.
+// layer creates an upper directory with a file of each kind that needs no special rights.
 func layer(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func TestKindsOfFiles(t *testing.T) {
 	}
 }
 
-// A file that was made with the sandbox is a change only once it was changed.
+// A file that was created with the sandbox counts as changed only after a program has changed it.
 func TestFilesMadeWithTheSandboxAreLeftOut(t *testing.T) {
 	dir := layer(t)
 	made := func(o *overlaytar.Options) {

@@ -1,5 +1,5 @@
-// Package process owns the permanent identity of a process of the host, so that an engine finds the
-// process again after a restart and never signals another one.
+// Package process owns the permanent identity of a host process. With it an engine finds the
+// process again after a restart, and never signals another one that reuses the PID.
 package process
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is one process: its PID alone may belong to another one later.
+// Process identifies one process. Its PID alone may belong to another process later.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks since boot, from /proc/PID/stat
@@ -23,7 +23,7 @@ type Process struct {
 // ErrGone is returned for a process that has ended.
 var ErrGone = errors.New("the process has ended")
 
-// Identify names a process that runs, or has run until just now.
+// Identify returns the identity of a process that runs or has just ended.
 func Identify(pid int) (Process, error) {
 	start, _, err := startTicks(pid)
 	if err != nil {
@@ -33,8 +33,8 @@ func Identify(pid int) (Process, error) {
 }
 
 // Look returns nil if exactly this process still runs, and ErrGone if it does not. Any other error
-// means that this cannot be determined, for example because this program has no descriptor left. A
-// zombie does not run.
+// means that this cannot be found out, for example because this program has no descriptor left. A
+// zombie does not count as running.
 func (p Process) Look() error {
 	if p.PID <= 0 || p.Start == 0 {
 		return ErrGone
@@ -50,8 +50,8 @@ func (p Process) Look() error {
 // that callers do not clean up after a process that runs.
 func (p Process) Alive() bool { return !errors.Is(p.Look(), ErrGone) }
 
-// startTicks reads field 22 and the state from /proc/PID/stat. The name in field 2 may hold spaces
-// and parentheses, so the fields are counted from the last one.
+// startTicks reads field 22 and the state from /proc/PID/stat. The name in field 2 may contain
+// spaces and parentheses, so the fields are counted after the last parenthesis.
 func startTicks(pid int) (start uint64, state string, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -68,7 +68,7 @@ func startTicks(pid int) (start uint64, state string, err error) {
 	return start, fields[0], err
 }
 
-// Open returns a descriptor for the process.
+// Open returns a pidfd of the process.
 func (p Process) Open() (*os.File, error) {
 	if err := p.Look(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (p Process) Open() (*os.File, error) {
 	return file, nil
 }
 
-// Kill ends the process and waits until it is gone.
+// Kill kills the process and waits until it has ended.
 func (p Process) Kill(patience time.Duration) error {
 	file, err := p.Open()
 	if errors.Is(err, ErrGone) {
@@ -107,11 +107,11 @@ func (p Process) Kill(patience time.Duration) error {
 	return nil
 }
 
-// askAgain is the pause before a check without a result is repeated.
+// askAgain is the delay before a check without a result is repeated.
 const askAgain = time.Second
 
-// Await returns when the process has ended. It waits in Go's poller and holds no thread: a server has
-// hundreds of sandboxes that do nothing.
+// Await returns when the process has ended. It waits in Go's poller and blocks no thread, because a
+// server has hundreds of idle sandboxes.
 func (p Process) Await() {
 	for p.Alive() {
 		file, err := p.Open()
@@ -120,8 +120,8 @@ func (p Process) Await() {
 			file.Close()
 		}
 		if err != nil {
-			// Otherwise a program that has run out of descriptors would treat its sandboxes as
-			// dead.
+			// Without the repetition, a program that has run out of descriptors would treat its
+			// sandboxes as dead.
 			time.Sleep(askAgain)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A process whose state cannot be determined is not treated as ended.
+// A process of unknown state does not count as ended.
 func TestUnknownIsNotDead(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/cat")
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -58,7 +58,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 	}
 }
 
-// A later process with the same number is another one, and is never killed.
+// A later process with the same PID is a different one, and is never killed.
 func TestReusedNumber(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/cat")
 	stdin, err := cmd.StdinPipe()

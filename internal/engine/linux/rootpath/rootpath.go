@@ -1,5 +1,5 @@
-// Package rootpath owns the lookup of paths in a sandbox's root while the host builds it: a link in
-// a workspace leads to the sandbox's files and never to the host's.
+// Package rootpath owns the lookup of paths in a sandbox's root while the host builds it. A
+// symbolic link in a workspace leads to files of the sandbox and never to files of the host.
 package rootpath
 
 import (
@@ -17,35 +17,35 @@ import (
 // Place is a file or directory in a sandbox's root.
 type Place struct {
 	File *os.File // opened with O_PATH
-	// Inside is its path in the root, without links.
+	// Inside is the path in the root, with all links resolved.
 	Inside    string
 	Directory bool
 	Link      bool
 }
 
-// Close closes the file of a place. The zero place has none.
+// Close closes the file of a place. For the zero place it does nothing.
 func (p Place) Close() {
 	if p.File != nil {
 		_ = p.File.Close() // nothing was written to it
 	}
 }
 
-// served are paths inside that are mounted later, or that the kernel of the sandbox serves itself:
-// what lies there in the root is never seen, so a cover would cover nothing.
+// served are paths that are mounted later, or that the sandbox's kernel serves itself. Files of the
+// root at these paths are never visible, so that covering them would have no effect.
 var served = []string{"/proc", "/sys", "/dev"}
 
-// tries is how often a path is looked up again that was not found because of a race.
+// tries is how often a lookup is repeated that failed because of a race.
 const tries = 1000
 
-// Open finds a path as a program in the sandbox would. flags are added to those of open(2). After
-// an error nothing is open.
+// Open finds a path as a program in the sandbox would. The flags are added to those of open(2).
+// After an error nothing is open.
 func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
 		return Place{}, errors.New("not a clean absolute path below the root")
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(root.Fd()), path, &how)
-	// The kernel gives up on a ".." while anything on the machine is renamed or mounted.
+	// The kernel gives up on ".." while a file or mount anywhere on the machine is moved.
 	for n := 0; n < tries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
 		fd, err = unix.Openat2(int(root.Fd()), path, &how)
 	}
@@ -79,7 +79,7 @@ func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
 	return p, nil
 }
 
-// nameOf returns the path by which the kernel knows an open file.
+// nameOf returns the kernel's path of an open file.
 func nameOf(f *os.File) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }

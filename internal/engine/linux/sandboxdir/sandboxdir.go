@@ -1,5 +1,5 @@
-// Package sandboxdir owns the directory that an engine keeps for each sandbox: the record in it, how
-// all of them are listed, and how one is removed.
+// Package sandboxdir owns the directory of a sandbox on an engine: the record in it, the list of
+// all sandboxes, and the removal.
 package sandboxdir
 
 import (
@@ -19,12 +19,20 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// RecordName is the file with the sandbox's record.
-const RecordName = "box.json"
+// Names of the file with the sandbox's record.
+const (
+	RecordName = "sandbox.json"
+	// EarlierName is the name in the directories of sandboxes of earlier versions. Such a sandbox
+	// keeps it, because a process of that version may still wait for the sandbox.
+	EarlierName = "box.json"
+)
 
 // Read fills rec, a pointer, with the record of the sandbox with this directory.
 func Read(dir string, rec any) error {
 	data, err := os.ReadFile(filepath.Join(dir, RecordName))
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = os.ReadFile(filepath.Join(dir, EarlierName))
+	}
 	if err != nil {
 		return err
 	}
@@ -34,11 +42,15 @@ func Read(dir string, rec any) error {
 	return nil
 }
 
-// Write replaces the record in one step, so that a reader or a crash never sees half of one.
+// Write replaces the record atomically, so that neither a reader nor a crash leaves half of one.
 func Write(dir string, rec any) error {
+	name := RecordName
+	if _, err := os.Lstat(filepath.Join(dir, EarlierName)); err == nil {
+		name = EarlierName
+	}
 	data, err := json.Marshal(rec)
 	if err == nil {
-		err = durable.Replace(filepath.Join(dir, RecordName), data, durable.Options{Draft: RecordName + ".*"})
+		err = durable.Replace(filepath.Join(dir, name), data, durable.Options{Draft: name + ".*"})
 	}
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -47,14 +59,14 @@ func Write(dir string, rec any) error {
 }
 
 // Unreadable reports whether a record could not be read, as opposed to being absent or incomplete.
-// Nothing follows from that error, in particular not that the files are no longer needed.
+// Nothing follows from that error; in particular, the files may still be needed.
 func Unreadable(err error) bool {
 	_, failed := errors.AsType[*fs.PathError](err)
 	return failed && !errors.Is(err, fs.ErrNotExist)
 }
 
-// List returns the state of each sandbox with a directory in parent. describe reads the record in a
-// directory and returns when the sandbox was made and whether it runs.
+// List returns the state of each sandbox that has a directory in parent. The function describe
+// reads the record in a directory and returns when the sandbox was created and whether it runs.
 func List(ctx context.Context, parent string, describe func(dir string) (created time.Time, running bool, err error)) ([]engine.Status, error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -70,8 +82,8 @@ func List(ctx context.Context, parent string, describe func(dir string) (created
 		if Unreadable(err) {
 			return nil, err
 		}
-		// A directory without a record is a sandbox whose creation was cut short: it is listed as
-		// stopped, so that it gets removed.
+		// A directory without a record belongs to a sandbox whose creation was interrupted. It is
+		// listed as stopped, so that it gets removed.
 		if err == nil {
 			status.Created = created
 			if running {
@@ -83,9 +95,9 @@ func List(ctx context.Context, parent string, describe func(dir string) (created
 	return out, ctx.Err()
 }
 
-// Remove deletes a sandbox's directory, its record last: as long as that exists, a process that
-// cleans up after a crash can identify the directory. Another process that waits for the sandbox
-// writes down how it ended, and may do so just between the last file and the directory itself.
+// Remove deletes a sandbox's directory and its record last, because a process that cleans up after
+// a crash identifies the directory by the record. Another process that waits for the sandbox may
+// write its exit status between the removal of the last file and that of the directory.
 func Remove(dir string) error {
 	const tries = 100
 	entries, err := os.ReadDir(dir)
@@ -93,8 +105,8 @@ func Remove(dir string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if entry.Name() != RecordName {
-			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+		if name := entry.Name(); name != RecordName && name != EarlierName {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
@@ -107,8 +119,8 @@ func Remove(dir string) error {
 	return err
 }
 
-// Short returns a path to a directory that is short enough for the address of a socket, and has none
-// of the letters of the directory's own path. It leads there, in this process, until done is called,
+// Short returns an alias of a directory that is short enough for a socket address and contains no
+// character of the directory's own path. The alias works in this process until done is called,
 // wherever the directory is moved.
 func Short(dir string) (path string, done func(), err error) {
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)

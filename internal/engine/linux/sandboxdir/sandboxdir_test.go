@@ -39,12 +39,35 @@ func TestList(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0] != want[0] || list[1] != want[1] {
 		t.Errorf("listed %+v, want %+v; %v", list, want, err)
 	}
-	// A record that cannot be read says nothing about its sandbox, which may run.
+	// An unreadable record says nothing about its sandbox, which may run.
 	if err := os.Mkdir(filepath.Join(parent, cut, sandboxdir.RecordName), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := sandboxdir.List(t.Context(), parent, describe); !sandboxdir.Unreadable(err) {
 		t.Errorf("listed %+v; %v", list, err)
+	}
+}
+
+// A sandbox of an earlier version keeps the name of its record.
+func TestRecordOfAnEarlierVersion(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, sandboxdir.EarlierName)
+	if err := os.WriteFile(path, []byte(`{"Created":"1970-01-01T00:00:01Z"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	created, _, err := describe(dir)
+	if err != nil || !created.Equal(time.Unix(1, 0)) {
+		t.Errorf("read %v, %v", created, err)
+	}
+	if err := sandboxdir.Write(dir, record{time.Unix(2, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	created, _, err = describe(dir)
+	if err != nil || !created.Equal(time.Unix(2, 0)) {
+		t.Errorf("read %v, %v after a change", created, err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 || entries[0].Name() != sandboxdir.EarlierName {
+		t.Errorf("the directory contains %v, %v", entries, err)
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 // the processor's features.
 type key = [32]byte
 
-// store is the cache that wazero reads and writes. wazero offers a directory only, in which every
-// file would have to be trusted. A store holds the one module that the process was given.
+// store is the cache that wazero reads and writes. wazero itself offers only a directory, in which
+// every file would have to be trusted. A store holds only the module that this process received.
 type store struct {
 	key  key
 	code []byte
-	// out takes what wazero compiles. Nil drops it.
+	// out receives the compiled module. If it is nil, the module is dropped.
 	out io.Writer
 }
 
@@ -51,11 +51,11 @@ func (s *store) Delete(key) error {
 	return nil
 }
 
-// errStore is returned if this version of wazero takes no store.
+// errStore is returned if this version of wazero does not accept a store.
 var errStore = errors.New("wazero does not take the store of compiled modules")
 
-// cache returns a cache of wazero that uses the store. The field is not exported: wazero has no
-// other way to keep compiled code anywhere but in a directory.
+// cache returns a wazero cache that uses the store. It sets an unexported field, because wazero has
+// no other way to store compiled code outside of a directory.
 func (s *store) cache() (c wazero.CompilationCache, err error) {
 	c = wazero.NewCompilationCache()
 	field := reflect.ValueOf(c).Elem().FieldByName("fileCache")
@@ -78,14 +78,14 @@ func readStore(from io.Reader) (*store, error) {
 	return s, err
 }
 
-// settings are those of every runtime. They must be the same when a module is compiled and when it
-// runs.
+// settings returns the configuration of every runtime. It must be the same when a module is
+// compiled and when it runs.
 func settings() wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().WithDebugInfoEnabled(false)
 }
 
-// compile reads a module and writes it compiled. The module may be hostile, so the process has no
-// rights when it reads the first byte.
+// compile reads a module and writes the compiled module. The module may be hostile, so the process
+// has dropped its rights before it reads the first byte.
 func compile(in io.Reader, out *os.File) error {
 	if err := limitCompiler(); err != nil {
 		return err

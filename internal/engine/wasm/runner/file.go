@@ -20,8 +20,8 @@ type file struct {
 	path   string
 	f      *os.File
 	append bool
-	// entries are those of a directory that were not read yet; listed is set once it was read. A
-	// directory is read whole, so that its entries can be given in order.
+	// entries are the entries of a directory that the module has not read yet. listed is set once
+	// the directory was read. It is read as a whole, so that the entries can be sorted.
 	entries []experimental.Dirent
 	listed  bool
 }
@@ -69,7 +69,7 @@ func (f *file) SetAppend(on bool) experimental.Errno {
 	return code(err)
 }
 
-// done returns the result of a read or a write. The end of a file is no error.
+// done converts the result of a read or a write. The end of a file is not an error.
 func done(n int, err error) (int, experimental.Errno) {
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -99,7 +99,8 @@ func (f *file) Pwrite(b []byte, off int64) (int, experimental.Errno) {
 	return done(unix.Pwrite(int(f.f.Fd()), b, off))
 }
 
-// position is a place in a file. go vet takes a method Seek with an int64 for one of io.Seeker.
+// position is an offset in a file. The type avoids a warning of go vet, which takes a method Seek
+// with an int64 for io.Seeker.
 type position = int64
 
 // Seek implements experimental.File.
@@ -180,7 +181,7 @@ func (f *file) Utimens(atim, mtim int64) experimental.Errno {
 		return unix.NsecToTimespec(ns)
 	}
 	times := [2]unix.Timespec{spec(atim), spec(mtim)}
-	// Without a path, the call is about the descriptor.
+	// Without a path, the call uses the descriptor.
 	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, f.f.Fd(), 0, uintptr(unsafe.Pointer(&times)), 0, 0, 0); errno != 0 {
 		return code(errno)
 	}

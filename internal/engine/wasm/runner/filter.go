@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
-// calls may be made with any arguments. All that is not here or in callFilter is refused, so that a
-// call of a later kernel is refused too.
+// calls are allowed with any arguments. Every call that is neither here nor in callFilter is
+// refused, including calls of later kernels.
 var calls = []uint32{
-	// Files. There is no call that changes an owner or runs a program.
+	// Files. No call changes an owner or runs a program.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_CLOSE,
 	unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_LSEEK, unix.SYS_OPENAT, unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT,
 	unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_READLINKAT, unix.SYS_FCHMOD, unix.SYS_FCHMODAT,
@@ -41,16 +41,16 @@ func only(call uint32, argument int, mask, value uint32) []bpf.Instruction {
 	}
 }
 
-// callFilter allows what a module and Go's runtime need.
+// callFilter allows the calls that a module and Go's runtime need.
 func callFilter() []bpf.Instruction {
 	var code []bpf.Instruction
 	for _, call := range slices.Concat(calls, machineCalls) {
 		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Allow})
 	}
 	code = append(code, only(unix.SYS_CLONE, 0, unix.CLONE_THREAD, unix.CLONE_THREAD)...)
-	// The runtime interrupts its own threads.
+	// The Go runtime interrupts its own threads.
 	code = append(code, only(unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid()))...)
-	// It names its memory.
+	// The Go runtime names its memory.
 	code = append(code, only(unix.SYS_PRCTL, 0, ^uint32(0), unix.PR_SET_VMA)...)
 	return append(code, bpf.RetConstant{Val: seccomp.Refuse})
 }
@@ -63,7 +63,7 @@ func codeFilter() []bpf.Instruction {
 		bpf.RetConstant{Val: seccomp.Allow})
 }
 
-// install puts all threads under a filter.
+// install applies a filter to all threads.
 func install(code []bpf.Instruction) error {
 	program, err := seccomp.Assemble(code)
 	if err != nil {

@@ -11,11 +11,12 @@ import (
 // epoch is the time at which a deterministic module starts: 2022-01-01 00:00 UTC.
 const epoch = 1640995200_000_000_000
 
-// clock is a clock that moves by itself: by a microsecond with each look at it, so that a program
-// that waits for another time ends, and by the length of each sleep, which takes no time.
+// clock is a clock that does not follow real time. Each reading advances it by a microsecond, so
+// that a program that polls for a time ends. Each sleep advances it by the length of the sleep, and
+// takes no time.
 type clock struct{ passed int64 }
 
-// tick is how far the clock moves with each look at it, in nanoseconds.
+// tick is how far a reading advances the clock, in nanoseconds.
 const tick = 1000
 
 func (c *clock) now() int64 {
@@ -34,6 +35,7 @@ func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 		WithNanotime(c.now, sys.ClockResolution(tick)).
 		WithNanosleep(func(ns int64) { c.passed += max(ns, 0) }).
 		WithRandSource(rand.NewChaCha8([32]byte{})).
-		// How much one read of a pipe returns depends on when its writer wrote.
+		// How many bytes one read of a pipe returns depends on when its writer wrote, so reads are
+		// filled.
 		WithStdin(whole{in})
 }

@@ -18,14 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// pageBytes is the size of a page of a module's memory, and maxPages how many a module can address.
+// pageBytes is the size of a page of a module's memory, and maxPages the number of pages that a
+// module can address.
 const (
 	pageBytes = 64 << 10
 	maxPages  = 1 << 16
 )
 
-// others is the part of the sandbox's memory that stays for the runner, the guest and the sandbox's
-// files. Of a small sandbox it is a half.
+// others is the part of the sandbox's memory that is reserved for the runner, the guest and the
+// sandbox's files. In a small sandbox it is a half.
 const others = 256 << 20
 
 // pages returns how many pages a module may have.
@@ -51,9 +52,9 @@ func (r request) run() int {
 	if err != nil {
 		return complain(CodeInvalid, err)
 	}
-	// What was needed to compile is the module's memory now.
+	// Memory that the compiler used is now available to the module.
 	debug.FreeOSMemory()
-	// From here on, code of the module runs. All executable memory exists by now.
+	// From here on, the module's code runs. No memory becomes executable after this.
 	if err := refuseNewCode(); err != nil {
 		return complain(CodeInvalid, err)
 	}
@@ -71,7 +72,7 @@ func (r request) run() int {
 	return 0
 }
 
-// load compiles the module, or takes it as it was compiled before.
+// load compiles the module or loads its compiled form.
 func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModule, error) {
 	file := os.NewFile(guestboot.ModuleFD, "module")
 	defer file.Close()
@@ -91,8 +92,8 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	if err != nil {
 		return nil, nil, err
 	}
-	// Only the part of the memory that a module writes is in the machine's memory. A memory that
-	// must not move is not copied when it grows.
+	// Only the memory that a module writes occupies physical memory. Memory that must not move is
+	// not copied when it grows.
 	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
 	runtime := wazero.NewRuntimeWithConfig(ctx, config)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
@@ -105,11 +106,11 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	return runtime, compiled, imports(compiled)
 }
 
-// imports refuses a module that needs functions of another host.
+// imports refuses a module that imports functions other than those of WASI.
 func imports(m wazero.CompiledModule) error {
 	for _, f := range m.ImportedFunctions() {
 		if from, name, _ := f.Import(); from != wasi_snapshot_preview1.ModuleName {
-			return fmt.Errorf("the module imports %s.%s, and only WASI preview 1 exists here", from, name)
+			return fmt.Errorf("the module imports %s.%s, but only WASI preview 1 is available", from, name)
 		}
 	}
 	return nil
@@ -123,7 +124,7 @@ func (r request) configure(tree *tree) (wazero.ModuleConfig, error) {
 	}
 	config := wazero.NewModuleConfig().WithName("").WithArgs(r.argv...).WithStartFunctions().
 		WithStdout(os.Stdout).WithStderr(os.Stderr).WithFSConfig(tree.mounts(dir))
-	// WASI has no working directory. Libraries for it look at this variable.
+	// WASI has no working directory. Its C library uses this variable.
 	env := append(slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "PWD=") }), "PWD="+dir)
 	slices.Sort(env)
 	for _, pair := range env {
@@ -153,7 +154,7 @@ func firstLines(text string) string {
 	return strings.Join(lines[:min(len(lines), maxTrace)], "\n")
 }
 
-// whole is a reader whose reads are short only at the end of its input.
+// whole is a reader that fills the buffer of each read, except at the end of the input.
 type whole struct{ io.Reader }
 
 // Read implements io.Reader.

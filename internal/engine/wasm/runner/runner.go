@@ -1,6 +1,6 @@
-// Package runner owns the program that runs one WebAssembly module: it reads and compiles the
-// module, gives up all rights that the module does not need, and then runs it with WASI preview 1.
-// It also compiles modules for others.
+// Package runner owns the program that runs one WebAssembly module. It reads and compiles the
+// module, drops all rights that the module does not need, and runs it with WASI preview 1. It also
+// compiles modules for other processes.
 package runner
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Exit codes of the runner itself, which are those of a shell and of an aborted process.
+// Exit codes of the runner itself. They are those of a shell and of an aborted process.
 const (
-	// CodeUsage is the exit code if the runner was started in a wrong way.
+	// CodeUsage is the exit code if the runner was started with wrong arguments.
 	CodeUsage = 125
 	// CodeInvalid is the exit code for a module that cannot be run.
 	CodeInvalid = 126
@@ -25,10 +25,10 @@ const (
 	CodeTrap = 134
 )
 
-// MaxModule is the size of the largest module.
+// MaxModule is the maximum size of a module.
 const MaxModule = 64 << 20
 
-// Role is the role that each program which can be a runner must play.
+// Role is the role of the runner. Each program that can be a runner must register it.
 func Role() reexec.Role {
 	return reexec.Role{Match: reexec.Arg0(guestboot.RunnerArg0), Run: func() { os.Exit(Main(os.Args[1:])) }}
 }
@@ -60,7 +60,7 @@ func complain(code int, err error) int {
 	return code
 }
 
-// request is what to run.
+// request describes what to run.
 type request struct {
 	argv          []string
 	memory        int64

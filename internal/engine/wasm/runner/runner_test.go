@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attempts are what a module could make the process do if it took it over.
+// attempts are actions of the process that a module could cause if it took over the process.
 var attempts = map[string]func(dir string) error{
 	"run a program":      runNothing,
 	"open a file":        func(string) error { return touch("/etc/hostname", unix.O_RDONLY) },
@@ -52,8 +52,8 @@ var attempts = map[string]func(dir string) error{
 	"another filter": func(string) error { return raw(unix.SYS_SECCOMP, unix.EINVAL, unix.EFAULT) },
 }
 
-// runNothing runs this program in a role that ends at once: without one it would run these tests,
-// which would start it again.
+// runNothing runs this program in a role that ends at once. Without a role, the program would run
+// these tests and start itself again.
 func runNothing(string) error {
 	return (&exec.Cmd{Path: "/proc/self/exe", Args: []string{"runner-nothing"}}).Run()
 }
@@ -98,7 +98,7 @@ func makeCode(string) error {
 	return err
 }
 
-// ignored drops an error by which the kernel shows that it would have done it.
+// ignored drops an error that shows that the kernel would have permitted the call.
 func ignored(err error, reached ...error) error {
 	for _, r := range reached {
 		if errors.Is(err, r) {
@@ -108,16 +108,16 @@ func ignored(err error, reached ...error) error {
 	return err
 }
 
-// raw makes a call with arguments that make no sense.
+// raw makes a call with invalid arguments.
 func raw(call uintptr, reached ...error) error {
 	_, _, errno := unix.Syscall(call, 99, 0, 0)
 	return ignored(errno, reached...)
 }
 
-// outcome is what the attempts came to before and after.
+// outcome has the results of the attempts before and after the confinement.
 type outcome struct{ Before, After, Works map[string]string }
 
-// probe confines itself like a runner.
+// probe confines itself as a runner does.
 func probe() {
 	dir := os.Args[1]
 	var o outcome
@@ -151,7 +151,7 @@ func probe() {
 	}
 }
 
-// grow makes the runtime ask for memory and threads.
+// grow makes the Go runtime allocate memory and threads.
 func grow() error {
 	held := make(chan []byte)
 	for range 50 {
@@ -212,7 +212,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// compiledTiny is a module that was compiled without a process of its own.
+// compiledTiny returns a module that was compiled in this process.
 func compiledTiny(t testing.TB, module []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -228,13 +228,13 @@ func compiledTiny(t testing.TB, module []byte) []byte {
 	return out.Bytes()
 }
 
-// tiny is a module whose function ends at once, and trapping one whose function traps.
+// tiny is a module whose function returns at once, and trapping one whose function traps.
 var (
 	tiny     = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
 	trapping = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x05\x01\x03\x00\x00\x0b")
 )
 
-// This version of wazero takes a store: what was compiled is used, and only for its own module.
+// This version of wazero accepts a store: the compiled module is used, but only for its own module.
 func TestStoreIsUsed(t *testing.T) {
 	code := compiledTiny(t, tiny)
 	call := func(module []byte, known *store) (used bool, err error) {
@@ -276,7 +276,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// No module makes the compiler panic, and what it refuses it refuses with an error.
+// No module makes the compiler panic. Refused modules cause an error.
 func FuzzModule(f *testing.F) {
 	f.Add(tiny)
 	f.Add(trapping)

@@ -18,11 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unseen are directories of the root that no module sees. /proc has the runner's own memory: a
-// module that writes there would leave WebAssembly.
+// unseen are directories of the root that modules do not see. /proc gives access to the runner's
+// own memory: a module that writes there would escape from WebAssembly.
 var unseen = []string{"proc", "sys", ".crannog"}
 
-// tree is what a module sees of the sandbox's files: the directories of the root, each by itself.
+// tree is the module's view of the sandbox's files: the directories of the root, each opened
+// separately.
 type tree struct {
 	dirs []*directory
 }
@@ -51,7 +52,7 @@ func openTree(fixed bool) (*tree, error) {
 	return t, nil
 }
 
-// paths are the directories that stay open to the process.
+// paths returns the directories that stay accessible to the process.
 func (t *tree) paths() (list []string) {
 	for _, d := range t.dirs {
 		list = append(list, d.path)
@@ -59,8 +60,8 @@ func (t *tree) paths() (list []string) {
 	return list
 }
 
-// mounts returns the directories by their paths, and the working directory as "/", which is where
-// programs in C and Rust look up relative paths.
+// mounts returns the directories by path, and the working directory as "/", where programs in C and
+// Rust look up relative paths.
 func (t *tree) mounts(dir string) wazero.FSConfig {
 	config := wazero.NewFSConfig()
 	mount := func(d *directory, at string) {
@@ -81,17 +82,17 @@ func (t *tree) mounts(dir string) wazero.FSConfig {
 	return config
 }
 
-// directory is a directory that a module sees. No path in it leads out of it, whatever links it
-// has: os.Root looks each part of a path up by itself.
+// directory is a directory that a module sees. No path leads out of it, regardless of links,
+// because os.Root resolves each part of a path itself.
 type directory struct {
 	experimental.UnimplementedFS
 	root  *os.Root
-	path  string // inside
+	path  string // path in the sandbox
 	fixed bool
 }
 
-// name returns a path as os.Root takes it. wazero puts a slash before paths below a directory that
-// was opened as ".".
+// name converts a path to one that os.Root accepts. wazero puts a slash before paths below a
+// directory that was opened as ".".
 func name(path string) string {
 	if path = strings.Trim(path, "/"); path == "" {
 		return "."
@@ -99,7 +100,8 @@ func name(path string) string {
 	return path
 }
 
-// code returns WASI's number of an error. os.Root's own error, for a path that leads out, has none.
+// code returns the WASI number of an error. The error of os.Root for a path that leads out has none
+// of its own.
 func code(err error) experimental.Errno {
 	if path, ok := errors.AsType[*fs.PathError](err); ok && path.Err.Error() == "path escapes from parent" {
 		return experimental.EPERM
@@ -110,7 +112,7 @@ func code(err error) experimental.Errno {
 	return experimental.UnwrapOSError(err)
 }
 
-// stat converts what is known of a file. In deterministic mode, times and numbers are those of its
+// stat converts file information. In deterministic mode, times and numbers are derived from the
 // path.
 func (d *directory) stat(info fs.FileInfo, err error, path string) (sys.Stat_t, experimental.Errno) {
 	if err != nil {
@@ -185,8 +187,8 @@ func (d *directory) Link(from, to string) experimental.Errno {
 	return code(d.root.Link(name(from), name(to)))
 }
 
-// Symlink implements experimental.FS. WASI refuses links to absolute paths, and others may be made
-// to lead anywhere: no one is followed out of the directory.
+// Symlink implements experimental.FS. WASI refuses links to absolute paths. Other links may point
+// anywhere, but none is followed out of the directory.
 func (d *directory) Symlink(to, link string) experimental.Errno {
 	if filepath.IsAbs(to) {
 		return experimental.EPERM
@@ -205,7 +207,7 @@ func (d *directory) Utimens(path string, atim, mtim int64) experimental.Errno {
 	return code(d.root.Chtimes(name(path), moment(atim), moment(mtim)))
 }
 
-// moment returns the time of a number of nanoseconds. The zero time is one that stays as it is.
+// moment converts nanoseconds to a time. The zero time stands for one that does not change.
 func moment(ns int64) time.Time {
 	if ns == experimental.UTIME_OMIT {
 		return time.Time{}

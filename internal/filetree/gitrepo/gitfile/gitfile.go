@@ -1,5 +1,5 @@
-// Package gitfile reads single files of a git repository without following what a
-// program may have put in their place.
+// Package gitfile owns reading single files of a git repository without following links or opening
+// special files that a program may have created.
 package gitfile
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
 )
 
-// MaxLink bounds a .git that is a file: a line that names a directory.
+// MaxLink bounds the size of a .git that is a file: a line that names a directory.
 const MaxLink = 8 << 10
 
 // ReadIndex reads an index of the workspace. It returns nil for a missing, split or malformed
-// index: such an index cannot be marked, and the changes that come out are checked all the same.
+// index. Such an index cannot be marked, but exported changes are checked nevertheless.
 func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	data, err := Read(root, name, index.MaxBytes)
 	if err != nil {
@@ -29,7 +29,7 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	}
 	x, err := index.Parse(data)
 	if err != nil {
-		return nil, nil //nolint:nilerr // it says nothing that could be used
+		return nil, nil //nolint:nilerr // it has no usable content
 	}
 	return x, nil
 }
@@ -37,8 +37,8 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 // ErrNotPlain is returned for a directory, a special file and a file that is too large.
 var ErrNotPlain = errors.New("not a regular file of a readable size")
 
-// Read reads a regular file of a directory. It rejects a file that is larger than most bytes. A
-// root follows links within itself, and leads nowhere else.
+// Read reads a regular file of a directory. It rejects a file that is larger than most bytes. Links
+// are followed only within the root.
 func Read(root *os.Root, name string, most int64) ([]byte, error) {
 	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -56,7 +56,7 @@ func Read(root *os.Root, name string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// Common returns the directory that holds a repository's objects.
+// Common returns the directory that contains a repository's objects.
 func Common(dir string) string {
 	if above := path.Dir(dir); path.Base(above) == "worktrees" {
 		return path.Dir(above)

@@ -1,11 +1,11 @@
 // Package index owns git's index file: reading it, marking entries in it, and writing it back.
-// Unlike other packages for this, it keeps the extensions that stay valid after a mark, and
+// Unlike other implementations, it preserves the extensions that stay valid after a mark, and
 // supports repositories with SHA-256.
 package index
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // git's own checksum; it protects nothing here
+	"crypto/sha1" //nolint:gosec // git's own checksum, which is no protection here
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -16,19 +16,19 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/varint"
 )
 
-// MaxBytes limits the size of an index that is read: some four million files.
+// MaxBytes bounds the size of an index that is read. It is enough for some four million files.
 const MaxBytes = 512 << 20
 
 // Flags of an entry.
 const (
 	extended     = 0x4000
 	nameMask     = 0x0fff
-	skipWorktree = 0x4000 // bits of the extended flags
+	skipWorktree = 0x4000 // bit of the extended flags
 )
 
 const (
 	statBytes = 40 // times, device, inode, mode, owner and size
-	modeAt    = 24 // offset in them
+	modeAt    = 24 // offset of the mode in them
 )
 
 // ErrSplit is returned for an index whose entries are in another file.
@@ -52,21 +52,21 @@ func (e *Entry) Mode() uint32 { return binary.BigEndian.Uint32(e.stat[modeAt:]) 
 // Stage is 0, or the side of a merge conflict.
 func (e *Entry) Stage() int { return int(e.flags >> 12 & 3) }
 
-// Skipped reports whether git does not look for the file in the work tree.
+// Skipped reports whether git ignores the file in the work tree.
 func (e *Entry) Skipped() bool { return e.more&skipWorktree != 0 }
 
 // Index is an index that was read.
 type Index struct {
-	Entries []Entry // by name and stage
+	Entries []Entry // sorted by name and stage
 
 	version    uint32
 	hash       int // length of an object ID in bytes
 	extensions []extension
 	unchecked  bool // it has no checksum
-	changed    bool // entries were changed since it was read
+	changed    bool // whether entries were changed since it was read
 }
 
-// Tracks reports whether the index has a file that hidden matches.
+// Tracks reports whether the index has a file for which hidden returns true.
 func (x *Index) Tracks(hidden func(name string) bool) bool {
 	return slices.ContainsFunc(x.Entries, func(e Entry) bool { return hidden(e.Name) })
 }
@@ -76,7 +76,7 @@ type extension struct {
 	data []byte
 }
 
-// Parse reads an index. It trusts none of its content.
+// Parse parses an index. Its content is not trusted.
 func Parse(data []byte) (*Index, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("an index of %d bytes is too large", len(data))
@@ -106,7 +106,7 @@ func parse(data []byte, hash int) (*Index, error) {
 	}
 	count := binary.BigEndian.Uint32(data[8:])
 	if int64(count)*int64(statBytes+hash+3) > int64(len(body)) {
-		return nil, fmt.Errorf("%w: it has fewer entries than it says", errMalformed)
+		return nil, fmt.Errorf("%w: it has fewer entries than it states", errMalformed)
 	}
 	x.Entries = make([]Entry, 0, count)
 	at, before := 12, ""
@@ -154,7 +154,7 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	case end < 0:
 		return e, 0, errMalformed
 	case prefix == "" && end == 0:
-		return e, 0, ErrSplit // the entry stands for one of the other file
+		return e, 0, ErrSplit // the entry stands for one in the other file
 	}
 	e.Name = prefix + string(b[n:n+end])
 	if length := int(e.flags & nameMask); length != min(len(e.Name), nameMask) {
@@ -170,8 +170,8 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	return e, n, nil
 }
 
-// padded returns the length of an entry with the zeros after its name, of which there is at least
-// one.
+// padded returns the length of an entry including the zeros after its name, of which there is at
+// least one.
 func padded(n int) int { return (n + 8) &^ 7 }
 
 func (x *Index) parseExtensions(b []byte) error {
@@ -188,7 +188,7 @@ func (x *Index) parseExtensions(b []byte) error {
 			return ErrSplit
 		}
 		if e.name[0] >= 'a' && e.name != "sdir" {
-			return fmt.Errorf("%w that is known: it needs the extension %q", errMalformed, e.name)
+			return fmt.Errorf("%w: it needs the unknown extension %q", errMalformed, e.name)
 		}
 		x.extensions = append(x.extensions, e)
 		b = b[8+size:]

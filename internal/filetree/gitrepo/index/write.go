@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/varint"
 )
 
-// Skip marks the tracked files that hidden matches, so that git does not take their absence for a
-// removal. It returns how many it marked.
+// Skip marks the tracked files for which hidden returns true, so that git does not take their
+// absence for a removal. It returns the number of marked files.
 func (x *Index) Skip(hidden func(name string) bool) int {
 	n := 0
 	for i := range x.Entries {
@@ -24,8 +24,8 @@ func (x *Index) Skip(hidden func(name string) bool) int {
 	return n
 }
 
-// Restore replaces the entries of files that hidden matches by those of another index, including
-// entries that only one of both has. It reports whether any differed.
+// Restore replaces the entries of files for which hidden returns true by those of another index,
+// including entries that only one of them has. It reports whether any differed.
 func (x *Index) Restore(from *Index, hidden func(name string) bool) bool {
 	isHidden := func(e Entry) bool { return hidden(e.Name) }
 	mine := slices.Collect(filter(x.Entries, isHidden))
@@ -58,14 +58,14 @@ func filter(list []Entry, keep func(Entry) bool) func(yield func(Entry) bool) {
 // object IDs.
 func (x *Index) Fits(y *Index) bool { return x.hash == y.hash }
 
-// Same reports whether two indexes track the same files with the same contents,
-// whatever they remember of the work tree.
+// Same reports whether two indexes track the same files with the same content, regardless of their
+// data about the work tree.
 func (x *Index) Same(y *Index) bool {
 	return x.Fits(y) && slices.EqualFunc(x.Entries, y.Entries, func(a, b Entry) bool { return a.same(&b) && a.more == b.more })
 }
 
-// Other returns the first file for which of returns true and that two indexes track differently, or
-// "".
+// Other returns the first file for which of returns true and that the two indexes track
+// differently, or "".
 func (x *Index) Other(y *Index, of func(name string) bool) string {
 	mine := slices.Collect(filter(x.Entries, func(e Entry) bool { return of(e.Name) }))
 	theirs := slices.Collect(filter(y.Entries, func(e Entry) bool { return of(e.Name) }))
@@ -82,9 +82,9 @@ func (x *Index) Other(y *Index, of func(name string) bool) string {
 	return ""
 }
 
-// same compares two entries without their information about the work tree.
+// same compares two entries without their data about the work tree.
 func (e *Entry) same(o *Entry) bool {
-	const stays = 0xb000 // assume-unchanged, and the stage
+	const stays = 0xb000 // the bits for assume-unchanged and the stage
 	return e.Name == o.Name && e.Mode() == o.Mode() && bytes.Equal(e.Object, o.Object) && e.flags&stays == o.flags&stays
 }
 
@@ -106,9 +106,9 @@ func (x *Index) Bytes() []byte {
 	for _, e := range x.extensions {
 		switch {
 		case e.name == "EOIE", e.name == "IEOT":
-			continue // they hold the offsets of entries, which have changed
+			continue // they contain the offsets of entries, which have changed
 		case x.changed && e.name != "REUC" && e.name != "sdir":
-			continue // they describe the old entries
+			continue // they describe the earlier entries
 		}
 		out = append(out, e.name...)
 		out = binary.BigEndian.AppendUint32(out, uint32(len(e.data)))

@@ -1,7 +1,7 @@
 package objects
 
-// Limits of a Reader's cache. Successive commits share most of their directories, and in a pack
-// objects are deltas of others.
+// Limits of a Reader's cache. Successive commits share most of their directories, and objects in a
+// pack are deltas of others.
 const (
 	maxRemembered = 64 << 20
 	maxRemember   = 4 << 20 // of one object
@@ -17,7 +17,7 @@ type place struct {
 
 type object struct {
 	kind string
-	data []byte // is not written to
+	data []byte // read-only
 }
 
 // remembered is a cache of recently read objects.

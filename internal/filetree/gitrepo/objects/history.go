@@ -27,8 +27,8 @@ type Commit struct {
 	waiting bool // in the queue
 }
 
-// commit reads a commit, or the commit that a tag names. It returns nil for a name of something
-// else.
+// commit reads a commit, or the commit to which a tag refers. It returns nil for an object of
+// another type.
 func (r *Reader) commit(id string) (*Commit, error) {
 	for range 16 {
 		kind, data, err := r.Read(id)
@@ -87,7 +87,7 @@ func (h *newest) Pop() any {
 	return last
 }
 
-// History holds the commits that a repository's references reach, and the commits made on top of
+// History contains the commits that a repository's references reach, and the commits made on top of
 // them. It caches what it has read.
 type History struct {
 	r       *Reader
@@ -109,8 +109,8 @@ func NewHistory(r *Reader, known []string) (*History, error) {
 	return h, nil
 }
 
-// Find finds the commit of a name and all its ancestors. It returns nil for an object that is not a
-// commit. A missing parent is ignored, as in a shallow repository.
+// Find returns the commit of a name, and reads all its ancestors. It returns nil for an object that
+// is not a commit. A missing parent is ignored, as in a shallow repository.
 func (h *History) Find(tip string) (*Commit, error) {
 	first, err := h.reach(tip, false, true)
 	if err != nil || first == nil {
@@ -128,8 +128,8 @@ func (h *History) Find(tip string) (*Commit, error) {
 // Whole reports whether the history was read to its end.
 func (h *History) Whole() bool { return h.whole }
 
-// Complete reads the history to its end, because wrong clocks may have kept a known commit from
-// being recognised.
+// Complete reads the history to its end, because with wrong clocks a known commit may not have been
+// recognised.
 func (h *History) Complete() error {
 	if err := h.follow(func() bool { return true }); err != nil {
 		return err
@@ -138,8 +138,8 @@ func (h *History) Complete() error {
 	return nil
 }
 
-// reach adds a commit that a known commit or an unknown one refers to. If must is set, it may not
-// be missing.
+// reach adds a commit that another commit refers to. known is set if that commit is known. If must
+// is set, a missing commit is an error.
 func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	c, read := h.all[id]
 	if !read || c == nil && must {
@@ -151,7 +151,7 @@ func (h *History) reach(id string, known, must bool) (*Commit, error) {
 			return nil, err
 		}
 		if c != nil && c.ID != id {
-			// A tag: the commit may have been read by its own name already.
+			// This is a tag, and its commit may already have been read by its own name.
 			return h.tagged(id, c, known)
 		}
 		h.all[id] = c
@@ -162,7 +162,7 @@ func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	return c, nil
 }
 
-// tagged records the commit that a tag names.
+// tagged records the commit to which a tag refers.
 func (h *History) tagged(id string, c *Commit, known bool) (*Commit, error) {
 	if is := h.all[c.ID]; is != nil {
 		c = is
@@ -181,7 +181,7 @@ func (h *History) see(c *Commit, known bool) {
 	}
 	c.seen, c.known, h.whole = true, known, false
 	if !c.waiting {
-		// This includes a commit that was taken for new before: its parents are known too.
+		// This includes a commit that was considered new before: its parents are known too.
 		c.waiting = true
 		heap.Push(&h.queue, c)
 	}
@@ -190,7 +190,7 @@ func (h *History) see(c *Commit, known bool) {
 	}
 }
 
-// follow visits parents for as long as on returns true.
+// follow visits parents as long as on returns true.
 func (h *History) follow(on func() bool) error {
 	for len(h.queue) > 0 && on() {
 		c := heap.Pop(&h.queue).(*Commit)
@@ -206,8 +206,8 @@ func (h *History) follow(on func() bool) error {
 	return nil
 }
 
-// Bases returns the trees of the nearest known ancestors of a commit, on which it was made. A known
-// commit is its own base; a commit of an unrelated history has none.
+// Bases returns the trees of the nearest known ancestors of a commit, on which it is based. A known
+// commit is its own base. A commit of an unrelated history has none.
 func (h *History) Bases(c *Commit) (bases []string, err error) {
 	if c.known {
 		return []string{c.Tree}, nil
@@ -222,7 +222,7 @@ func (h *History) Bases(c *Commit) (bases []string, err error) {
 	return slices.Compact(bases), err
 }
 
-// New returns the commits that one reaches and that are not known, including itself.
+// New returns the commits that a commit reaches and that are not known, including itself.
 func (h *History) New(c *Commit) (made []*Commit, err error) {
 	if c.known {
 		return nil, nil
@@ -247,7 +247,7 @@ func (h *History) Parents(c *Commit) (trees []string) {
 	return trees
 }
 
-// walk calls f with the ancestors of a commit, the nearest first. It continues with the parents of
+// walk calls f with a commit and its ancestors, nearest first. It continues with the parents of
 // those for which f returns true.
 func (h *History) walk(c *Commit, f func(*Commit) bool) error {
 	seen := map[string]bool{c.ID: true}

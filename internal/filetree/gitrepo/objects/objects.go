@@ -1,5 +1,5 @@
 // Package objects owns reading git's objects from files that a sandbox may have written: loose
-// objects and packs. It limits the memory that they can take, and checks each object against its
+// objects and packs. It limits the memory that they can use, and checks each object against its
 // name. It starts no program and reads no configuration.
 package objects
 
@@ -39,7 +39,7 @@ var errMalformed = errors.New("a malformed object")
 type Files interface {
 	// Open opens a file by its path in the directory.
 	Open(name string) (*os.File, error)
-	// Names lists the directory "pack".
+	// Names lists the files in the directory "pack".
 	Names() ([]string, error)
 }
 
@@ -63,7 +63,7 @@ func (r Root) Names() ([]string, error) {
 type Reader struct {
 	dirs  []dir
 	left  int64
-	trees int // comparisons left
+	trees int // remaining comparisons
 	close []io.Closer
 	known remembered
 }
@@ -73,7 +73,7 @@ type dir struct {
 	packs []*pack
 }
 
-// NewReader returns a Reader that searches the directories in their order.
+// NewReader returns a Reader that searches the directories in order.
 func NewReader(all ...Files) (*Reader, error) {
 	r := &Reader{left: maxTotal, trees: maxTrees}
 	for _, f := range all {
@@ -95,7 +95,7 @@ func NewReader(all ...Files) (*Reader, error) {
 	return r, nil
 }
 
-// Close closes the packs that were read.
+// Close closes the open packs.
 func (r *Reader) Close() error {
 	var errs []error
 	for _, c := range r.close {
@@ -200,7 +200,7 @@ func (r *Reader) exactly(in io.Reader, size int64) ([]byte, error) {
 	// The stated size is not trusted: memory is allocated as data arrives.
 	n, err := io.Copy(&out, io.LimitReader(in, size+1))
 	if err != nil || n != size {
-		return nil, fmt.Errorf("%w: its size is not the stated one: %v", errMalformed, err)
+		return nil, fmt.Errorf("%w: its size differs from the stated one: %v", errMalformed, err)
 	}
 	return out.Bytes(), nil
 }

@@ -150,7 +150,7 @@ func TestF1Since(t *testing.T) {
 	}
 }
 
-// F1: all new commits are found, once each, by whatever path they are reached, each with its bases.
+// F1: all new commits are found exactly once, by any path, each with its bases.
 func TestF1NewCommits(t *testing.T) {
 	r := newRepo(t, "sha1")
 	host := r.commit("a", "1")
@@ -233,7 +233,7 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 	}
 }
 
-// Whatever a sandbox wrote is either an error or matches its name, and is limited in size.
+// Data of a sandbox is either an error or matches its name, and its size is limited.
 func TestHostileObjects(t *testing.T) {
 	r := newRepo(t, "sha1")
 	id := r.commit("a", "1")

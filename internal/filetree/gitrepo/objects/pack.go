@@ -72,7 +72,7 @@ func (p *pack) lookup(r *Reader, raw []byte) (int64, error) {
 	})
 	at := int64(low) + int64(n)
 	if failed != nil {
-		return 0, fmt.Errorf("%w: the index of %s is cut", errMalformed, p.base)
+		return 0, fmt.Errorf("%w: the index of %s is truncated", errMalformed, p.base)
 	}
 	if n == int(high-low) {
 		return 0, ErrMissing
@@ -83,21 +83,21 @@ func (p *pack) lookup(r *Reader, raw []byte) (int64, error) {
 	var offset [8]byte
 	short := names + count*size + count*4
 	if _, err := p.index.ReadAt(offset[:4], short+at*4); err != nil {
-		return 0, fmt.Errorf("%w: the index of %s is cut", errMalformed, p.base)
+		return 0, fmt.Errorf("%w: the index of %s is truncated", errMalformed, p.base)
 	}
 	o := binary.BigEndian.Uint32(offset[:4])
 	if o&0x80000000 == 0 {
 		return int64(o), nil
 	}
 	if _, err := p.index.ReadAt(offset[:], short+count*4+int64(o&0x7fffffff)*8); err != nil {
-		return 0, fmt.Errorf("%w: the index of %s is cut", errMalformed, p.base)
+		return 0, fmt.Errorf("%w: the index of %s is truncated", errMalformed, p.base)
 	}
 	return int64(binary.BigEndian.Uint64(offset[:]) & (1<<63 - 1)), nil
 }
 
 var kinds = map[byte]string{1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
-// packed reads an object of a pack, with all objects that it is a delta of.
+// packed reads an object of a pack, with all objects of which it is a delta.
 func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
 	if o, ok := r.known.find(place{pack: p, at: at}); ok {
 		return o.kind, o.data, nil
@@ -115,7 +115,7 @@ func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string
 	var buffer [64]byte
 	n, err := p.all.ReadAt(buffer[:], at)
 	if n == 0 {
-		return "", nil, fmt.Errorf("%w: %s is cut: %v", errMalformed, p.base, err)
+		return "", nil, fmt.Errorf("%w: %s is truncated: %v", errMalformed, p.base, err)
 	}
 	head := buffer[:n]
 	size, used := int64(head[0]&15), 1

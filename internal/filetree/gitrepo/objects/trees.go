@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDepth is how deeply directories may be nested.
+// maxDepth bounds the depth of nested directories.
 const maxDepth = 512
 
 // file is an entry of a tree.
@@ -31,7 +31,7 @@ func (r *Reader) tree(id string, size int) ([]file, error) {
 	for len(data) > 0 {
 		head := bytes.IndexByte(data, 0)
 		if head < 0 || head+1+size > len(data) {
-			return nil, fmt.Errorf("%w: %s is cut", errMalformed, id)
+			return nil, fmt.Errorf("%w: %s is truncated", errMalformed, id)
 		}
 		mode, name, ok := strings.Cut(string(data[:head]), " ")
 		if !ok || name == "" {
@@ -44,8 +44,8 @@ func (r *Reader) tree(id string, size int) ([]file, error) {
 }
 
 // Changed calls f with the path of each file that differs between two trees, and with its mode and
-// object name in the second tree, or "" if it is not there. The tree name "" stands for an empty
-// tree.
+// object name in the second tree, or "" if the file does not exist there. The tree name "" stands
+// for an empty tree.
 func (r *Reader) Changed(from, to string, f func(path, now string) error) error {
 	return r.changed(from, to, "", max(len(from), len(to))/2, 0, f)
 }

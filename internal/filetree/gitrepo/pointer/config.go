@@ -2,9 +2,9 @@ package pointer
 
 import "strings"
 
-// worktreeOf returns the value of core.worktree in a git configuration. It understands sections,
-// names, quotes, escapes and comments, and follows no include: only the repository's own file
-// counts.
+// worktreeOf returns the value of core.worktree in a git configuration. It supports sections,
+// names, quotes, escapes and comments, but follows no includes, because only the repository's own
+// file counts.
 func worktreeOf(text []byte) string {
 	section, found := "", ""
 	lines := strings.Split(string(text), "\n")
@@ -32,12 +32,12 @@ func worktreeOf(text []byte) string {
 	return found
 }
 
-// unquote reads a value: a quoted part is literal except for escapes, and a comment ends the value
-// outside of quotes.
+// unquote parses a value: a quoted part is literal except for escapes, and outside of quotes a
+// comment ends the value.
 func unquote(value string) string {
 	var out strings.Builder
 	quoted := false
-	end := 0 // behind the last character that is not a trailing space
+	end := 0 // after the last character that is not a trailing space
 	for i := 0; i < len(value); i++ {
 		c := value[i]
 		switch {

@@ -1,9 +1,9 @@
-// Package pointer finds the repository of a work tree whose .git is a file that names a repository
-// elsewhere: a linked work tree, a submodule, or a repository with --separate-git-dir.
+// Package pointer owns finding the repository of a work tree whose .git is a file that names a
+// repository elsewhere: a linked work tree, a submodule, or a repository with --separate-git-dir.
 //
-// The author of the tree wrote that file, so it proves nothing by itself: a tree from an archive
-// could name ~/.ssh, and a sandbox would see it. A path is followed only if it leads to a
-// repository that itself names the tree as its work tree.
+// The author of the tree wrote that file, so it proves nothing: a tree from an archive could name
+// ~/.ssh, and a sandbox would see that. A path is followed only if it leads to a repository that
+// itself names the tree as its work tree.
 package pointer
 
 import (
@@ -20,24 +20,24 @@ import (
 // Repository is a repository outside of its work tree. Paths are the host's, absolute and without
 // symbolic links.
 type Repository struct {
-	// Dir holds objects and references.
+	// Dir contains objects and references.
 	Dir string
-	// GitDir is the directory that the work tree's file names: Dir itself, or the directory below
-	// it that belongs to a linked work tree.
+	// GitDir is the directory that the work tree's file names: Dir itself or, for a linked work
+	// tree, a directory below it.
 	GitDir string
 	// Worktree is the name of the linked work tree in Dir, or "".
 	Worktree string
-	// Relative is set if the file names it relative to the work tree.
+	// Relative is set if the file contains a path relative to the work tree.
 	Relative bool
-	// Borrowed are object directories that it uses and that are not below Dir. Nothing in them
-	// confirms that this repository may use them.
+	// Borrowed lists object directories that the repository uses and that are not below Dir.
+	// Nothing in them confirms that it may use them.
 	Borrowed []string
 }
 
 // CodeNotFollowed is the code of the error for a repository that is not followed.
 const CodeNotFollowed = "git_not_followed"
 
-// Limits of what is read of a repository.
+// Limits of the files that are read of a repository.
 const (
 	maxLink   = 8 << 10
 	maxConfig = 1 << 20
@@ -90,7 +90,7 @@ func isLinked(gitDir string) bool {
 	return err == nil
 }
 
-// check finds the repository of a work tree, and checks that the repository names the work tree.
+// check finds the repository of a work tree, and checks that it names the work tree.
 func (r *Repository) check(top string) error {
 	git, err := os.OpenRoot(r.GitDir)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Repository) check(top string) error {
 		return notFollowed(top, "the directory that its .git names cannot be read")
 	}
 	// Git creates linked work trees in one place only. If other places were accepted, a tree could
-	// choose which directory of the host is taken for the repository.
+	// choose which directory of the host is used as the repository.
 	dir := filepath.Dir(filepath.Dir(r.GitDir))
 	real, err := filepath.EvalSymlinks(absolute(r.GitDir, line(text)))
 	if err != nil || real != dir || filepath.Base(filepath.Dir(r.GitDir)) != "worktrees" {
@@ -170,10 +170,10 @@ func worksIn(git *os.Root, dir, top string) bool {
 	return false
 }
 
-// maxBorrowed limits the number of object directories.
+// maxBorrowed bounds the number of object directories.
 const maxBorrowed = 16
 
-// borrowed returns the object directories that a repository uses beside its own.
+// borrowed returns the object directories that a repository uses in addition to its own.
 func borrowed(dir string) []string {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -215,7 +215,7 @@ func Borrows(top string) []string {
 
 func notFollowed(top, why string) error {
 	return fault.Newf(fault.Denied, CodeNotFollowed, "git does not work inside: %s: %s", filepath.Join(top, ".git"), why).
-		WithHint("git worktree repair mends a work tree that was moved; --mount shows a repository that you name yourself")
+		WithHint("git worktree repair fixes a work tree that was moved; --mount shows a repository that you choose")
 }
 
 // absolute resolves a path relative to a directory, unless it is absolute.

@@ -102,7 +102,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	write(t, filepath.Join(at, ".ssh/id_rsa"), "key")
 	write(t, filepath.Join(at, ".ssh/commondir"), "../.ssh\n")
 	tree := filepath.Join(at, "tree")
-	// Directories that claim to belong to the tree and are not repositories.
+	// These directories claim to belong to the tree but are not repositories.
 	write(t, filepath.Join(at, "keys/config"), "[core]\nworktree = "+tree+"\n")
 	write(t, filepath.Join(at, "keys/HEAD"), "ref: refs/heads/main\n")
 	steps := map[string]func(){
@@ -116,7 +116,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 		"a work tree of no repository":  func() { forge(t, tree, repo, "../..") },
 		"keys beside a config":          func() { write(t, filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(at, "keys")+"\n") },
 		"a link to another's work tree": func() { linkTo(t, tree, filepath.Join(repo, ".git/worktrees/one")) },
-		// Opening it waits for a writer.
+		// Opening this pipe would wait for a writer.
 		"a pipe": func() {
 			forge(t, tree, repo, "../../../../repo/.git")
 			pipe(t, filepath.Join(tree, "meta/worktrees/x/commondir"))
@@ -147,7 +147,7 @@ func pipe(t *testing.T, name string) {
 	}
 }
 
-// forge makes a directory inside the tree that looks like a work tree of a repository.
+// forge creates a directory in the tree that looks like a work tree of a repository.
 func forge(t *testing.T, tree, _, common string) {
 	write(t, filepath.Join(tree, ".git"), "gitdir: meta/worktrees/x\n")
 	write(t, filepath.Join(tree, "meta/worktrees/x/commondir"), common+"\n")

@@ -1,9 +1,9 @@
-// Package varint owns the numbers of variable length in git's index of version 4 and in
-// its packs. They differ from those of encoding/binary: the first byte is the most
-// significant, and each number has one encoding.
+// Package varint owns the variable-length numbers in git's index of version 4 and in its packs.
+// They differ from those of encoding/binary: the first byte is the most significant, and each
+// number has only one encoding.
 package varint
 
-// maxBytes bounds the length of a number that is read.
+// maxBytes bounds the length of a number.
 const maxBytes = 8
 
 // Read returns the number at the beginning of b and its length in bytes, which is 0 if

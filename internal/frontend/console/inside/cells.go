@@ -20,8 +20,8 @@ const (
 	// maxShown bounds a line of the interpreter that is shown. Plain code can produce lines of 24
 	// MiB, of which several copies would be in memory.
 	maxShown = 8 << 20
-	// maxRead is the size of the read buffer. In a longer line, only the part in it is searched for
-	// the line's kind.
+	// maxRead is the size of the read buffer. The kind of a longer line is searched only in the
+	// part that fits into it.
 	maxRead = 64 << 10
 	// cellWrite is how long a page may take to read one line.
 	cellWrite = 30 * time.Second
@@ -80,8 +80,8 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	return nil
 }
 
-// pass sends output of the interpreter to the page until the last line, which it returns. After an
-// error the page has left.
+// pass sends output of the interpreter to the page until the last line, which it returns. An error
+// means that the page has left.
 func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
 	end = cellEnd{Type: "end"}
 	lines := cellReader{source: bufio.NewReaderSize(body, maxRead)}
@@ -114,7 +114,7 @@ type cellReader struct {
 	held   []byte
 }
 
-// next returns a line, valid until the next call, and its size. Of a line larger than maxShown it
+// next returns a line, valid until the next call, and its size. For a line larger than maxShown it
 // returns only the beginning.
 func (c *cellReader) next() (line []byte, size int64, err error) {
 	c.held = nil // do not keep a large buffer until the cell ends
@@ -158,7 +158,7 @@ type (
 		Type       string `json:"type"`
 		DurationMS int64  `json:"duration_ms"`
 		Count      int    `json:"execution_count"`
-		// Lost means that the stream broke: the result of the code is unknown.
+		// Lost means that the stream broke, so that the result of the code is unknown.
 		Lost bool `json:"lost,omitempty"`
 	}
 )
@@ -216,7 +216,7 @@ func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 // line's beginning, where the guest puts the kind.
 func tooLarge(line []byte, size int64) any {
 	kind, name := opening(line)
-	text := fmt.Sprintf("[%d MB, too large to be shown here: a page is shown at most %d MB at once]", size>>20, maxShown>>20)
+	text := fmt.Sprintf("[%d MB, too large to be shown here: the limit is %d MB]", size>>20, maxShown>>20)
 	switch kind {
 	case "stdout", "stderr":
 		return cellText{Type: kind, Text: quote(text + "\n")}
@@ -306,9 +306,9 @@ func (c *cellLines) send(line any) error {
 		return nil
 	}
 	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without a deadline the connection cannot block
-	// Line breaks in text of a sandbox are escaped, so that a line stays one line. HTML characters
-	// are not escaped: no browser parses these lines as HTML, and six bytes for each would need six
-	// times the memory.
+	// Line breaks in text of a sandbox are escaped, so that each value stays on one line. HTML
+	// characters are not escaped: no browser parses these lines as HTML, and six bytes for each
+	// would need six times the memory.
 	e := json.NewEncoder(c.w)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(line); err != nil {
@@ -317,5 +317,5 @@ func (c *cellLines) send(line any) error {
 	return c.rc.Flush()
 }
 
-// rest removes the deadline: the connection may serve other requests.
+// rest removes the deadline, because the connection may serve other requests.
 func (c *cellLines) rest() { _ = c.rc.SetWriteDeadline(time.Time{}) }

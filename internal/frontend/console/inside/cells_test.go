@@ -36,7 +36,7 @@ func passed(t *testing.T, answer string) (lines []map[string]any, end cellEnd, t
 }
 
 // The output of a cell is in memory a few times and not dozens of times, whatever its characters
-// are, and output that is too large is reported as such.
+// are. Output that is too large is reported as such.
 func TestLargeResults(t *testing.T) {
 	const behind = `{"type":"stdout","text":"later"}` + "\n" + `{"type":"number_of_executions","execution_count":4}` + "\n" + `{"type":"end_of_execution"}` + "\n"
 	letters := strings.Repeat("<", 6<<20)

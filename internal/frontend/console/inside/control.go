@@ -56,7 +56,7 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 	return nil
 }
 
-// drop takes control from a viewer, if it has it.
+// drop takes control away from a viewer, if it has it.
 func (h *hub) drop(v *viewer, left bool) {
 	h.turns.Lock()
 	defer h.turns.Unlock()
@@ -90,7 +90,7 @@ func (h *hub) held(v *viewer) (*control, error) {
 const (
 	// piece is the maximum of input that is sent at once.
 	piece = 32 << 10
-	// typeTime bounds how long a program may take to read input.
+	// typeTime bounds how long sending input may block because a program does not read it.
 	typeTime = 30 * time.Second
 )
 

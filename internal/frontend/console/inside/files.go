@@ -58,7 +58,7 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return guestError(err)
 	}
-	// The paths of its entries are built from this path and sent back to the sandbox: a shortened
+	// The paths of its entries are built from this path and sent back to the sandbox. A shortened
 	// path would name another file.
 	here, err := checkPath(at.Msg.GetEntry().GetPath())
 	if err != nil {
@@ -87,8 +87,8 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// entryOf returns a file. Its path is built from its directory's: the sandbox's own value is not
-// used.
+// entryOf converts a file of the sandbox. Its path is built from its directory's, because the
+// sandbox's own value cannot be trusted.
 func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
 	out := Entry{
 		Name: e.GetName(), Path: path.Join(dir, e.GetName()), Type: "other", Size: e.GetSize(), Mode: e.GetMode() & 0o7777,
@@ -136,14 +136,15 @@ func (x *Inside) download(w http.ResponseWriter, r *http.Request, v visit) error
 		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 	if _, err := io.Copy(w, res.Body); err != nil {
-		// The header has been sent: only a closed connection shows that the content is incomplete.
+		// The header has been sent, so only closing the connection shows that the content is
+		// incomplete.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// attachment returns the header with the file's name, in which characters that could mislead a file
-// manager are replaced.
+// attachment returns the header with the file's name. Characters that could mislead a file manager
+// are replaced.
 func attachment(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '"' || r == '\\' || r == '/' {

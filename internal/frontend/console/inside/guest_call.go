@@ -29,8 +29,9 @@ const (
 	// idle is how long an unused in-memory connection is kept.
 	idle = 30 * time.Second
 	// answerTime bounds the guest's answer to a request about files. workTime bounds moving or
-	// removing files, of which there may be many. An attacker who has replaced the guest may never
-	// answer; browsers open few connections, so the whole console would hang.
+	// removing files, of which there may be many. Without these limits, a guest that an attacker
+	// controls could block requests for ever, and a browser opens so few connections that the whole
+	// console would hang.
 	answerTime = 30 * time.Second
 	workTime   = 10 * time.Minute
 )
@@ -42,8 +43,8 @@ type reach struct {
 	close  func()
 }
 
-// reach returns one whose answers must begin within a time; zero is for calls that answer when they
-// have run.
+// reach returns a connection whose answers must begin within a time. Zero is for calls that answer
+// only when they have finished.
 func (x *Inside) reach(v visit, begins time.Duration) reach {
 	who := v.who.Principal()
 	t := &http.Transport{
@@ -63,7 +64,7 @@ func (x *Inside) within(r *http.Request, v visit, d time.Duration) (context.Cont
 	return ctx, in
 }
 
-// header adds the port and the token that opens it.
+// header adds the port and the sandbox's token.
 func (r reach) header(port int) http.Header {
 	h := http.Header{}
 	h.Set(ingress.IDHeader, r.box.ID)
@@ -84,7 +85,7 @@ func (r reach) files() filesystempbconnect.FilesystemClient {
 	return guestwire.Filesystem(r.client, base, guestwire.One)
 }
 
-// lists is the client for lists of files. It reads one entry more than a page shows, to learn
+// lists is the client for lists of files. It reads one entry more than a page shows, to find out
 // whether there are more.
 func (r reach) lists() filesystempbconnect.FilesystemClient {
 	most := guestwire.Listing
@@ -126,7 +127,7 @@ func guestError(err error) error {
 }
 
 func lost(cause error) error {
-	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox did not answer")
 }
 
 // statuses map the guest's HTTP statuses to faults.

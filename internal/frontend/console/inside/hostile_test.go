@@ -36,7 +36,7 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	go func() { served <- guest.Serve(l) }()
 	defer func() { guest.Close(); <-served }()
 	x, err := New(Deps{
-		Sandboxes: one{}, Census: unused{}, Record: &audittest.Record{}, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			l.conns <- theirs
@@ -53,8 +53,8 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	return w
 }
 
-// P45: an entry takes two bytes on the wire and hundreds in memory. Of many, no
-// more are made than a page shows, and of each no more than a file has.
+// P45: an entry takes two bytes on the wire and hundreds in memory. The number of decoded entries
+// is limited to what a page shows, and the size of each is limited too.
 func TestHostileLists(t *testing.T) {
 	entry := []byte("\x0a\x03\x0a\x01a")
 	for n, cut := range map[int]bool{3: false, maxEntries: false, maxEntries + 1: true, 2 * maxEntries: true} {

@@ -62,7 +62,7 @@ const (
 func (x *Inside) add(h *hub) (*hub, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// A program that was just started is a new one, even if its number was used before.
+	// A program that was just started is a new one, even if its process ID was used before.
 	if other := x.entered(h.key); other != nil && !h.own {
 		return other, nil
 	}
@@ -75,7 +75,7 @@ func (x *Inside) add(h *hub) (*hub, error) {
 	return h, nil
 }
 
-// room reports whether there may be another terminal. The caller holds x.mu.
+// room reports whether another terminal may be opened. The caller holds x.mu.
 func (x *Inside) room(key hubKey) error {
 	same := 0
 	for k := range x.hubs {
@@ -92,15 +92,15 @@ func (x *Inside) room(key hubKey) error {
 	return nil
 }
 
-// find returns a terminal that is open here.
+// find returns a terminal that is already open in this server.
 func (x *Inside) find(key hubKey) *hub {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.entered(key)
 }
 
-// entered returns a terminal that accepts viewers. One that is being closed does not count, and
-// another takes its place. The caller holds x.mu.
+// entered returns a terminal that accepts viewers. A terminal that is being closed does not accept
+// any, and is replaced. The caller holds x.mu.
 func (x *Inside) entered(key hubKey) *hub {
 	h := x.hubs[key]
 	if h == nil {
@@ -147,7 +147,7 @@ func (h *hub) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wake makes all viewers check for news. The caller holds h.mu.
+// wake makes all viewers check for new output and events. The caller holds h.mu.
 func (h *hub) wake() {
 	for v := range h.viewers {
 		v.nudge()
@@ -157,7 +157,7 @@ func (h *hub) wake() {
 // errClosing is returned for a terminal that is being closed.
 var errClosing = fault.New(fault.Unavailable, "terminal_closing", "the terminal is being closed; try again")
 
-// enter adds a viewer, who first sees the latest output.
+// enter adds a viewer, which first gets the latest output.
 func (h *hub) enter(v *viewer) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +172,7 @@ func (h *hub) enter(v *viewer) error {
 	return nil
 }
 
-// leave removes a viewer and its control. The hub of a terminal that was opened elsewhere is
+// leave removes a viewer and its control. The hub of a terminal that another caller started is
 // removed with its last viewer.
 func (h *hub) leave(v *viewer) {
 	h.drop(v, true)

@@ -23,7 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// shell is a program that a test plays.
+// shell is a program that a test controls.
 type shell struct {
 	out   chan []byte
 	typed chan string
@@ -84,9 +84,9 @@ func (unused) SignalProcess(context.Context, sandbox.Principal, string, int, sys
 	return errors.New("unused")
 }
 
-func newHub(t *testing.T) (*hub, *shell, *audittest.Record) {
+func newHub(t *testing.T) (*hub, *shell, *audittest.Log) {
 	t.Helper()
-	book := &audittest.Record{}
+	book := &audittest.Log{}
 	x, err := New(Deps{
 		Sandboxes: unused{}, Census: unused{}, Record: book, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) { return nil, errors.New("unused") },
@@ -114,7 +114,7 @@ func newViewer(t *testing.T, h *hub, id string) *viewer {
 }
 
 // One viewer may type at a time, and only after the audit log has the entry. A displaced viewer
-// types nothing more.
+// cannot type any more.
 func TestControl(t *testing.T) {
 	h, s, book := newHub(t)
 	alice, bob := newViewer(t, h, "alice"), newViewer(t, h, "bob")
@@ -174,8 +174,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// A viewer that does not read is cut, and neither the program nor another
-// viewer waits for it.
+// A viewer that does not read is disconnected, and neither the program nor another viewer waits for
+// it.
 func TestSlowViewer(t *testing.T) {
 	h, s, _ := newHub(t)
 	slow, fast := newViewer(t, h, "slow"), newViewer(t, h, "fast")
@@ -207,7 +207,8 @@ func TestSlowViewer(t *testing.T) {
 	h.mu.Unlock()
 }
 
-// A viewer that attaches later gets the last output, from the beginning of a line, and the exit.
+// A viewer that attaches later gets the last output, from the beginning of a line, and the exit
+// code.
 func TestReplayAndEnd(t *testing.T) {
 	h, s, _ := newHub(t)
 	first := newViewer(t, h, "first")
@@ -255,7 +256,7 @@ func TestReplayAndEnd(t *testing.T) {
 	}
 }
 
-// The hub of a terminal that was opened elsewhere holds nothing once it has no viewers.
+// The hub of a terminal that was opened elsewhere uses no memory once it has no viewers.
 func TestOthersTerminalIsLetGo(t *testing.T) {
 	h, s, _ := newHub(t)
 	h.own = false
@@ -317,8 +318,8 @@ func TestHubBounds(t *testing.T) {
 	}
 }
 
-// Rates are of the time between two looks, also when two people look at once,
-// and a number that is used again is another process.
+// Rates are computed from the time between two measurements, even if two people request them at
+// once. A process ID that is used again is another process.
 func TestRates(t *testing.T) {
 	var r rates
 	now := time.Now()
@@ -342,7 +343,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A file is always saved and never shown, whatever its name.
+// A file is always downloaded and never shown as a page, whatever its name.
 func TestAttachment(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.txt": "attachment; filename=a.txt", "x\r\nSet-Cookie: a": `attachment; filename="x__Set-Cookie: a"`, "a\u202egpj.exe": "attachment; filename=a_gpj.exe",

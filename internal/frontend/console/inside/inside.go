@@ -1,6 +1,6 @@
-// Package inside owns what a page of the console does inside a sandbox: processes, files, code
-// cells, shared terminals, and ports. Text of a sandbox is treated as data: it is bounded, and
-// never interpreted.
+// Package inside serves the console's actions inside a sandbox: processes, files, code cells,
+// shared terminals, and ports. Text of a sandbox is treated as data: it is bounded, and never
+// interpreted.
 package inside
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Path is the path below which a sandbox's inside is served, by its ID or name.
+// Path is the path below which these routes are served, followed by the ID or name of a sandbox.
 const Path = "/console/api/sandboxes/"
 
 // Sandboxes finds sandboxes; sandbox.Service implements it.
@@ -46,8 +46,8 @@ type Record interface {
 type Deps struct {
 	Sandboxes Sandboxes
 	Census    Census
-	// Dial connects to the server's own APIs for a caller. All requests into a sandbox go this way,
-	// so that answers are redacted and entries written.
+	// Dial connects to the server's own APIs for a caller. All requests into a sandbox go through
+	// them, so that answers are redacted and audit entries written.
 	Dial   func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
 	Record Record
 	Log    *slog.Logger
@@ -89,7 +89,8 @@ func (x *Inside) Close() {
 	x.work.Wait()
 }
 
-// routes lists all routes. Routes that change anything, or read content of files, need an operator.
+// routes lists all routes. Routes that change something, or read the content of files, need an
+// operator.
 func (x *Inside) routes() {
 	x.handle("GET processes", session.Viewer, x.processes)
 	x.handle("DELETE processes/{pid}", session.Operator, x.endProcess)
@@ -118,8 +119,8 @@ type visit struct {
 	box sandbox.Sandbox
 }
 
-// handle adds a route. The gate has checked the scope already. If it lacks a route, this check
-// still refuses callers without the scope.
+// handle adds a route. The package console has checked the scope already. If its table lacks a
+// route, this check still refuses callers without the scope.
 func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWriter, *http.Request, visit) error) {
 	method, path, _ := strings.Cut(route, " ")
 	x.mux.HandleFunc(method+" "+Path+"{id}/"+path, func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +141,8 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 	})
 }
 
-// running returns a running sandbox. Viewing a paused one must not resume it.
+// running returns a running sandbox. It does not resume a paused one, because viewing must not do
+// so.
 func (x *Inside) running(ctx context.Context, who session.Session, ref string) (sandbox.Sandbox, error) {
 	box, err := x.deps.Sandboxes.Get(ctx, who.Principal(), ref)
 	if err != nil {
@@ -153,7 +155,7 @@ func (x *Inside) running(ctx context.Context, who session.Session, ref string) (
 	return box, nil
 }
 
-// ServeSession answers a page.
+// ServeSession answers a request of a page.
 func (x *Inside) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
 	x.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, who)))
 }

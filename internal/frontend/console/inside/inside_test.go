@@ -130,8 +130,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A viewer can look and not change anything, a caller without a scope can do nothing, and a
-// sandbox that does not run shows nothing of its inside.
+// A viewer can read and not change anything, and a caller without a scope can do neither. Nothing
+// inside a sandbox that is not running is shown.
 func TestScopes(t *testing.T) {
 	s := newStack(t)
 	for _, route := range []string{

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// ours are ports of Crannog's own programs inside.
+// ours are the ports of Crannog's own programs inside.
 var ours = append(guestboot.Ports(), 53)
 
 // Port is a port on which a program listens.
@@ -20,7 +20,7 @@ type Port struct {
 	// PreviewURL is its address, with an origin different from the console's.
 	PreviewURL string `json:"preview_url"`
 	// Private means that requests need the sandbox's traffic token in the header
-	// E2b-Traffic-Access-Token, with which a page cannot be opened.
+	// E2b-Traffic-Access-Token, so a browser cannot open the port as a page.
 	Private bool `json:"private,omitempty"`
 }
 
@@ -45,7 +45,7 @@ func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
 // access the console.
 func (x *Inside) preview(r *http.Request, id string, port int) string {
 	scheme := "http"
-	// A TLS proxy sets this header. Only the page itself could be misled by a false one: its
+	// A TLS proxy sets this header. A false value could mislead only the sender's own page, whose
 	// preview would stay empty.
 	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"

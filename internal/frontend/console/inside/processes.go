@@ -22,12 +22,13 @@ type Process struct {
 	Parent int      `json:"ppid"`
 	User   string   `json:"user,omitempty"`
 	Args   []string `json:"args"`
-	// CPU is the fraction of one processor since the previous request; absent for the first.
+	// CPU is the used fraction of one processor since the previous request. It is absent for the
+	// first request.
 	CPU    *float64 `json:"cpu,omitempty"`
 	Memory int64    `json:"memory"` // resident bytes
-	// Terminal means that a caller started it on a terminal.
+	// Terminal means that a caller started the process on a terminal.
 	Terminal bool `json:"terminal"`
-	// Asked means that a caller started it.
+	// Asked means that a caller started the process.
 	Asked bool   `json:"asked"`
 	Tag   string `json:"tag,omitempty"`
 }
@@ -43,7 +44,7 @@ func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) erro
 		Cut       bool      `json:"cut,omitempty"`
 	}{make([]Process, 0, len(c.Processes)), c.Cut}
 	for _, p := range c.Processes {
-		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Asked, Tag: p.Tag}
+		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Requested, Tag: p.Tag}
 		if cpu, ok := rate[idOf(p)]; ok {
 			one.CPU = &cpu
 		}
@@ -66,7 +67,8 @@ func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 const (
 	// atLeast is the least time between two measurements for a rate.
 	atLeast = 500 * time.Millisecond
-	// forgetAfter is how long a measurement is kept, and maxLooks for how many sandboxes.
+	// forgetAfter is how long a measurement is stored, and maxLooks the number of sandboxes with
+	// measurements.
 	forgetAfter = time.Minute
 	maxLooks    = 256
 )
@@ -111,7 +113,7 @@ func (r *rates) look(id string, list []census.Process, now time.Time) map[proces
 		if old == nil {
 			continue
 		}
-		// A new process has used all of its time since.
+		// A new process has used all of its CPU time since the last measurement.
 		used := p.CPU - old.spent[idOf(p)]
 		next.rate[idOf(p)] = max(0, float64(used)/float64(now.Sub(old.at)))
 	}
@@ -139,7 +141,7 @@ func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) err
 	return nil
 }
 
-// isTerminal finds a terminal of a sandbox by its number.
+// isTerminal finds a terminal of a sandbox by its process ID.
 func (x *Inside) isTerminal(ctx context.Context, v visit, pid int) (census.Process, error) {
 	c, err := x.deps.Census.Census(ctx, v.who.Principal(), v.box.ID)
 	if err != nil {
@@ -150,5 +152,5 @@ func (x *Inside) isTerminal(ctx context.Context, v visit, pid int) (census.Proce
 			return p, nil
 		}
 	}
-	return census.Process{}, fault.Newf(fault.NotFound, "terminal_not_found", "no program runs on a terminal under number %d", pid)
+	return census.Process{}, fault.Newf(fault.NotFound, "terminal_not_found", "no program with the PID %d runs on a terminal", pid)
 }

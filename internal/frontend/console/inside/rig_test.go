@@ -23,8 +23,8 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// stack is a server on an engine without a wall: service, store, proxy, record
-// and guest are the real ones, and programs run right here.
+// stack is a server on an engine without a boundary: service, store, proxy, audit log and guest are
+// the real ones, and programs run directly on this host.
 type stack struct {
 	t      testing.TB
 	url    string
@@ -35,8 +35,8 @@ type stack struct {
 	header http.Header // of each request, besides
 }
 
-// door serves the inside in the name of whom a header names, as the gate does
-// of whom a cookie names.
+// door serves the inside for the caller that a header names. The console takes the caller from the
+// cookie instead.
 type door struct{ *inside.Inside }
 
 func (d door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func newStack(t testing.TB) *stack {
 	return s
 }
 
-// do sends a request in somebody's name, such as "alice/operator".
+// do sends a request as a caller, such as "alice/operator".
 func (s *stack) do(who, method, path, body string) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.box.ID+path, strings.NewReader(body))
@@ -132,7 +132,7 @@ func (s *stack) ask(who, method, path, body string, into any) {
 	}
 }
 
-// entries are those of the sandbox, of one kind.
+// entries returns the sandbox's audit entries of one kind.
 func (s *stack) entries(kind audit.Kind) []audit.Entry {
 	s.t.Helper()
 	var out []audit.Entry

@@ -25,14 +25,15 @@ func (s *scroll) add(b []byte) {
 		s.kept = append(s.kept[:0], b[len(b)-behind:]...)
 		return
 	}
-	// Twice the size, so that moving costs little for each byte.
+	// The buffer may grow to twice the size, so that moving the data is rare.
 	if len(s.kept)+len(b) > 2*behind {
 		s.kept = append(s.kept[:0], s.kept[len(s.kept)-(behind-len(b)):]...)
 	}
 	s.kept = append(s.kept, b...)
 }
 
-// from copies at most limit bytes from a position on, or reports that they were dropped.
+// from copies at most limit bytes from a position on. It reports false if the position is no longer
+// in the buffer.
 func (s *scroll) from(at int64, limit int) ([]byte, bool) {
 	if at < s.start() {
 		return nil, false
@@ -41,11 +42,11 @@ func (s *scroll) from(at int64, limit int) ([]byte, bool) {
 	return bytes.Clone(b[:min(len(b), limit)]), true
 }
 
-// lineEnd is how far into the scrollback the end of a line is searched.
+// lineEnd bounds the search for the end of a line in the scrollback.
 const lineEnd = 4 << 10
 
-// replay returns where a new viewer begins: at a line, if possible, so that no incomplete sequence
-// is shown.
+// replay returns the position at which a new viewer begins. It is the start of a line, if possible,
+// so that no incomplete escape sequence is shown.
 func (s *scroll) replay() int64 {
 	at := max(s.start(), s.end-scrollback)
 	if at == 0 {

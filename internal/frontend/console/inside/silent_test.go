@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// one is a sandbox that runs.
+// one is a running sandbox.
 type one struct{}
 
 func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
@@ -43,7 +43,7 @@ func TestSilentGuest(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			x, err := New(Deps{
-				Sandboxes: one{}, Census: unused{}, Record: &audittest.Record{}, Log: slog.New(slog.DiscardHandler),
+				Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					go func() { _, _ = io.Copy(io.Discard, theirs) }()
@@ -64,7 +64,7 @@ func TestSilentGuest(t *testing.T) {
 	}
 }
 
-// memory is a listener whose connections are nothing but memory.
+// memory is a listener with in-memory connections.
 type memory struct {
 	conns chan net.Conn
 	done  chan struct{}

@@ -40,7 +40,7 @@ func (h *hub) show(who session.Session) Terminal {
 	return t
 }
 
-// terminals lists programs on terminals, whichever caller started them.
+// terminals lists all programs on terminals, including those that other callers started.
 func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) error {
 	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
 	if err != nil {
@@ -68,7 +68,7 @@ func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// shells are the default programs of a terminal; the first existing one is used.
+// shells are the default programs of a terminal. The first existing one is used.
 var shells = [][]string{{"/bin/bash", "-il"}, {"/bin/sh", "-i"}}
 
 // maxWindow bounds a window, in characters.
@@ -76,7 +76,7 @@ const maxWindow = 1000
 
 func windowOf(cols, rows int) (client.Size, error) {
 	if cols < 1 || rows < 1 || cols > maxWindow || rows > maxWindow {
-		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "a terminal has from 1 to %d columns and rows", maxWindow)
+		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "columns and rows must be from 1 to %d", maxWindow)
 	}
 	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}, nil
 }
@@ -110,7 +110,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	var command []string
 	for _, command = range commands {
 		p, cut, err = x.begin(r.Context(), way, command, size)
-		// If one does not answer, another shell would not either.
+		// If the sandbox does not answer for one shell, it would not answer for another.
 		if err == nil || len(in.Command) > 0 || fault.KindOf(err) == fault.Timeout {
 			break
 		}
@@ -143,8 +143,8 @@ func (x *Inside) begin(ctx context.Context, way reach, command []string, size cl
 	return x.lasting(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
 }
 
-// lasting opens a stream that outlives the request: it ends when it is closed, at the latest with
-// the server. The request's context bounds only the opening.
+// lasting opens a stream that outlives the request. The stream ends when it is closed, at the
+// latest with the server. The request's context bounds only the opening.
 func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
 	stream, cut := context.WithCancel(x.ctx)
 	late := time.AfterFunc(startTime, cut)
@@ -164,8 +164,8 @@ func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*clien
 	return p, cut, nil
 }
 
-// open returns the terminal with a number: one that is open here, or else one that another caller
-// has started.
+// open returns the terminal with a process ID: one that is already open in this server, or else one
+// that another caller has started.
 func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
 	key := hubKey{v.box.ID, pid}
 	if h := x.find(key); h != nil {

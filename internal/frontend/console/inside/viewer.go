@@ -26,7 +26,7 @@ const (
 	showTime = 10 * time.Second
 	// pingEvery is how often pages are pinged, to detect those that left silently.
 	pingEvery = 30 * time.Second
-	// maxTries bounds opening a terminal that is just being closed.
+	// maxTries bounds the attempts to open a terminal that is being closed at the same time.
 	maxTries = 3
 )
 
@@ -39,13 +39,13 @@ type viewer struct {
 	conn   *websocket.Conn
 	woken  chan struct{}
 	wish   client.Size // of its window
-	// typing means that the program is slow to read the page's input. During that time nothing is read
-	// from the page, not even its answers to pings.
+	// typing means that the program is slow to read the page's input. During that time nothing is
+	// read from the page, not even its answers to pings.
 	typing atomic.Bool
 
 	at int64 // position in the output; set by hub.enter, then used by the writer only
 
-	// What it was sent last; used by the writer only.
+	// The fields below describe the last state that was sent. Only the writer uses them.
 	told    *control
 	size    client.Size
 	started bool
@@ -63,9 +63,9 @@ func (v *viewer) nudge() {
 	}
 }
 
-// attach shows a terminal to a page over a WebSocket until one of them ends. The gate has checked
-// the page's origin. The handshake checks it again, because browsers let any site open a WebSocket
-// with our cookie.
+// attach shows a terminal to a page over a WebSocket until one of them ends. The page's origin has
+// been checked before. The handshake checks it again, because browsers let any site open a
+// WebSocket with the console's cookie.
 func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error {
 	pid, err := pidOf(r)
 	if err != nil {
@@ -112,7 +112,7 @@ func (v *viewer) look() {
 	}()
 	code, why := v.write()
 	v.cancel()
-	// A page that does not answer is disconnected; its reader then ends too.
+	// A page that does not answer is disconnected, which also ends its reader.
 	if v.conn.Close(code, why) != nil {
 		_ = v.conn.CloseNow() // it has gone
 	}
@@ -182,7 +182,7 @@ func (v *viewer) do(data []byte) error {
 	return fault.New(fault.Invalid, "unknown_type", "a message must be take, release or resize")
 }
 
-// send sends one message. It disconnects a page that does not read it.
+// send sends one message. If the page does not read it, send disconnects the page.
 func (v *viewer) send(m message) {
 	ctx, cancel := context.WithTimeout(v.ctx, showTime)
 	defer cancel()
@@ -191,7 +191,7 @@ func (v *viewer) send(m message) {
 	}
 }
 
-// write sends output and news until the end, and then the reason for the end.
+// write sends output and changes until the end, and then the reason for the end.
 func (v *viewer) write() (websocket.StatusCode, string) {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -226,7 +226,8 @@ func (v *viewer) write() (websocket.StatusCode, string) {
 	}
 }
 
-// next returns output that the page has not got, and, with a code, why nothing follows.
+// next returns output that the page has not received. With a code, it returns the reason why no
+// output follows.
 func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, why string) {
 	h := v.hub
 	h.mu.Lock()

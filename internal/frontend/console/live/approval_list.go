@@ -10,13 +10,13 @@ import (
 
 const (
 	// maxEvents bounds the buffered events of approval requests. A stream that is further behind
-	// gets the list again.
+	// gets the whole list again.
 	maxEvents = 256
 	// maxPending bounds the approval requests that are shown at once.
 	maxPending = 1000
 )
 
-// approvalList has the pending approval requests, and the latest decisions.
+// approvalList contains the pending approval requests, and the latest decisions.
 type approvalList struct {
 	ready   bool
 	pending map[string]api.Approval
@@ -74,7 +74,7 @@ func (a *approvalList) begin(open []approval.Approval, f *fleet) {
 	for _, one := range open {
 		a.put(approval.Show(one), f)
 	}
-	// A page with an earlier list gets this one.
+	// A page with an earlier list gets the new one.
 	a.ready, a.events, a.next = true, nil, a.next+maxEvents+1
 }
 
@@ -117,7 +117,7 @@ func (a *approvalList) take(e api.ApprovalEvent, f *fleet) bool {
 	return true
 }
 
-// send writes events that a stream has not got: the list first.
+// send writes events that a stream has not received: the list first.
 func (a *approvalList) send(s *stream, out *frames) {
 	if !a.ready || s.event == a.next {
 		return

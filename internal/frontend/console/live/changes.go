@@ -2,7 +2,7 @@ package live
 
 import "bytes"
 
-// send writes rows that a stream has not got. There is at most one new version in a second.
+// send writes rows that a stream has not received. There is at most one new version per second.
 func (f *fleet) send(s *stream, out *frames) {
 	if f.version == 0 || s.fleet == f.version {
 		return

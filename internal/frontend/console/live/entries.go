@@ -22,8 +22,8 @@ const (
 	maxLineBytes = 4 << 20
 	// batch is the number of entries sent at once.
 	batch = 512
-	// maxBehind bounds the entries of all sandboxes that a returning client gets: a page cannot
-	// show more, and reads what it needs.
+	// maxBehind bounds the entries of all sandboxes that a returning client gets. A page cannot
+	// show more, and requests earlier ones when it needs them.
 	maxBehind = 20_000
 	// retry is the pause after a failed read, at first and at most.
 	retry    = time.Second
@@ -63,7 +63,7 @@ func (n *line) show() ([]byte, []byte) {
 type lines struct {
 	known bool  // where to look for the end of the log
 	next  int64 // number of the first unread entry
-	// failures counts how often following failed.
+	// failures counts how often reading the audit log has failed.
 	failures int64
 	ring     []*line
 	bytes    int
@@ -71,7 +71,7 @@ type lines struct {
 
 func newLines() *lines { return &lines{} }
 
-// newest returns the number of the last entry that was read, -1 if there is none.
+// newest returns the number of the last entry that was read, or -1.
 func (n *lines) newest() int64 { return n.next - 1 }
 
 func (n *lines) first() int64 { return n.next - int64(len(n.ring)) }
@@ -92,7 +92,8 @@ func (n *lines) add(e audit.Entry) {
 // skip drops the buffered lines and continues at next.
 func (n *lines) skip(next int64) { n.ring, n.bytes, n.next = nil, 0, next }
 
-// after returns at most batch entries after a number, or false if they are not buffered any more.
+// after returns at most batch entries after a number. It returns false if they are not buffered any
+// more.
 func (n *lines) after(seq int64) ([]*line, bool) {
 	if seq+1 < n.first() {
 		return nil, false
@@ -157,7 +158,7 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	seq, resumed, newest := s.entry, s.resumed, l.lines.newest()
 	if s.failures != l.lines.failures {
 		s.failures = l.lines.failures
-		out.event("gap", gap{"record", "the audit log cannot be read now; missing entries follow when it can"})
+		out.event("gap", gap{"record", "the audit log cannot be read now; the missing entries will follow"})
 	}
 	l.mu.Unlock()
 	if !known {
@@ -191,11 +192,11 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	return last < newest, nil
 }
 
-// catchUp checks the last entry that a client says it got.
+// catchUp checks the last entry that a client claims to have received.
 func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
 	if seq > newest {
-		// That audit log was removed, and another one started.
-		out.event("gap", gap{"record", "the audit log is not the one that was followed before"})
+		// The client's audit log was removed, and another one started.
+		out.event("gap", gap{"record", "this is another audit log than before"})
 		return newest, nil
 	}
 	first := newest + 1
@@ -207,7 +208,7 @@ func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error)
 		return seq, err
 	}
 	if first > seq+1 {
-		out.event("gap", gap{"record", "the oldest entries that were missed are not kept any more"})
+		out.event("gap", gap{"record", "the oldest missed entries are no longer available"})
 		seq = first - 1
 	}
 	return seq, nil
@@ -229,7 +230,7 @@ func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*
 }
 
 // send writes an entry, if it belongs to these topics. The entry's number is sent with the last
-// event made of it, so that an interrupted client gets all of them or none.
+// event derived from it, so that an interrupted client gets all of these events or none.
 func (t topics) send(n *line, out *frames) {
 	id := n.entry.Sandbox
 	record := t.all || id != "" && slices.Contains(t.records, id)

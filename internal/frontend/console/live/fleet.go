@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// lookAnyway is how often the rows are read without a known change.
+	// lookAnyway is the interval at which the rows are read even without a known change.
 	lookAnyway = 10 * time.Second
-	// settles is how long after an entry the rows are read again: an entry may be written before
-	// its row.
+	// settles is how long after an entry the rows are read again, because an entry may be written
+	// before its row.
 	settles = 2 * time.Second
 	// lingers is how long an ended sandbox is shown.
 	lingers = 10 * time.Minute
@@ -26,7 +26,7 @@ const (
 	page = 100
 )
 
-// fleet has the rows that streams show.
+// fleet contains the rows that streams show.
 type fleet struct {
 	facts   map[string]*summary
 	touched map[string]bool // rows that may have changed
@@ -113,7 +113,7 @@ func (f *fleet) looks(now time.Time) bool {
 	return false
 }
 
-// list reads all sandboxes that have not ended, and those that ended lately.
+// list reads all sandboxes that have not ended, and those that ended recently.
 func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err error) {
 	f := sandbox.Filter{States: living, Ascending: true, Limit: page}
 	for {
@@ -164,8 +164,8 @@ func (f *fleet) missing(list []sandbox.Sandbox) []string {
 	return out
 }
 
-// replace takes a new list. Sandboxes in neither part of it are dropped, unless they were shown as
-// ended before.
+// replace takes over a new list. Sandboxes in neither part of it are dropped, unless they were
+// already shown as ended.
 func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	there := make(map[string]bool, len(list)+len(ended))
 	put := func(sb sandbox.Sandbox, since time.Time) {
@@ -203,7 +203,7 @@ func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 		}
 	}
 	for id := range f.facts {
-		// A sandbox without a row gets one with the next list, unless it never does.
+		// A sandbox without a row gets one with the next list, unless its row is never written.
 		if f.rows[id] == nil && !f.touched[id] {
 			delete(f.facts, id)
 		}
@@ -246,7 +246,7 @@ func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
 		}
 	}
 	for id := range f.touched {
-		// A denial is new for a minute, during which its row is checked.
+		// A denial counts as new for a minute, during which its sandbox's row is checked.
 		if f.facts[id].deniedSince(now) == 0 {
 			delete(f.touched, id)
 		}

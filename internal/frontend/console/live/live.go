@@ -1,6 +1,6 @@
-// Package live owns the live events of the console's pages: one stream of events for each page,
-// with the fleet, resource use, approval requests and audit entries. One collector serves all
-// streams, and runs only while there are streams.
+// Package live serves the live events of the console's pages: one stream of events per page, with
+// the fleet, resource use, approval requests and audit entries. One collector serves all streams,
+// and runs only while there are streams.
 package live
 
 import (
@@ -28,7 +28,7 @@ type Sandboxes interface {
 	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
-// Approvals has the approval requests; approval.Service implements it.
+// Approvals lists and follows approval requests; approval.Service implements it.
 type Approvals interface {
 	List(ctx context.Context, who approval.Caller, q approval.Query) ([]approval.Approval, error)
 	Watch(ctx context.Context, who approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
@@ -49,7 +49,7 @@ type Deps struct {
 	Sandboxes Sandboxes
 	Approvals Approvals
 	Record    Record
-	// Meter measures; nil shows no measurements.
+	// Meter measures sandboxes; nil shows no measurements.
 	Meter   Meter
 	Log     *slog.Logger
 	Version string
@@ -58,7 +58,7 @@ type Deps struct {
 	Beat time.Duration
 }
 
-// Limits of streams. Each holds a connection and a little memory.
+// Limits of streams. Each uses a connection and a little memory.
 const (
 	maxStreams = 256
 	maxOfOne   = 32 // streams of one session
@@ -69,7 +69,7 @@ var _ session.Handler = (*Live)(nil)
 // Path is where a stream is opened; PUT on the stream's name below it changes its topics.
 const Path = "/console/api/events"
 
-// everyone is the collector's principal: its data is shown only to sessions, which see all
+// everyone is the collector's principal. Its data is shown only to sessions, and these may see all
 // sandboxes.
 var everyone = sandbox.Principal{Local: true}
 
@@ -102,7 +102,7 @@ func New(d Deps) (*Live, error) {
 }
 
 // ServeSession opens a stream, which lasts until the page or the session ends, or changes the
-// topics of one.
+// topics of an existing one.
 func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
 	id, one := strings.CutPrefix(r.URL.Path, Path+"/")
 	var err error
@@ -114,7 +114,7 @@ func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.
 	case one && r.Method == http.MethodPut:
 		err = l.change(w, r, who.ID, id)
 	default:
-		err = fault.New(fault.NotFound, "route_not_found", "events are followed with GET "+Path+", and changed with PUT")
+		err = fault.New(fault.NotFound, "route_not_found", "follow events with GET "+Path+", and change the topics with PUT")
 	}
 	if err != nil {
 		v1.WriteProblem(w, err)
@@ -152,7 +152,7 @@ func (l *Live) join(s *stream) error {
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
 	case len(l.streams) >= maxStreams || mine >= maxOfOne:
 		l.mu.Unlock()
-		return fault.New(fault.Exhausted, "too_many_streams", "too many pages have streams").
+		return fault.New(fault.Exhausted, "too_many_streams", "too many pages are open").
 			WithHint("close one")
 	}
 	s.id = rand.Text()
@@ -203,7 +203,7 @@ func (l *Live) halt() {
 	l.stop = nil
 }
 
-// wake makes all streams check for news. The caller holds l.mu.
+// wake makes all streams check for new data. The caller holds l.mu.
 func (l *Live) wake() {
 	for _, s := range l.streams {
 		s.nudge()
@@ -213,7 +213,7 @@ func (l *Live) wake() {
 // second is how often the fleet is read and sandboxes are measured.
 const second = time.Second
 
-// tick checks once a second what has no change events of its own.
+// tick polls data that has no change events of its own, once per second.
 func (l *Live) tick(ctx context.Context) {
 	ticker := time.NewTicker(second)
 	defer ticker.Stop()

@@ -250,7 +250,7 @@ func TestFarBehind(t *testing.T) {
 	}
 }
 
-// A page hears of a stream on which nothing happens, and where it is.
+// A page gets heartbeats on a stream without events, with the position of the stream.
 func TestBeat(t *testing.T) {
 	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{}, func(d *live.Deps) { d.Beat = time.Millisecond })
 	r.note(audit.Draft{Kind: audit.ServerStarted})

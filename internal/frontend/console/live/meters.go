@@ -12,22 +12,22 @@ import (
 const (
 	// maxMeasured bounds the sandboxes that are measured for all streams.
 	maxMeasured = 1000
-	// measureFor bounds measuring within each second. If engines are slow, the rest is measured in
-	// the next second.
+	// measureFor bounds the time for measurements within each second. If engines are slow, the
+	// remaining sandboxes are measured in the next second.
 	measureFor = 400 * time.Millisecond
 	// measureOne bounds measuring one sandbox.
 	measureOne = 250 * time.Millisecond
 )
 
-// Metric is what one sandbox uses.
+// Metric is the resource use of one sandbox.
 type Metric struct {
 	ID string `json:"id"`
-	// CPU is in processors: 1.5 is one and a half.
+	// CPU is the number of processors in use: 1.5 is one and a half.
 	CPU         float64 `json:"cpu"`
 	Memory      int64   `json:"memory"` // bytes
 	MemoryLimit int64   `json:"memory_limit"`
-	// Egress is the bytes per second that left it, over some seconds. The bytes of a request are
-	// counted when it has ended.
+	// Egress is the bytes per second that left the sandbox, averaged over some seconds. The bytes
+	// of a request are counted when the request has ended.
 	Egress float64 `json:"egress"`
 	Denied int     `json:"denied"` // within the last minute
 }
@@ -48,7 +48,7 @@ type reading struct {
 
 func newMeters() *meters { return &meters{last: map[string]*reading{}} }
 
-// measure reads what the watched sandboxes use.
+// measure reads the resource use of the watched sandboxes.
 func (l *Live) measure(ctx context.Context) {
 	ids := l.watched()
 	if len(ids) == 0 || l.deps.Meter == nil {
@@ -132,7 +132,7 @@ func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
 	}
 }
 
-// send writes measurements that a stream has not got.
+// send writes measurements that a stream has not received.
 func (m *meters) send(s *stream, out *frames) {
 	if s.meter == m.tick {
 		return

@@ -233,7 +233,7 @@ func (r *rig) ask(session, query, lastID string) *page {
 
 func (p *page) close() { p.cancel(); p.res.Body.Close() }
 
-// next reads one event that is no beat.
+// next reads one event that is not a heartbeat.
 func (p *page) next() event {
 	p.t.Helper()
 	for {
@@ -271,7 +271,7 @@ func (p *page) read() (event, error) {
 	}
 }
 
-// until reads events until one of the name satisfies.
+// until reads events until one with the name is accepted.
 func (p *page) until(name string, ok func(data []byte) bool) event {
 	p.t.Helper()
 	for {

@@ -26,11 +26,11 @@ type Row struct {
 	// LastCommand is the last command of a caller, or null.
 	LastCommand *Command `json:"last_command"`
 	Pending     int      `json:"pending"` // pending approval requests
-	// Denied is the number of denials, as far as the audit log was read.
+	// Denied is the number of denials in the part of the audit log that was read.
 	Denied int `json:"denied"`
 	// OOM means that the sandbox or a command in it ran out of memory.
 	OOM bool `json:"oom"`
-	// Attention is the sort key: what a person should look at first has a greater value.
+	// Attention is the sort key: sandboxes that a person should look at first have greater values.
 	Attention    int    `json:"attention"`
 	AttentionWhy string `json:"attention_why"`
 }
@@ -42,7 +42,7 @@ type Command struct {
 	ExitCode *int      `json:"exit_code"` // null while it runs, or if unknown
 }
 
-// What a person should look at first. Within a kind, more is first.
+// Levels of attention. Within a level, a greater count comes first.
 const (
 	wantsAnswer = 5000
 	wasDenied   = 4000
@@ -53,10 +53,10 @@ const (
 	most        = 999
 )
 
-// idleAfter is the time after its last command from which a sandbox counts as idle.
+// idleAfter is how long after its last command a sandbox counts as idle.
 const idleAfter = 10 * time.Minute
 
-// rowOf is the row of a sandbox.
+// rowOf returns the row of a sandbox.
 func rowOf(sb sandbox.Sandbox, f *summary, pending int, now time.Time) Row {
 	r := Row{
 		ID: sb.ID, Name: sb.Name, Template: sb.Template, State: string(sb.State), Reason: sb.Reason, Level: sb.PolicyLevel,
@@ -93,23 +93,23 @@ func attention(r Row, sb sandbox.Sandbox, f *summary, now time.Time) (int, strin
 	case live && r.LastCommand != nil && r.LastCommand.ExitCode != nil && *r.LastCommand.ExitCode != 0:
 		return failed, "its last command failed"
 	case sb.State == sandbox.Running && now.Sub(sb.StartedAt) > idleAfter && (r.LastCommand == nil || now.Sub(r.LastCommand.At) > idleAfter):
-		return lies, "no command was run lately"
+		return lies, "no command ran recently"
 	}
 	return 0, ""
 }
 
-// marshal returns a row as it is sent.
+// marshal returns the JSON of a row.
 func (r Row) marshal() []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
-		// Only a time beyond the year 9999 cannot be encoded.
+		// Encoding can fail only for a time beyond the year 9999.
 		r.CreatedAt, r.EndsAt, r.LastCommand = time.Time{}, nil, nil
 		b, _ = json.Marshal(r)
 	}
 	return b
 }
 
-// maxCommand bounds the text of a command, which programs choose.
+// maxCommand bounds the shown text of a command, which programs choose.
 const maxCommand = 200
 
 // commandText returns a command on one line.

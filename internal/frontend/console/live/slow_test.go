@@ -22,7 +22,7 @@ import (
 func TestSlowReader(t *testing.T) {
 	r := newRig(t)
 	slow, fast := r.open("topics=record:aaa", ""), r.open("topics=record:aaa", "")
-	// Few and long: the slow one is cut off if all this takes half a minute.
+	// The entries are few and long. The slow page is disconnected if all this takes half a minute.
 	const n, each = 2000, 100
 	text := strings.Repeat("x", 7000) // more in all than any socket holds
 	for from := 0; from < n; from += each {
@@ -46,7 +46,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// flaky is a record that cannot be followed at first.
+// flaky is an audit log that cannot be followed at first.
 type flaky struct {
 	*audit.Log
 	fails atomic.Int64
@@ -78,7 +78,7 @@ func TestRecordThatFails(t *testing.T) {
 	}
 }
 
-// shut is a record that cannot be read at all until it is opened.
+// shut is an audit log that cannot be read until it is opened.
 type shut struct {
 	*audit.Log
 	open  atomic.Bool
@@ -96,8 +96,8 @@ func (s *shut) Read(ctx context.Context, filter audit.Filter, follow bool, yield
 	return s.Log.Read(ctx, filter, follow, yield)
 }
 
-// While the end of the audit log is unknown, no page is notified of another log, and no page gets
-// everything again once it can be read.
+// While the end of the audit log is unknown, no page is told that the log is another one, and no
+// page gets everything again once the log can be read.
 func TestRecordThatIsUnknown(t *testing.T) {
 	log := &shut{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
@@ -154,8 +154,7 @@ func TestNothingIsLeft(t *testing.T) {
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
-// settled returns the number of goroutines when there have been no fewer for a
-// second.
+// settled returns the number of goroutines when it has not fallen for a second.
 func settled(t *testing.T) int {
 	t.Helper()
 	last, since := runtime.NumGoroutine(), time.Now()

@@ -16,16 +16,16 @@ const (
 	// beatEvery is how often a silent stream sends a heartbeat. Pages give up a stream after twice
 	// that time.
 	beatEvery = 15 * time.Second
-	// writeTimeout bounds how long a client may take to read one write, so that one that stopped
-	// reading does not hold a connection for ever.
+	// writeTimeout bounds how long a client may take to read one write, so that a client that
+	// stopped reading does not hold a connection for ever.
 	writeTimeout = 30 * time.Second
 	// gather is how long a stream collects events before it sends, so that a burst needs few
 	// writes.
 	gather = 25 * time.Millisecond
 )
 
-// stream is the stream of one page. It holds no events, only its position: events are in shared
-// buffers, or in the audit log.
+// stream is the stream of one page. It contains no events, only its position: the events are in
+// shared buffers, or in the audit log.
 type stream struct {
 	id      string
 	session string
@@ -37,7 +37,7 @@ type stream struct {
 	topics  topics
 	entry   int64 // the last entry that was processed
 	resumed bool  // entry is the client's value, not yet checked
-	// failures of the audit log that it was told of
+	// the failures of the audit log that the client was informed of
 	failures int64
 	fleet    int64 // version of the fleet that it has
 	meter    int64 // the last measurement that it has
@@ -65,7 +65,7 @@ func (s *stream) turn(t topics, newest int64) {
 	s.topics = t
 }
 
-// stream fails before anything is sent; what goes wrong later ends the stream.
+// stream returns an error only before anything is sent. Later errors end the stream.
 func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) error {
 	a, err := readSubscription(r)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	w.WriteHeader(http.StatusOK)
 	out := &frames{w: w, rc: http.NewResponseController(w)}
 	out.text("retry: 1000\n")
-	// With this number, a client that is interrupted before the first entry misses none.
+	// With this number, a client that is interrupted before the first entry misses no entry.
 	if known {
 		out.id(first)
 	}
@@ -129,8 +129,8 @@ func (l *Live) serve(s *stream, out *frames) {
 		case <-s.ctx.Done():
 			return
 		case <-beat.C:
-			// An event and not a comment, which a page would not see: the page has to detect a dead
-			// stream.
+			// This is an event and not a comment, because pages do not see comments and have to
+			// detect a dead stream.
 			if at, known := l.place(s); known {
 				out.id(at)
 			}
@@ -154,8 +154,8 @@ func (l *Live) place(s *stream) (int64, bool) {
 	return s.entry, l.lines.known
 }
 
-// collect collects events that the stream has not got, and reports whether more are available at
-// once.
+// collect collects events that the stream has not sent yet, and reports whether more are available
+// at once.
 func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	if s.topics.fleet {
@@ -171,7 +171,7 @@ func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	return l.sendEntries(s, out)
 }
 
-// gap tells that events were lost, and how to continue.
+// gap reports lost events to the client, and how to continue.
 type gap struct {
 	Topic string `json:"topic"`
 	Text  string `json:"text"`
@@ -187,7 +187,7 @@ type frames struct {
 
 func (f *frames) text(s string) { f.buf.WriteString(s) }
 
-// id names the entry after which to resume.
+// id names the entry after which the stream can be resumed.
 func (f *frames) id(seq int64) {
 	f.text("id: ")
 	f.buf.Write(strconv.AppendInt(f.buf.AvailableBuffer(), seq, 10))

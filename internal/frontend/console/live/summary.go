@@ -18,7 +18,7 @@ const reasonOOM = string(engine.ReasonOOM)
 // window is how long denials count as new.
 const window = 60
 
-// summary is what the audit log says about one sandbox, as far as it was read.
+// summary contains facts about one sandbox from the audit log, as far as it was read.
 type summary struct {
 	last    *Command
 	n       int // the number of last
@@ -64,8 +64,8 @@ func (f *summary) deniedSince(now time.Time) int {
 	return int(sum(&f.refused, now, window))
 }
 
-// egressSpan is the time over which bytes are averaged: the gateway counts the bytes of a request
-// when it has ended.
+// egressSpan is the time over which bytes are averaged, because the gateway counts the bytes of a
+// request when it has ended.
 const egressSpan = 5
 
 // egress returns the bytes per second that left the sandbox.
@@ -76,7 +76,7 @@ func (f *summary) egress(now time.Time) float64 {
 	return float64(sum(&f.sent, now, egressSpan)) / egressSpan
 }
 
-// learnt are the kinds of entries that change facts about the fleet.
+// learnt are the kinds of entries that change these facts.
 var learnt = []audit.Kind{
 	audit.CommandStarted, audit.CommandEnded, audit.Flow, audit.LimitHit,
 	audit.SandboxStarted, audit.SandboxEnded, audit.SandboxPaused, audit.SandboxResumed, audit.SandboxReplaced,
@@ -87,8 +87,8 @@ func (f *summary) ready(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn updates the facts from an entry. A sandbox has chosen part of its data: unreadable data is
-// ignored.
+// learn updates the facts from an entry. A sandbox has chosen part of its data, so unreadable data
+// is ignored.
 func (f *fleet) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
@@ -140,7 +140,7 @@ func (f *fleet) learn(e audit.Entry) {
 	f.touch(e.Sandbox)
 }
 
-// started notes the command that began last.
+// started records the command that began last.
 func (f *summary) started(d observe.Started, at time.Time) {
 	argv := d.Argv
 	if d.How == observe.HowCell {
@@ -149,7 +149,7 @@ func (f *summary) started(d observe.Started, at time.Time) {
 	f.last, f.n = &Command{Text: commandText(argv), At: at}, d.N
 }
 
-// ended notes how a command ended.
+// ended records how a command ended.
 func (f *summary) ended(d observe.Ended) {
 	if f.last != nil && f.n == d.N {
 		ended := *f.last
@@ -181,7 +181,7 @@ func (f *fleet) of(id string) *summary {
 }
 
 const (
-	// lookedAt bounds the entries that are read at the start for the rows.
+	// lookedAt bounds the entries that are read at the start to fill the rows.
 	lookedAt = 4000
 	// farBehind is the number of entries that may be written while no page is connected, before the
 	// facts are read again.

@@ -11,14 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Limits of what one stream may request.
+// Limits of the request for one stream.
 const (
 	maxTopics = 64
 	maxWatch  = 200
 	maxChange = 64 << 10
 )
 
-// topics are what a stream sends.
+// topics are the kinds of events that a stream sends.
 type topics struct {
 	fleet, approvals bool
 	all              bool     // entries of all sandboxes
@@ -27,8 +27,8 @@ type topics struct {
 	watch            []string // sandboxes that are measured
 }
 
-// parseTopics parses a list of topics and sandboxes. An unknown one is an error: otherwise a page
-// with a misspelt topic would wait for ever.
+// parseTopics parses a list of topics and sandboxes. An unknown one is an error, because a page
+// with a misspelt topic would otherwise wait for ever.
 func parseTopics(names, watch []string) (topics, error) {
 	var t topics
 	if len(names) > maxTopics || len(watch) > maxWatch {
@@ -60,10 +60,10 @@ func parseTopics(names, watch []string) (topics, error) {
 	return t, nil
 }
 
-// entries reports whether any audit entries are sent.
+// entries reports whether the stream sends audit entries.
 func (t topics) entries() bool { return t.all || len(t.records) > 0 || len(t.networks) > 0 }
 
-// of returns the sandboxes whose entries are read, nil for all.
+// of returns the sandboxes whose entries are sent, or nil for all.
 func (t topics) of() []string {
 	if t.all {
 		return nil
@@ -79,7 +79,7 @@ func list(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// subscription is the content of a request for a stream.
+// subscription is the request for a stream.
 type subscription struct {
 	topics topics
 	after  int64 // entry after which to continue
@@ -132,7 +132,8 @@ func (l *Live) change(w http.ResponseWriter, r *http.Request, session, id string
 	s := l.streams[id]
 	if s == nil || s.session != session {
 		l.mu.Unlock()
-		// Another session's stream gives the same error, so that streams cannot be probed.
+		// A stream of another session gives the same error, so that names of streams cannot be
+		// probed.
 		return fault.New(fault.NotFound, "stream_not_found", "there is no such stream of this session").
 			WithHint("open one with GET /console/api/events")
 	}

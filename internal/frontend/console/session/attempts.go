@@ -23,8 +23,8 @@ type tries struct {
 	count map[string]int
 }
 
-// failed counts a failure, and returns an error once an address has failed too often.
-// Later attempts then get no check and no audit entry.
+// failed counts a failure, and returns an error once an address has failed too often. Later
+// attempts are then refused without a check and without an audit entry.
 func (t *tries) failed(from string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,8 +33,8 @@ func (t *tries) failed(from string, now time.Time) error {
 		t.count[key]++
 		return nil
 	}
-	return fault.New(fault.Exhausted, "too_many_tries", "too many links from here were not valid").
-		WithHint("a valid one still works; crannog console makes one").WithRetryAfter(t.since.Add(triesEvery).Sub(now))
+	return fault.New(fault.Exhausted, "too_many_tries", "too many invalid links from this address").
+		WithHint("a valid link still works; crannog console creates one").WithRetryAfter(t.since.Add(triesEvery).Sub(now))
 }
 
 // key returns the key under which an address is counted. The caller holds t.mu.

@@ -50,7 +50,7 @@ type Token struct {
 type Store interface {
 	InsertConsoleToken(ctx context.Context, t Token) error
 	// TakeConsoleToken removes a token and returns it, or returns NotFound. Of two concurrent calls
-	// with the same token, one gets it.
+	// with the same token, only one succeeds.
 	TakeConsoleToken(ctx context.Context, h Hash) (Token, error)
 	InsertConsoleSession(ctx context.Context, h Hash, s Session) error
 	// ConsoleSession finds a session by its cookie's hash, or returns NotFound.
@@ -59,7 +59,7 @@ type Store interface {
 	ConsoleSessions(ctx context.Context) ([]Session, error)
 	// DeleteConsoleSession reports whether the session existed.
 	DeleteConsoleSession(ctx context.Context, id string) (bool, error)
-	// SweepConsole removes expired tokens, and returns how many are left.
+	// SweepConsole removes expired tokens, and returns the number of remaining ones.
 	SweepConsole(ctx context.Context, now time.Time) (int, error)
 }
 
@@ -98,7 +98,7 @@ func (d *Registry) notify(id string) {
 	}
 }
 
-// Request is the content of a token.
+// Request contains the properties of the session that a token creates.
 type Request struct {
 	Name  string        // for people; "" means none
 	Scope Scope         // required
@@ -110,9 +110,9 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	r.Life = cmp.Or(r.Life, DefaultLife)
 	switch {
 	case !r.Scope.Has(Viewer):
-		return "", t, fault.New(fault.Invalid, "scope_invalid", "a scope is viewer, operator or admin")
+		return "", t, fault.New(fault.Invalid, "scope_invalid", "the scope must be viewer, operator or admin")
 	case r.Life < minLife || r.Life > maxLife:
-		return "", t, fault.Newf(fault.Invalid, "session_life_invalid", "a session lives from %s to %s", minLife, maxLife)
+		return "", t, fault.Newf(fault.Invalid, "session_life_invalid", "the lifetime of a session must be from %s to %s", minLife, maxLife)
 	}
 	if err := checkName(r.Name); err != nil {
 		return "", t, err
@@ -122,8 +122,8 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 		return "", t, fmt.Errorf("make a token: %w", err)
 	}
 	if waiting >= mostTokens {
-		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d tokens of the console wait to be used", waiting).
-			WithHint("they are gone after ten minutes")
+		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d console links are not used yet", waiting).
+			WithHint("they expire after ten minutes")
 	}
 	secret, hash := newSecret()
 	t = Token{Hash: hash, Name: r.Name, Scope: r.Scope, Life: r.Life, Expires: time.Now().Add(TokenLife).UTC().Round(0)}
@@ -142,13 +142,13 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
 	t, err := d.take(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
-		// Only failures are counted: strangers at an address must not lock out a user there who has
-		// a valid link.
+		// Only failures are counted, so that strangers at an address cannot lock out a user there
+		// who has a valid link.
 		if err := d.tries.failed(from, time.Now()); err != nil {
 			return "", s, err
 		}
-		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is not valid any more: each can be used once, for ten minutes").
-			WithHint("crannog console makes another")
+		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is no longer valid: it can be used once, within ten minutes").
+			WithHint("crannog console creates another")
 	}
 	if err != nil {
 		return "", s, fmt.Errorf("sign in: %w", err)
@@ -181,8 +181,8 @@ func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
 	if err != nil {
 		return t, err
 	}
-	// The look-up compares hashes, and an attacker cannot choose the hash of a guess. This
-	// comparison protects even if the look-up changes.
+	// The look-up already compares hashes, and an attacker cannot choose the hash of a guess. This
+	// constant-time comparison protects even if the look-up changes.
 	if subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !time.Now().Before(t.Expires) || !t.Scope.Has(Viewer) {
 		return Token{}, unknown()
 	}
@@ -208,7 +208,7 @@ func (d *Registry) Verify(ctx context.Context, cookie string) (Session, error) {
 	return s, nil
 }
 
-// List returns the sessions that are signed in, oldest first.
+// List returns the signed-in sessions, oldest first.
 func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
@@ -223,8 +223,8 @@ func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	return list, nil
 }
 
-// End signs a session out, even if the audit entry cannot be written: a full disk must not keep a
-// user signed in.
+// End signs a session out, even if the audit entry cannot be written: a full disk must not prevent
+// it.
 func (d *Registry) End(ctx context.Context, actor, id, reason string) (Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
@@ -306,5 +306,5 @@ func nameInvalid() error {
 func unknown() error { return fault.New(fault.NotFound, "token_not_found", "no such token") }
 
 func signedOut() error {
-	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console makes a link to sign in by")
+	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link")
 }

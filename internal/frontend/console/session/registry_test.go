@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book records entries, or refuses them.
+// book stores entries, or refuses them.
 type book struct {
 	audit.Recorder
 	mu   sync.Mutex
@@ -79,7 +79,7 @@ func (d *registry) in(secret string) (string, session.Session) {
 	return cookie, s
 }
 
-// P42: a link is good once, and nothing that opens anything is kept.
+// P42: a link works once, and no stored data gives access.
 func TestSignIn(t *testing.T) {
 	ctx := t.Context()
 	d := open(t, t.TempDir())
@@ -133,7 +133,7 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// P42: a session survives the process. A sign-in that cannot be recorded does not happen; a
+// P42: a session survives the process. A sign-in that cannot be recorded does not happen, but a
 // sign-out does.
 func TestSessionsLast(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()

@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Scope is what a session may do. The zero Scope has no permissions.
+// Scope is the set of permissions of a session. The zero Scope has none.
 type Scope int
 
-// The scopes; each includes those before it.
+// The scopes. Each includes those before it.
 const (
 	Viewer   Scope = iota + 1 // reads
 	Operator                  // works with sandboxes
@@ -40,7 +40,7 @@ func ParseScope(text string) (Scope, error) {
 			return s, nil
 		}
 	}
-	return 0, fault.New(fault.Invalid, "scope_invalid", "a scope is viewer, operator or admin")
+	return 0, fault.New(fault.Invalid, "scope_invalid", "the scope must be viewer, operator or admin")
 }
 
 // Session is one signed-in browser.
@@ -60,8 +60,8 @@ func (s Session) Principal() sandbox.Principal {
 	return sandbox.Principal{Local: true, Session: s.ID, Person: s.Name}
 }
 
-// Handler answers requests of a signed-in session whose scope is sufficient for the route, after
-// the check that no other site has sent them.
+// Handler answers requests of a signed-in session. The scope has been checked, and also that no
+// other site has sent the request.
 type Handler interface {
 	ServeSession(w http.ResponseWriter, r *http.Request, who Session)
 }

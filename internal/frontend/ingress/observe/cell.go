@@ -15,7 +15,7 @@ import (
 // maxBody is the interpreter's limit for a request.
 const maxBody = 16 << 20
 
-// cell observes code that is run. It parses the request by the interpreter's rules: a request that
+// cell observes code that is run. It parses the request by the interpreter's rules. A request that
 // the interpreter would reject is passed on, so that the interpreter rejects it.
 func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
@@ -61,10 +61,10 @@ func (cmd *command) lines(res *http.Response) error {
 }
 
 const (
-	// maxLine bounds a line that is held. Plain code can produce lines of 24 MiB. For a longer
-	// line, the beginning is recorded and the rest passes unread.
+	// maxLine bounds the part of a line in memory. Plain code can produce lines of 24 MiB. For a
+	// longer line, the beginning is recorded and the rest is passed on unread.
 	maxLine = 4 << 20
-	// maxHeld bounds the buffer that is kept for the next line.
+	// maxHeld bounds the size of the buffer that is reused for the next line.
 	maxHeld = 64 << 10
 )
 
@@ -137,10 +137,10 @@ func (l *lines) line(line []byte) {
 }
 
 // leftOut stands in a recording for the rest of a line.
-const leftOut = "… the rest was not kept …"
+const leftOut = "… the rest was not recorded …"
 
-// beginning parses the beginning of a long line. How the code ended must be known for a long line
-// too: otherwise code that fails with a text of many MiB would be recorded as successful.
+// beginning parses the beginning of a long line. The outcome of the code must be found in it:
+// otherwise code that fails with a text of many MiB would be recorded as successful.
 func (l *lines) beginning(line []byte) {
 	var said outputLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -177,8 +177,8 @@ func (l *lines) beginning(line []byte) {
 	l.show(leftOut)
 }
 
-// unfinished decodes a text without its end, after its name. It may overwrite the memory after the
-// text.
+// unfinished decodes a text whose end is missing, after its name. It may overwrite the memory after
+// the text.
 func unfinished(value []byte) (text string) {
 	value = bytes.TrimLeft(value, ": \t\r")
 	if len(value) == 0 || value[0] != '"' {
@@ -225,7 +225,7 @@ func (l *lines) said(said outputLine) {
 	}
 }
 
-// show records what a notebook would show below a cell.
+// show records the output that a notebook would show below a cell.
 func (l *lines) show(text string) {
 	if text == "" {
 		return

@@ -22,7 +22,7 @@ import (
 // entries, the recording, and the memory that was used.
 func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
 	t.Helper()
-	r := &audittest.Record{}
+	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
 	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
@@ -101,7 +101,7 @@ func TestLongLinesAreNotHeld(t *testing.T) {
 	}
 }
 
-// The room that a line took is not kept until the code ends, which may be hours.
+// The memory for a long line is freed before the code ends, which may take hours.
 func TestRoomOfLinesIsGivenBack(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})

@@ -56,8 +56,8 @@ func (c *counter) sum() *Sum {
 	return &Sum{c.bytes, hex.EncodeToString(c.hash.Sum(nil))}
 }
 
-// begin numbers a command and writes its entry before the request goes in. If the entry or the disk
-// space is refused, the command does not run.
+// begin numbers a command and writes its entry before the request is forwarded. If the audit log
+// refuses the entry, or there is no disk space, the command does not run.
 func (t *Tap) begin(c Call, what Started) (*command, error) {
 	cmd := &command{tap: t, call: c, what: what, began: time.Now(), pid: what.PID}
 	argv := what.Argv
@@ -69,7 +69,7 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
 	})
 	if err != nil {
-		t.Log.Error("recording not begun", "sandbox", c.Sandbox, "err", err)
+		t.Log.Error("recording not started", "sandbox", c.Sandbox, "err", err)
 		return nil, unrecorded(err).err
 	}
 	cmd.what.N = cmd.recording.N()
@@ -113,7 +113,7 @@ func (cmd *command) is(which *pb.ProcessSelector) bool {
 	return cmd.pid != 0 && cmd.pid == which.GetPid()
 }
 
-// runsAs notes the command's PID.
+// runsAs records the command's PID.
 func (cmd *command) runsAs(pid uint32) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
@@ -141,7 +141,7 @@ func (cmd *command) printed(source int, data []byte) {
 	}
 }
 
-// failedOf notes the error of a cell.
+// failedOf records the error of a cell.
 func (cmd *command) failedOf(text string) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
@@ -167,10 +167,10 @@ func (cmd *command) failed(code string) {
 	cmd.end(Ended{Error: code, Lost: ran})
 }
 
-// over is called at the end of the request. A command without an end event is lost.
+// over is called at the end of the request. A command without an end event counts as lost.
 func (cmd *command) over() { cmd.end(Ended{Lost: true}) }
 
-// end writes the entry about the end. Only the first call counts.
+// end writes the entry about the end. Only the first call has an effect.
 func (cmd *command) end(e Ended) {
 	cmd.mu.Lock()
 	if cmd.ended {
@@ -180,7 +180,7 @@ func (cmd *command) end(e Ended) {
 	cmd.ended = true
 	e.PID = cmd.pid
 	if e.Exit != nil {
-		e.Hit = client.Hit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
+		e.Hit = client.LimitHit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
 	}
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()
@@ -201,12 +201,12 @@ func (cmd *command) end(e Ended) {
 	t.mu.Unlock()
 }
 
-// keep ends the recording. An incomplete recording does not keep the output from the caller.
+// keep ends the recording. If the recording is incomplete, the caller still gets the output.
 func (cmd *command) keep(tail recording.Tail) {
 	if tail.Ended.IsZero() {
 		tail.Ended = time.Now()
 	}
 	if err := cmd.recording.End(tail); err != nil {
-		cmd.tap.Log.Error("recording not kept", "sandbox", cmd.call.Sandbox, "err", err)
+		cmd.tap.Log.Error("recording not completed", "sandbox", cmd.call.Sandbox, "err", err)
 	}
 }

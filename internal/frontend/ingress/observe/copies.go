@@ -30,7 +30,8 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: c.Mask.Record()}
 	go func() {
 		defer close(m.parts.done)
-		// Files that the guest refuses have no entry; the entry of an interrupted file says so.
+		// Files that the guest refuses have no entry. The entry of an interrupted file is marked as
+		// such.
 		_ = eachCopied(in, actionUpload, "", func(f Moved) error {
 			if len(m.parts.files) < maxFiles {
 				f.Path = strings.Clone(short(f.Path, m.parts.mask)) // below the top directory of the copy
@@ -44,11 +45,11 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	return &Visit{answer: m.uploadedTo, done: m.stop}, nil
 }
 
-// maxPlace bounds the answer with the place of a copy.
+// maxPlace bounds the answer with the destination of a copy.
 const maxPlace = 64 << 10
 
-// uploadedTo is uploaded for a copy. The guest returns its place: in an existing directory it has
-// the source's own name.
+// uploadedTo is uploaded for a copy. The guest returns the destination: in an existing directory it
+// has the source's own name.
 func (m *move) uploadedTo(res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
 		return m.uploaded(res)

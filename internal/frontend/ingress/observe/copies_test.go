@@ -37,7 +37,8 @@ func copiedTree(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// Each file of a copy is on record with its sum, in both directions; a large hole is not read for it.
+// Each file of a copy has an entry with its hash, in both directions. A large hole is not read for
+// it.
 func TestF9CopiesAreOnRecord(t *testing.T) {
 	tp, r := newTap(t, nil)
 	stream := copiedTree(t)

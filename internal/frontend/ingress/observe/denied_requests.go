@@ -23,7 +23,7 @@ type turned struct {
 	timer *time.Timer
 }
 
-// outsiders wraps the visit of a request without the sandbox's token: an entry is written if the
+// outsiders wraps the visit of a request without the sandbox's token. An entry is written if the
 // request is refused.
 func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit {
 	do := r.Method + " " + short(where, c.Mask.Record())
@@ -65,7 +65,7 @@ func (t *Tap) turnAway(sandbox, do, outcome string) {
 	}
 }
 
-// settle writes an entry with the number of requests without one.
+// settle writes an entry with the number of refused requests that have no entry of their own.
 func (t *Tap) settle(sandbox string, n *turned) {
 	t.mu.Lock()
 	mine := t.turned[sandbox] == n
@@ -79,7 +79,7 @@ func (t *Tap) settle(sandbox string, n *turned) {
 	}
 }
 
-// settleAll does so for all sandboxes, at the end.
+// settleAll calls settle for all sandboxes when the Tap is closed.
 func (t *Tap) settleAll() {
 	t.mu.Lock()
 	all := maps.Clone(t.turned)

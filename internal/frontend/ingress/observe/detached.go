@@ -7,7 +7,7 @@ import (
 )
 
 // lasting is a command that continues when its client leaves, as processes of the process service
-// do. Its output is still recorded then, and its end is still noticed.
+// do. Its output is still recorded then, and its end still gets an entry.
 type lasting struct {
 	cmd    *command
 	began  atomic.Bool // its answer has
@@ -23,7 +23,7 @@ func (v *Visit) Lasts() bool { return v != nil && v.lasting != nil }
 func (v *Visit) Began() bool { return v.lasting.began.Load() }
 
 // AtEnd sets a function that is called when the answer has been read to its end, possibly long
-// after Done. It must be called before the request goes in, and only if Lasts is true.
+// after Done. It must be called before the request is forwarded, and only if Lasts is true.
 func (v *Visit) AtEnd(do func()) { v.lasting.atEnd = do }
 
 func newLasting(cmd *command) *Visit {
@@ -74,7 +74,7 @@ func (b *lastingBody) Close() error {
 		return b.ReadCloser.Close()
 	}
 	go func() {
-		// After an error nothing more can be read; the command's entry says that its end is
+		// After an error nothing more can be read. The command's entry states that its end is
 		// unknown.
 		_, _ = io.Copy(io.Discard, b.ReadCloser)
 		_ = b.ReadCloser.Close()

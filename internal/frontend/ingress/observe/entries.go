@@ -25,7 +25,7 @@ type Started struct {
 	Tag  string   `json:"tag,omitempty"`
 	PID  uint32   `json:"pid,omitempty"` // number of an earlier command
 
-	// For a cell.
+	// The fields below are for cells.
 	Language string `json:"language,omitempty"`
 	Context  string `json:"context,omitempty"`
 	Code     string `json:"code,omitempty"`
@@ -52,12 +52,12 @@ type Ended struct {
 	Stdout     *Sum    `json:"stdout,omitempty"`
 	Stderr     *Sum    `json:"stderr,omitempty"`
 	PTY        *Sum    `json:"pty,omitempty"`
-	// Truncated means that the recording omits output; the sums cover all of it.
+	// Truncated means that the recording omits output; Sum covers all of it.
 	Truncated bool `json:"truncated,omitempty"`
 	Lost      bool `json:"lost,omitempty"` // the caller, or the sandbox, went away
 }
 
-// Sum has the size and the hash of one delivered stream.
+// Sum contains the size and the hash of one delivered stream.
 type Sum struct {
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`

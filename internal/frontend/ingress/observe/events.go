@@ -57,7 +57,7 @@ const (
 	flagCompressed = 1
 	flagEnd        = 2
 	flagTrailers   = 0x80
-	// maxMessage bounds a message that is held: the guest's have 32 KiB.
+	// maxMessage bounds a message in memory: the guest's messages have 32 KiB.
 	maxMessage = 4 << 20
 )
 
@@ -115,9 +115,9 @@ func (e *events) see(b []byte) {
 	}
 }
 
-// printedHead parses the beginning of a large output event in the binary codec, size bytes long:
-// three nested fields, each the only content of the outer one. The rest is output, which need not
-// be held. For other events the source is 0.
+// printedHead parses the beginning of a large output event in the binary codec, size bytes long.
+// The event has three nested fields, each the only content of the outer one. The rest is output,
+// which need not be in memory. For other events the source is 0.
 func printedHead(b []byte, size int) (source, n int) {
 	for level := range 3 {
 		field, kind, tag := protowire.ConsumeTag(b[n:])
@@ -218,7 +218,8 @@ func grpcCode(h http.Header) string {
 	}
 }
 
-// known returns a known code, or a fixed one: root inside could send any text.
+// known returns a known code, or a fixed one, because a program with root inside could send any
+// text.
 func known(code string) string {
 	var c connect.Code
 	if c.UnmarshalText([]byte(code)) != nil {

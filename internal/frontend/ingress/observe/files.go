@@ -119,7 +119,7 @@ func (m *move) upload(r *http.Request) {
 	go func() {
 		defer close(m.parts.done)
 		m.parts.read(in, kind, params["boundary"], packed == "gzip" || packed == "x-gzip", m.query)
-		// The guest does not read the rest; it must not block the body.
+		// The guest does not read the rest of a body that it refused. This must not block the body.
 		_, _ = io.Copy(io.Discard, in)
 	}()
 	r.Body = &entering{ReadCloser: r.Body, pipe: out}
@@ -222,12 +222,12 @@ func outcome(status int) string {
 	return fmt.Sprintf("http_%d", status)
 }
 
-// settled bounds the wait for the end of the body after an answer. It is immediate, unless the
-// guest answered before it had read all.
+// settled bounds the wait for the end of the body after an answer. The body usually has ended
+// already, unless the guest answered before it had read all.
 const settled = time.Second
 
-// uploaded writes the entries after the guest has answered. If that fails, the caller does not get
-// a success.
+// uploaded writes the entries after the guest has answered. If that fails, the caller gets an
+// error.
 func (m *move) uploaded(res *http.Response) error {
 	if res.StatusCode >= http.StatusMultipleChoices && !m.known {
 		return nil // anybody can be refused

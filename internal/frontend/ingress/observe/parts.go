@@ -20,7 +20,7 @@ const maxParts = 65_536
 
 var errParts = fmt.Errorf("a command has at most %d arguments and variables", maxParts)
 
-// counting has the codecs under all names that the guest's services know.
+// counting contains the codecs under all names that the guest's services know.
 func counting() []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithCodec(countedProto{}),
@@ -107,7 +107,7 @@ const (
 )
 
 // wrongText returns the first text of a command that is not UTF-8, or "". The library's error names
-// only its field.
+// only the field.
 func wrongText(data []byte) (which string) {
 	found := func(name string, value []byte) {
 		if which == "" && !utf8.Valid(value) {

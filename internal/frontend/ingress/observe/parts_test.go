@@ -79,7 +79,7 @@ func TestPartsAreCounted(t *testing.T) {
 			}
 		}
 	}
-	// Of several commands in one request, the library makes one.
+	// If a request has several commands, the library merges them into one.
 	half := marshal(t, "proto", &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x", Args: many[:40_000]}})
 	if said := start(t, tp, "proto", bytes.NewReader(framed(0, append(half, half...)))); !strings.Contains(said, errParts.Error()) {
 		t.Errorf("in two halves: %.200q", said)
@@ -97,7 +97,7 @@ func TestPartsAreCounted(t *testing.T) {
 	}
 }
 
-// endless is a body that is as long as anybody reads.
+// endless is a body without an end.
 type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
@@ -123,7 +123,7 @@ func TestLargeRequestsAreNotRead(t *testing.T) {
 	}
 }
 
-// Long names of files are cut as they are read, and masked before that.
+// Long names of files are shortened while they are read, after they were redacted.
 func TestNamesOfFilesAreCut(t *testing.T) {
 	const value = "tk-Zr8qP2mW/Lx4vB9+cd"
 	mask, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, sandbox.RedactorOptions{Outputs: true})

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// refusal is an answer in place of the sandbox's.
+// refusal is an answer that replaces the sandbox's.
 type refusal struct {
 	status int
 	header http.Header
@@ -31,7 +31,7 @@ func (no *refusal) write(w http.ResponseWriter) {
 	h := w.Header()
 	maps.Copy(h, no.header)
 	h.Set("Cache-Control", "no-store")
-	// As the guest does: the token is what protects the sandbox.
+	// The guest gives the same answer: the token is what protects the sandbox.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", "*")
 	w.WriteHeader(no.status)
@@ -70,7 +70,7 @@ func ahead(r *http.Request, read *bytes.Buffer) {
 	r.Body = again{io.MultiReader(read, r.Body), r.Body}
 }
 
-// last ends a visit with its answer.
+// last ends a visit and sends its answer.
 type last struct {
 	io.ReadCloser
 	visit *Visit

@@ -24,11 +24,10 @@ import (
 // is not part of the request that starts it.
 const maxRequest = 2<<20 + 64<<10
 
-// ears decodes requests of the process service with the same generated code as the guest,
-// for every protocol, encoding and compression. A request that reaches a method is what
-// the guest would run; the guest would refuse all others with the same error. A second
-// parser could decode a request differently, and an attacker could hide a command from
-// the audit log.
+// ears decodes requests of the process service with the same generated code as the guest, for every
+// protocol, encoding and compression. The guest runs exactly the requests that reach a method here,
+// and refuses all others with the same error. A separate parser could decode a request differently,
+// and an attacker could hide a command from the audit log.
 type ears struct {
 	processpbconnect.UnimplementedProcessHandler
 }
@@ -94,15 +93,14 @@ func (fileEars) Remove(ctx context.Context, r *connect.Request[fspb.RemoveReques
 	return connect.NewResponse(&fspb.RemoveResponse{}), hear(ctx, r.Msg, r.Header())
 }
 
-// passedOver are headers about time limits and compression of the answer. They are ignored in
-// decoding.
+// passedOver are headers about time limits and compression of the answer. The decoder ignores them.
 var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
 
 // listen decodes a request. If the request is refused, the answer is in the memory.
 func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	var read bytes.Buffer
-	// The library reads a message that is too large to its end. A caller may announce 4 GiB, and
-	// all of it would be held in memory.
+	// The library reads a message to its end even if it is too large. A caller may announce 4 GiB,
+	// and all of it would be held in memory.
 	body := io.LimitReader(r.Body, headSize+maxRequest+1)
 	header := r.Header.Clone()
 	for _, name := range passedOver {
@@ -152,8 +150,8 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return &Visit{answer: cmd.answer, done: cmd.over}, nil
 }
 
-// overhear records actions on a running command. Such a request runs nothing, so one
-// that cannot be parsed is passed on.
+// overhear records actions on a running command. Such a request runs nothing, so an unparsable one
+// is passed on.
 func (t *Tap) overhear(r *http.Request, c Call, where string) {
 	t.listen(r, where, &hearing{take: func(message any, _ http.Header) error {
 		switch m := message.(type) {

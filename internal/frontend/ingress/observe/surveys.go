@@ -13,8 +13,8 @@ const surveyTimeout = time.Minute
 // and with it a cell that follows at once.
 const settle = 100 * time.Millisecond
 
-// surveys requests file surveys in the background, at most one at a time for each
-// sandbox. Cells that end during a survey share the next.
+// surveys requests file surveys in the background, at most one at a time per sandbox. Cells that
+// end during a survey share the next one.
 type surveys struct {
 	tap  *Tap
 	ctx  context.Context

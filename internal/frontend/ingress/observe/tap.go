@@ -1,6 +1,6 @@
-// Package observe owns the observation of commands and file transfers of callers: it parses
-// requests and answers as they pass, and writes audit entries and session recordings. All that it
-// stores was redacted before. A request that the guest would run does not pass unparsed.
+// Package observe observes commands and file transfers of callers: it parses requests and answers
+// as they pass, and writes audit entries and session recordings. It redacts all data before storing
+// it. A request that the guest would run is not forwarded unless it was parsed.
 package observe
 
 import (
@@ -77,7 +77,7 @@ func (t *Tap) Close() {
 	t.settleAll()
 }
 
-// How a command was started.
+// Ways to start a command.
 const (
 	HowStart    = "start"    // over the process service
 	HowTerminal = "terminal" // the same, on a terminal
@@ -92,8 +92,8 @@ type Call struct {
 	Port    int
 	Actor   string // as in the audit log
 	How     string // HowStart if empty
-	// Token opens the sandbox. A request with another token runs nothing, and its entry says that
-	// it was refused.
+	// Token is the token that the sandbox requires. A request with another token runs nothing, and
+	// its entry states that it was refused.
 	Token string
 	Mask  *sandbox.Redactor
 
@@ -120,8 +120,8 @@ type Visit struct {
 	lasting *lasting
 }
 
-// Answer observes an answer, which has been redacted already. After an error it must not be passed
-// on.
+// Answer observes an answer, which must be redacted already. After an error the answer must not be
+// passed on.
 func (v *Visit) Answer(res *http.Response) error {
 	if v == nil {
 		return nil
@@ -136,8 +136,8 @@ func (v *Visit) Done() {
 	}
 }
 
-// Admit examines a request before it goes in, and may replace its body. If ok is false, the request
-// has been answered, unless its context has ended. A nil Tap examines nothing.
+// Admit examines a request before it is forwarded, and may replace its body. If ok is false, the
+// request has been answered, unless its context has ended. A nil Tap examines nothing.
 func (t *Tap) Admit(w http.ResponseWriter, r *http.Request, c Call) (v *Visit, ok bool) {
 	if t == nil {
 		return nil, true
@@ -152,7 +152,7 @@ func (t *Tap) Admit(w http.ResponseWriter, r *http.Request, c Call) (v *Visit, o
 // processPath is the service whose calls are parsed.
 const processPath = "/process.Process/"
 
-// visit determines the kind of a request. Paths are compared as the most lenient reader would, so
+// visit determines the kind of a request. It compares paths as the most lenient reader would, so
 // that nothing runs unparsed.
 func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
 	if c.Port != guestboot.Port && c.Port != guestboot.InterpreterPort {
@@ -254,14 +254,14 @@ func closeBody(r *http.Request) error {
 	return r.Body.Close()
 }
 
-// note writes an entry about an action that cannot be undone any more.
+// note writes an entry about an action that can no longer be undone.
 func (t *Tap) note(d audit.Draft) {
 	if err := t.Record.Note(d); err != nil {
 		t.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", err)
 	}
 }
 
-// unrecorded is the error for an action whose entry was refused.
+// unrecorded is the error for an action whose audit entry was refused.
 func unrecorded(err error) *refusal {
 	if fault.KindOf(err) == fault.Internal {
 		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the audit log cannot be written, so nothing was run")

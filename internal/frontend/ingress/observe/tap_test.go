@@ -28,9 +28,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *audittest.Record) {
+func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *audittest.Log) {
 	t.Helper()
-	r := &audittest.Record{}
+	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
 	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
 	if err != nil {
@@ -45,7 +45,7 @@ func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *au
 	return tp, r
 }
 
-func lastEnd(t testing.TB, r *audittest.Record) (e Ended) {
+func lastEnd(t testing.TB, r *audittest.Log) (e Ended) {
 	t.Helper()
 	all := r.Entries(audit.CommandEnded)
 	if len(all) == 0 {
@@ -84,7 +84,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, true)
 	tp, _ := newTap(f, nil)
 	f.Fuzz(func(t *testing.T, wire []byte, asJSON bool) {
-		r := &audittest.Record{}
+		r := &audittest.Log{}
 		tp.Record = r
 		var want Ended
 		for i, step := range []int{len(wire) + 1, 1, 3} {
@@ -163,7 +163,7 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"type":"result","text":"\ud800","png":"x"}` + "\n\n[\n" + `{"type":"stdout","text":["no"]}`))
 	tp, _ := newTap(f, nil)
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		r := &audittest.Record{}
+		r := &audittest.Log{}
 		tp.Record = r
 		var want string
 		for i, step := range []int{len(answer) + 1, 1, 5} {
@@ -378,7 +378,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		if len(all) != turnedMost+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
 			t.Errorf("%d entries, the last %s %s", len(all), last.Sandbox, last.Data)
 		}
-		// Another minute, and nothing is held of the last.
+		// In another minute, nothing of the last one is stored.
 		tp.mu.Lock()
 		held := len(tp.turned)
 		tp.mu.Unlock()
@@ -388,7 +388,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	})
 }
 
-// FuzzVerdict passes arbitrary results of a change: the audit log gets one of its known words,
+// FuzzVerdict passes arbitrary results of a change. The audit log gets one of the known words,
 // whatever the sandbox sends.
 func FuzzVerdict(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})

@@ -29,7 +29,7 @@ const filesystemPath = "/filesystem.Filesystem/"
 // composePath is where files are joined.
 const composePath = "/files/compose"
 
-// maxCompose is the guest's bound of a request to join files.
+// maxCompose is the guest's limit for a request to join files.
 const maxCompose = 1 << 20
 
 // changesFiles reports whether a call changes files. Reads have no entries.
@@ -41,8 +41,8 @@ func changesFiles(where string) bool {
 	return false
 }
 
-// touch observes a call that changes files. An unparsable request is refused: the guest would
-// refuse it with the same error.
+// touch observes a call that changes files. It refuses an unparsable request with the same error as
+// the guest.
 func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var data *Touched
 	mask := c.Mask.Record()
@@ -68,8 +68,8 @@ func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return (&touch{tap: t, call: c, data: *data}).visit(), nil
 }
 
-// compose observes joining of files. It parses the request by the guest's rules: a request that the
-// guest would reject is passed on, so that the guest rejects it.
+// compose observes a request to join files. It parses the request by the guest's rules. A request
+// that the guest would reject is passed on, so that the guest rejects it.
 func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	// An incomplete request is incomplete for the guest too.
@@ -115,10 +115,11 @@ func (m *touch) note(outcome string, lost bool) error {
 	return m.err
 }
 
-// maxVerdict bounds the answer to a change. It describes one entry.
+// maxVerdict bounds the answer to a change, which describes one file.
 const maxVerdict = 1 << 20
 
-// answer parses the result of a change. If the entry is refused, the caller does not get a success.
+// answer parses the result of a change. If the audit log refuses the entry, the caller gets an
+// error.
 func (m *touch) answer(res *http.Response) error {
 	var body bytes.Buffer
 	_, err := io.Copy(&body, io.LimitReader(res.Body, maxVerdict))
@@ -130,7 +131,7 @@ func (m *touch) answer(res *http.Response) error {
 	return nil
 }
 
-// verdict is ok, a Connect error code, or http_ and a status.
+// verdict returns ok, a Connect error code, or http_ and a status.
 func verdict(res *http.Response, body []byte) string {
 	if res.StatusCode != http.StatusOK {
 		var said struct {
@@ -159,7 +160,7 @@ func verdict(res *http.Response, body []byte) string {
 		}
 		body = body[headSize+int(size):]
 	}
-	// Trailers of HTTP are there once the body was read to its end.
+	// HTTP trailers are available once the body was read to its end.
 	if code := grpcCode(res.Trailer); code != "" {
 		return code
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // copyReader redacts a stream of files: names, targets of links, and content across pieces.
-// Redaction keeps lengths, so that each byte keeps its offset in its file.
+// Redaction preserves lengths, so that each byte stays at its offset in the file.
 type copyReader struct {
 	source   *copytree.Reader
 	redactor func() *redact.Redactor
@@ -72,8 +72,8 @@ func (c *copyReader) fill() {
 	}
 }
 
-// data redacts a piece. If it follows the last piece directly, a value may begin there and end
-// here.
+// data redacts a piece. If it directly follows the last piece, a value may begin in that piece and
+// end in this one.
 func (c *copyReader) data(f copytree.Frame) error {
 	if c.content != nil && f.Offset != c.at+c.held {
 		if err := c.flush(); err != nil {

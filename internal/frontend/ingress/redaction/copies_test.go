@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/copytree"
 )
 
-// A value that is in names, in targets of links and across the pieces of a file is masked in a copy, and
-// every other byte stays where it was.
+// In a copy, a value is redacted in names, in targets of links and across the pieces of a file, and
+// every other byte stays at its offset.
 func TestF9CopiesAreMasked(t *testing.T) {
 	const plain = "tk-name-9dQ7wE5r"
 	mask := testMask(t, plain, sealedValue)

@@ -38,7 +38,7 @@ func (d *Decoder) Event(message []byte) (*pb.ProcessEvent, error) {
 		err = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(message, m)
 	}
 	if err != nil {
-		return nil, unreadable("is no event of a process")
+		return nil, unreadable("is not an event of a process")
 	}
 	return m.GetEvent(), nil
 }

@@ -46,7 +46,7 @@ func (o output) String() string {
 }
 
 // eventReader redacts a process's output. Each stream is redacted as one sequence of bytes, so that
-// a value is found however events split it.
+// a value is found even if it is split between events.
 type eventReader struct {
 	messages messages
 	json     bool
@@ -81,7 +81,7 @@ func (r *eventReader) fill() {
 			r.release()
 			r.frame(flags, maskJSON(payload, r.redactor()))
 		default:
-			err = unreadable("is compressed, which was not asked for")
+			err = unreadable("is compressed although the request did not ask for it")
 		}
 		if r.err = err; err != nil || len(r.out) >= batch || !r.messages.ready() {
 			return
@@ -95,7 +95,7 @@ func (r *eventReader) frame(flags byte, payload []byte) {
 	r.out = append(r.out, payload...)
 }
 
-// event redacts one event. Nearly all are output in the encoding that our guest writes.
+// event redacts one event. Nearly all events are output in the encoding that the guest writes.
 func (r *eventReader) event(payload []byte) error {
 	if from, data, ok := r.decoder.Printed(payload); ok {
 		r.print(output(from), data)
@@ -135,7 +135,7 @@ func (r *eventReader) event(payload []byte) error {
 	}
 	if err != nil {
 		r.out = r.out[:head]
-		return unreadable("is no event of a process")
+		return unreadable("is not an event of a process")
 	}
 	binary.BigEndian.PutUint32(r.out[head+1:], uint32(len(r.out)-head-frameHead))
 	return nil
@@ -154,7 +154,7 @@ func (r *eventReader) print(from output, data []byte) {
 	}
 }
 
-// release writes held output: nothing follows that could complete a value.
+// release writes output that was held back, because nothing follows that could complete a value.
 func (r *eventReader) release() {
 	for from, s := range r.streams {
 		if s == nil {

@@ -18,8 +18,8 @@ const (
 	flagTrailers   = 0x80 // gRPC-Web's
 )
 
-// frameReader redacts each message separately and keeps its length. Held text is released at the
-// end of a message, so that a message never waits for the next.
+// frameReader redacts each message separately and preserves its length. Text that was held back is
+// released at the end of a message, so that a message never waits for the next.
 type frameReader struct {
 	source   io.Reader
 	redactor func() *redact.Redactor
@@ -57,7 +57,7 @@ func (r *frameReader) begin() error {
 		return err
 	}
 	if r.in[0]&flagCompressed != 0 {
-		return unreadable("is compressed, which was not asked for")
+		return unreadable("is compressed although the request did not ask for it")
 	}
 	r.left = int(binary.BigEndian.Uint32(r.in[1:frameHead]))
 	r.out = append(r.out, r.in[:frameHead]...)
@@ -88,7 +88,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 	}
 	size := int64(binary.BigEndian.Uint32(head[1:]))
 	if size > int64(m.most) {
-		return 0, nil, unreadable("holds a message that is too large")
+		return 0, nil, unreadable("contains a message that is too large")
 	}
 	n := int(size)
 	if n <= m.source.Size() {
@@ -107,7 +107,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// keepLarge bounds the buffer that is kept between messages.
+// keepLarge bounds the size of the buffer that is reused between messages.
 const keepLarge = 128 << 10
 
 func readLarge(from io.Reader, to []byte, n int) ([]byte, error) {

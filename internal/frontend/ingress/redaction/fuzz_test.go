@@ -32,14 +32,13 @@ func testMask(t testing.TB, values ...string) *sandbox.Redactor {
 	return m
 }
 
-// heard are a process's streams as a client puts them together.
+// heard are a process's streams as a client assembles them.
 type heard struct {
 	outputs [pty + 1][][]byte
 	ended   bool
 }
 
-// listen reads messages as a client does. It is not ok where a client would
-// give up.
+// listen reads messages as a client does. It returns false where a client would report an error.
 func listen(t testing.TB, wire []byte, asJSON bool) (h heard, ok bool) {
 	t.Helper()
 	for len(wire) > 0 {
@@ -135,8 +134,8 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// hasEnds reports whether something ends within the stream, after which masking
-// begins anew.
+// hasEnds reports whether a message within the stream ends the text, after which redaction starts
+// again.
 func hasEnds(wire []byte) bool {
 	for len(wire) >= frameHead {
 		size := int(binary.BigEndian.Uint32(wire[1:]))
@@ -148,7 +147,7 @@ func hasEnds(wire []byte) bool {
 	return false
 }
 
-// FuzzFrames: messages that we cannot read keep their lengths.
+// FuzzFrames passes messages that cannot be parsed. They keep their lengths.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x00\x18a "+sealedValue+"b"), 3)
 	f.Add([]byte("\x00\x00\x00\x00\x00\x02\x00\x00\x00\x01{"), 1)
@@ -210,7 +209,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// flatten are all strings of a JSON value, apart.
+// flatten returns all strings of a JSON value.
 func flatten(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -13,8 +13,8 @@ import (
 // maxLine bounds one line, which is held in memory: a result has up to 24 MiB.
 const maxLine = 32 << 20
 
-// lineReader redacts the interpreter's output. Printed text is redacted across lines; other content
-// of a line, separately.
+// lineReader redacts the interpreter's output. It redacts printed text across lines, and the other
+// content of each line separately.
 type lineReader struct {
 	source *bufio.Reader
 	mask   *sandbox.Redactor
@@ -74,7 +74,7 @@ func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	for {
 		all = append(all, line...)
 		if len(all) > maxLine {
-			return nil, false, unreadable("has a line that is too long")
+			return nil, false, unreadable("contains a line that is too long")
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return all, true, err
@@ -83,7 +83,7 @@ func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	}
 }
 
-// line redacts one line. A line of our own is not copied.
+// line redacts one line. A line that Crannog itself produced is not copied.
 func (r *lineReader) line(line []byte, own bool) {
 	// Find the kind first: the content of a result is redacted in place and need not be parsed
 	// before.
@@ -123,7 +123,7 @@ func (r *lineReader) print(i int, t textLine) {
 	}
 }
 
-// release writes held text: the execution has ended.
+// release writes text that was held back, because the execution has ended.
 func (r *lineReader) release() {
 	for i := range r.text {
 		k := &r.text[i]

@@ -11,8 +11,8 @@ import (
 	"testing/iotest"
 )
 
-// A result of many MiB, which plain code makes, is in memory a few times and
-// not dozens of times while it is masked.
+// A result of many MiB, which plain code can produce, is in memory a few times and not dozens of
+// times while it is redacted.
 func TestLargeResultsTakeLittle(t *testing.T) {
 	const size = 16 << 20
 	m := testMask(t, sealedValue)

@@ -1,6 +1,6 @@
-// Package redaction owns the redaction of a sandbox's answers in each framing: events of processes,
-// lines of the interpreter, bodies, headers, and upgraded connections. The redactor knows which
-// values to redact.
+// Package redaction redacts a sandbox's answers in each framing: events of processes, lines of the
+// interpreter, bodies, headers, and upgraded connections. The redactor determines the values to
+// redact.
 package redaction
 
 import (
@@ -20,7 +20,7 @@ import (
 const CodeUnreadable = "answer_not_maskable"
 
 // Request changes a request so that its answer can be redacted: complete, and in no encoding that
-// hides text. The client's own wishes for ranges and encodings are optional for a server.
+// hides text. A server may ignore the client's ranges and encodings, so removing them is allowed.
 func Request(h http.Header, port int, m *sandbox.Redactor) {
 	if m.Text() != nil && port == guestboot.Port {
 		h.Del("Connect-Accept-Encoding")
@@ -117,7 +117,7 @@ const (
 	copies           // copied files and directories
 )
 
-// formOf decides by what our clients decide by: the path and the type. If a sandbox gives an answer
+// formOf uses the same criteria as clients: the path and the type. If a sandbox gives an answer
 // another type, it is redacted as bytes, and the sandbox's own client cannot read it.
 func formOf(res *http.Response, port int) form {
 	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -146,7 +146,7 @@ func formOf(res *http.Response, port int) form {
 	return raw
 }
 
-// framed knows the protocols of our guest, which use the same framing.
+// framed reports whether a type is one of the guest's protocols, which use the same framing.
 func framed(kind string) (form, bool) {
 	for _, protocol := range []string{"application/connect", "application/grpc-web", "application/grpc"} {
 		codec, ok := strings.CutPrefix(kind, protocol)
@@ -162,7 +162,7 @@ func framed(kind string) (form, bool) {
 }
 
 func unreadable(text string) error {
-	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so that secrets could not be masked in it")
+	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so secrets in it could not be redacted")
 }
 
 // Transport redacts all answers of one port of a sandbox.

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A value that becomes known while a process runs is masked on its stream
-// from then on; and one that no longer is in use stays masked.
+// A value that becomes known while a process runs is redacted on its stream from then on. A value
+// that is no longer in use stays redacted.
 func TestValuesThatComeLater(t *testing.T) {
 	const later = "tk-later-9dQ7wE5r"
 	var now atomic.Pointer[redact.Redactor]
@@ -130,8 +130,8 @@ func BenchmarkShort(b *testing.B) {
 	}
 }
 
-// Finding S6: a value as the name of a header is written in another case on the
-// way, in which no mask of values found it.
+// Finding S6: a value as the name of a header is transmitted in another case, in which no redactor
+// of values found it.
 func TestFindingS6NamesOfHeaders(t *testing.T) {
 	m := testMask(t, sealedValue)
 	h := http.Header{"X-Kept": {"yes"}}

@@ -14,7 +14,7 @@ import (
 // pieceSize is the size of one read.
 const pieceSize = 32 << 10
 
-// stream redacts pieces with the newest values.
+// stream redacts pieces with the sandbox's present values.
 type stream struct {
 	redactor func() *redact.Redactor
 	last     *redact.Redactor
@@ -40,7 +40,7 @@ func (s *stream) end(dst []byte) []byte { return s.fresh().End(dst) }
 // maxRoom bounds the buffer that is kept for the next piece.
 const maxRoom = 4 * batch
 
-// pending is redacted output that is not read yet.
+// pending is redacted output that has not been read yet.
 type pending struct {
 	out  []byte
 	next int
@@ -75,7 +75,7 @@ type rawReader struct {
 	pending
 }
 
-// Read waits while all received bytes are held back.
+// Read blocks while all received bytes are held back.
 func (r *rawReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *rawReader) fill() {
@@ -90,8 +90,8 @@ func (r *rawReader) fill() {
 	}
 }
 
-// switched redacts a sandbox's output on an upgraded connection. Lengths are kept, so that frames
-// stay valid.
+// switched redacts a sandbox's output on an upgraded connection. Lengths are preserved, so that
+// frames stay valid.
 func switched(res *http.Response, m *sandbox.Redactor) error {
 	if m.Bytes() == nil {
 		return nil
@@ -124,7 +124,8 @@ func (u *upgraded) CloseWrite() error {
 	return u.conn.Close()
 }
 
-// plain decodes a body. No encoding was requested, so an answer in an unknown one is refused.
+// plain decodes a body. The request asked for no encoding, so an answer in an unknown encoding is
+// refused.
 func plain(res *http.Response) (io.ReadCloser, error) {
 	var codings []string
 	for _, line := range res.Header["Content-Encoding"] {
@@ -138,9 +139,9 @@ func plain(res *http.Response) (io.ReadCloser, error) {
 	case len(codings) == 0:
 		return res.Body, nil
 	case len(codings) > 1 || codings[0] != "gzip" && codings[0] != "x-gzip":
-		return nil, unreadable("is in an encoding that was not asked for")
+		return nil, unreadable("is in an encoding that the request did not ask for")
 	case res.StatusCode == http.StatusPartialContent:
-		return nil, unreadable("is a part of something compressed")
+		return nil, unreadable("is a part of compressed data")
 	}
 	res.Header.Del("Content-Encoding")
 	res.Header.Del("Content-Length")

@@ -76,8 +76,8 @@ func (m jsonMask) mask(text []byte) []byte {
 	return append(out, text[done:]...)
 }
 
-// picture redacts the decoded base64, which stays base64, and then its letters. It does not change
-// the input.
+// picture redacts the decoded base64, whose result is encoded again, and then the letters of the
+// encoding. It does not change the input.
 func (m jsonMask) picture(letters []byte) []byte {
 	if m.pictures == nil {
 		return letters
@@ -119,7 +119,7 @@ func numeric(c byte) bool {
 }
 
 // unquote returns the content of a string of valid JSON. Without escapes this is a part of the
-// input, and not a copy of many MiB.
+// input, which avoids a copy of many MiB.
 func unquote(token []byte) []byte {
 	if inside := token[1 : len(token)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
 		return inside

@@ -1,3 +1,3 @@
-// Package filesystempb owns the messages of the filesystem service. All but this comment
+// Package filesystempb owns the messages of the filesystem service. Everything except this comment
 // is generated from proto/filesystem.proto.
 package filesystempb

@@ -1,3 +1,3 @@
-// Package processpb owns the messages of the process service. All but this comment
-// is generated from proto/process.proto.
+// Package processpb owns the messages of the process service. Everything except this comment is
+// generated from proto/process.proto.
 package processpb

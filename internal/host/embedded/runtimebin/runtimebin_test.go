@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
 )
 
-// The program plays its roles and nothing else.
+// The program has its roles and does nothing else.
 func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
 	path, err := runtimebin.Path(t.TempDir())
 	if err != nil {

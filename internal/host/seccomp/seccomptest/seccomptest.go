@@ -1,4 +1,5 @@
-// Package seccomptest runs system call filters in a virtual machine, so that tests see their answers.
+// Package seccomptest runs system call filters in a virtual machine, so that tests can check their
+// results.
 package seccomptest
 
 import (
@@ -31,7 +32,7 @@ func New(t testing.TB, program []unix.SockFilter) Filter {
 	return Filter{t, vm}
 }
 
-// Answer returns what the filter answers to a call with these low halves of arguments.
+// Answer returns the filter's result for a call whose arguments have these low halves.
 func (f Filter) Answer(number, architecture uint32, arguments ...uint32) uint32 {
 	f.t.Helper()
 	// The virtual machine reads big-endian numbers, as from a network.

@@ -1,6 +1,5 @@
-// Command generate compiles the seccomp programs that sandboxes start with and
-// writes them down. It takes half a minute; run it when the version of
-// gVisor in go.mod changes.
+// Command generate compiles the seccomp programs with which sandboxes start, and writes them to a
+// file. It takes half a minute. Run it when the version of gVisor in go.mod changes.
 package main
 
 import (

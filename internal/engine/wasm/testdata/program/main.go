@@ -1,5 +1,5 @@
-// Command program is what the tests run as a WebAssembly module. As sh it is a small shell; its
-// other names are hostile programs and programs that show what they see.
+// Command program is a WebAssembly module for the tests. As sh it is a small shell. Under its other
+// names it is a hostile program or prints what it sees.
 package main
 
 import (
@@ -106,7 +106,7 @@ var programs = map[string]func(args []string){
 
 var held [][]byte
 
-// same prints what differs from one run to another, unless the run is deterministic.
+// same prints values that differ between runs, unless the run is deterministic.
 func same([]string) {
 	began := time.Now()
 	fmt.Println(began.UTC().Format(time.RFC3339Nano))
@@ -135,7 +135,7 @@ func check(err error) {
 	}
 }
 
-// show prints a result, or ends with the error.
+// show prints a result, or exits with the error.
 func show(text string, err error) {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		err = path.Err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// shell runs the lines of the engines' rules: lists with ; && ||, negation, while loops, variables,
-// sums and redirections. It starts no program, because WASI has none.
+// shell runs the shell commands of the engine rules: lists with ; && ||, negation, while loops,
+// variables, sums and redirections. It starts no programs, because WASI has none.
 type shell struct {
 	vars map[string]string
 	out  io.Writer
@@ -31,7 +31,7 @@ func fail(args ...any) int {
 	return 2
 }
 
-// split returns words and operators. A word in quotes is one word.
+// split returns words and operators. A quoted word is one word.
 func split(text string) (words []string) {
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		if i := strings.IndexAny(text, "'\""); i == 0 {
@@ -64,7 +64,7 @@ func operator(text string) string {
 	return ""
 }
 
-// list runs commands until the end or a word that ends a part of a loop.
+// list runs commands until the end of the line or a word that ends a part of a loop.
 func (s *shell) list(words []string) (code int, rest []string) {
 	for len(words) > 0 && words[0] != "do" && words[0] != "done" {
 		switch words[0] {
@@ -170,7 +170,7 @@ func (s *shell) simple(words []string) int {
 	return 0
 }
 
-// expand replaces variables and sums of a variable and a number.
+// expand replaces variables and arithmetic expressions.
 func (s *shell) expand(word string) string {
 	for name, value := range s.vars {
 		word = strings.ReplaceAll(word, "$(("+name+"+1))", sum(value))

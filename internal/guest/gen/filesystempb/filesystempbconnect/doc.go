@@ -1,3 +1,3 @@
-// Package filesystempbconnect owns the handler and the client of the filesystem service.
-// All but this comment is generated from proto/filesystem.proto.
+// Package filesystempbconnect owns the handler and the client of the filesystem service. Everything
+// except this comment is generated from proto/filesystem.proto.
 package filesystempbconnect

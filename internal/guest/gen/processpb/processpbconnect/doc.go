@@ -1,3 +1,3 @@
-// Package processpbconnect owns the handler and the client of the process service.
-// All but this comment is generated from proto/process.proto.
+// Package processpbconnect owns the handler and the client of the process service. Everything
+// except this comment is generated from proto/process.proto.
 package processpbconnect

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// clientTLS trusts the upstream.
+func clientTLS(t *testing.T, u *upstream) *tls.Config {
+	t.Helper()
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(u.roots) {
+		t.Fatal("the upstream has no certificate")
+	}
+	return &tls.Config{RootCAs: roots}
+}
+
+func testUpstream(t *testing.T) *upstream {
+	t.Helper()
+	u, err := startUpstream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.close() })
+	return u
+}
+
+// Every kind of job is done over both versions of HTTP, and each counted round has its time.
+func TestJobsAreDone(t *testing.T) {
+	u := testUpstream(t)
+	for _, h2 := range []bool{false, true} {
+		for _, j := range []netJob{
+			{Kind: jobKept, N: 3}, {Kind: jobNew, N: 2}, {Kind: jobLookup, N: 4},
+			{Kind: jobDownload, N: 2, Bytes: 300_000}, {Kind: jobUpload, N: 2, Bytes: 300_000},
+		} {
+			j.Host, j.Port, j.Dial, j.H2, j.Roots = hostOpen, 443, u.address, h2, u.roots
+			took, err := j.do(t.Context())
+			if err != nil || len(took) != j.N {
+				t.Errorf("%s, HTTP/2 %t: %d rounds, %v", j.Kind, h2, len(took), err)
+			}
+			for _, d := range took {
+				if d <= 0 && j.Kind != jobLookup {
+					t.Errorf("%s took %v", j.Kind, took)
+				}
+			}
+		}
+	}
+}
+
+// connectProxy passes CONNECT requests for one target to the upstream, and refuses others.
+func connectProxy(t *testing.T, network, address, target string, to *upstream) (*sync.Map, string) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var asked sync.Map
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				req, err := http.ReadRequest(bufio.NewReader(conn))
+				if err != nil {
+					return
+				}
+				asked.Store(req.Method+" "+req.Host, true)
+				if req.Host != target {
+					_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+					return
+				}
+				out, err := net.Dial("tcp", to.address)
+				if err != nil {
+					return
+				}
+				defer out.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+				go func() { _, _ = io.Copy(out, conn) }()
+				_, _ = io.Copy(conn, out)
+			}()
+		}
+	}()
+	return &asked, l.Addr().String()
+}
+
+func TestJobsThroughAProxy(t *testing.T) {
+	u := testUpstream(t)
+	socket := filepath.Join(t.TempDir(), "proxy")
+	overTCP, address := connectProxy(t, "tcp", "127.0.0.1:0", hostOpen+":443", u)
+	overSocket, _ := connectProxy(t, "unix", socket, hostOpen+":443", u)
+	for proxy, asked := range map[string]*sync.Map{address: overTCP, "unix:" + socket: overSocket} {
+		j := netJob{Kind: jobNew, Host: hostOpen, Port: 443, Dial: "192.0.2.1:1", Proxy: proxy, Roots: u.roots, N: 1}
+		if took, err := j.do(t.Context()); err != nil || len(took) != 1 {
+			t.Errorf("%s: %v %v", proxy, took, err)
+		}
+		if _, ok := asked.Load("CONNECT " + hostOpen + ":443"); !ok {
+			t.Errorf("%s was not asked", proxy)
+		}
+		j.Port = 444
+		if _, err := j.do(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
+			t.Errorf("%s: a refused connection: %v", proxy, err)
+		}
+	}
+}
+
+// A measurement must not count answers of another size, version or server.
+func TestWrongAnswersAreErrors(t *testing.T) {
+	u := testUpstream(t)
+	good := netJob{Kind: jobKept, Host: hostOpen, Port: 443, Dial: u.address, Roots: u.roots, N: 1}
+	for name, change := range map[string]func(*netJob){
+		"another authority": func(j *netJob) { j.Roots = nil },
+		"another host":      func(j *netJob) { j.Host = "other.test" },
+		"no server":         func(j *netJob) { j.Dial = "127.0.0.1:1" },
+		"no proxy":          func(j *netJob) { j.Proxy = "127.0.0.1:1" },
+	} {
+		j := good
+		change(&j)
+		if took, err := j.do(t.Context()); err == nil || !strings.Contains(err.Error(), string(j.Kind)) {
+			t.Errorf("%s: %v %v", name, took, err)
+		}
+	}
+	c := &netWay{job: good, at: u.address}
+	c.job.H2 = true // the transport below offers version 1 only
+	c.client = &http.Client{Transport: &http.Transport{DialContext: c.dial, TLSClientConfig: clientTLS(t, u)}}
+	if err := c.ask(t.Context()); err == nil || !strings.Contains(err.Error(), "HTTP/1") {
+		t.Errorf("another version of HTTP: %v", err)
+	}
+	c.job.H2 = false
+	if err := c.get(t.Context(), c.kept(), "/answer", 7); err == nil || !strings.Contains(err.Error(), "bytes of 7") {
+		t.Errorf("another size: %v", err)
+	}
+	if err := c.get(t.Context(), c.kept(), "/bytes?n=many", 7); err == nil || !strings.Contains(err.Error(), "400") {
+		t.Errorf("an error of the server: %v", err)
+	}
+}

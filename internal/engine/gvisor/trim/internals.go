@@ -1,0 +1,145 @@
+package trim
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+)
+
+// gVisor does not export what is read here. If a version of it has other names or types, an error
+// reports that, and no memory is released.
+
+// private returns an unexported field of a struct of another package.
+func private[T any](of any, name string) (*T, error) {
+	field, err := hidden(of, name)
+	if err != nil {
+		return nil, err
+	}
+	found, ok := field.Interface().(*T)
+	if !ok {
+		return nil, fmt.Errorf("%s of gVisor's %T is a %v and no %v", name, of, field.Type(), reflect.TypeFor[*T]())
+	}
+	return found, nil
+}
+
+// hidden returns a pointer to such a field, of any type.
+func hidden(of any, name string) (reflect.Value, error) {
+	field := reflect.ValueOf(of).Elem().FieldByName(name)
+	if !field.IsValid() {
+		return field, fmt.Errorf("gVisor's %T has no %s", of, name)
+	}
+	return reflect.NewAt(field.Type(), field.Addr().UnsafePointer()), nil
+}
+
+// memoryFile returns the file that holds the memory of all programs.
+func memoryFile(mf *pgalloc.MemoryFile) (*os.File, error) {
+	file, err := private[*os.File](mf, "file")
+	if err != nil {
+		return nil, err
+	}
+	return *file, nil
+}
+
+// span is a range of a program's addresses.
+type span = hostarch.AddrRange
+
+// area is a range for which gVisor has reserved memory, with its offset in the file.
+type area struct {
+	span
+	offset uint64
+}
+
+// untouched returns the addresses for which memory is reserved and the file has no page. Programs
+// must be paused.
+func untouched(m *mm.MemoryManager, mf *pgalloc.MemoryFile, fd int) ([]span, error) {
+	areas, err := reserved(m, mf)
+	if err != nil {
+		return nil, err
+	}
+	var spans []span
+	for _, a := range areas {
+		all, err := holes(fd, a.offset, a.offset+uint64(a.Length()))
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range all {
+			spans = append(spans, span{Start: a.Start + hostarch.Addr(h.start-a.offset), End: a.Start + hostarch.Addr(h.end-a.offset)})
+		}
+	}
+	return spans, nil
+}
+
+// locked is the lock of the tables of a program's memory.
+type locked interface {
+	RLock()
+	RUnlock()
+}
+
+// reserved returns the areas that read as zeros after they are released.
+func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			areas, err = nil, fmt.Errorf("gVisor's tables of memory have an unexpected form: %v", r)
+		}
+	}()
+	var tables [2]reflect.Value
+	for i, names := range [][2]string{{"mappingMu", "vmas"}, {"activeMu", "pmas"}} { // in the order of gVisor's locks
+		lock, err := hidden(m, names[0])
+		if err != nil {
+			return nil, err
+		}
+		if tables[i], err = hidden(m, names[1]); err != nil {
+			return nil, err
+		}
+		mu := lock.Interface().(locked)
+		mu.RLock()
+		defer mu.RUnlock()
+	}
+	var plain []span
+	each(tables[0], func(at span, vma reflect.Value) {
+		// Memory that maps a file would show the file's content again: after a save, a page of it
+		// that a program has filled with zeros has no page of its own. Locked memory must stay,
+		// because a program has requested that.
+		if vma.FieldByName("mappable").IsNil() && vma.FieldByName("mlockMode").IsZero() {
+			plain = append(plain, at)
+		}
+	})
+	file := reflect.ValueOf(mf).Pointer()
+	each(tables[1], func(at span, pma reflect.Value) {
+		// The rest of a huge page stays reserved, so releasing a part gains nothing.
+		if pma.FieldByName("private").Bool() && !pma.FieldByName("huge").Bool() && pma.FieldByName("file").Elem().Pointer() == file {
+			areas = append(areas, area{at, pma.FieldByName("off").Uint()})
+		}
+	})
+	return within(areas, plain), nil
+}
+
+// each calls f with the entries of one of gVisor's tables. The names of the methods are spelled
+// out, so that the linker keeps them.
+func each(table reflect.Value, f func(span, reflect.Value)) {
+	for at := table.MethodByName("FirstSegment").Call(nil)[0]; at.MethodByName("Ok").Call(nil)[0].Bool(); at = at.MethodByName("NextSegment").Call(nil)[0] {
+		f(at.MethodByName("Range").Call(nil)[0].Interface().(span), at.MethodByName("ValuePtr").Call(nil)[0].Elem())
+	}
+}
+
+// within returns the parts of areas that lie in spans. Both are sorted by address.
+func within(areas []area, spans []span) []area {
+	var parts []area
+	for _, a := range areas {
+		for len(spans) > 0 && spans[0].End <= a.Start {
+			spans = spans[1:]
+		}
+		for _, s := range spans {
+			if s.Start >= a.End {
+				break
+			}
+			part := a.span.Intersect(s)
+			parts = append(parts, area{part, a.offset + uint64(part.Start-a.Start)})
+		}
+	}
+	return parts
+}

@@ -1,0 +1,114 @@
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// readingName is a file in a sandbox's directory that exists while the sandbox is frozen because
+// its files are being read. The reader holds a lock on the directory. If the file exists without a
+// lock, the reader has died, and the sandbox must be thawed.
+const readingName = "reading"
+
+// exclusively calls do with a running sandbox whose directory is locked. Freezing and reading the
+// files take this lock, in all processes.
+func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
+	b, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	b.watch()
+	if b.over() {
+		return engine.HasStopped(id, nil)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	release, err := b.lock(unix.LOCK_EX)
+	if err != nil {
+		return b.orStopped(err)
+	}
+	defer release()
+	return do(b)
+}
+
+// lock locks the sandbox's directory.
+func (b *instance) lock(how int) (release func(), err error) {
+	dir, err := os.Open(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = unix.Flock(int(dir.Fd()), how); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("flock", err), dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil // closing releases the lock
+}
+
+// standStill freezes the sandbox until resume is called. The caller holds the lock.
+func (b *instance) standStill() (resume func() error, err error) {
+	mark := filepath.Join(b.dir, readingName)
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return nil, err
+	}
+	resume = func() error {
+		err := b.rec.Group.Freeze(false)
+		if err == nil {
+			err = os.Remove(mark)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the sandbox was removed
+		}
+		return err
+	}
+	if err := b.rec.Group.Freeze(true); err != nil {
+		return nil, errors.Join(err, resume())
+	}
+	return resume, nil
+}
+
+// recover thaws a sandbox whose reader has died.
+func (b *instance) recover() error {
+	mark := filepath.Join(b.dir, readingName)
+	if _, err := os.Lstat(mark); err != nil {
+		return nil
+	}
+	release, err := b.lock(unix.LOCK_EX | unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+		return nil // a reader is at work, or the sandbox is gone
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, err := os.Lstat(mark); err != nil {
+		return nil
+	}
+	if err := b.rec.Group.Freeze(false); err != nil {
+		return fmt.Errorf("let sandbox %s continue: %w", b.rec.ID, err)
+	}
+	if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// orStopped replaces an error by the fault for a stopped sandbox if the sandbox has ended.
+func (b *instance) orStopped(err error) error {
+	if err != nil && !b.rec.Init.Alive() {
+		return engine.HasStopped(b.rec.ID, err)
+	}
+	return err
+}

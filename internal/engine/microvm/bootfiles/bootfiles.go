@@ -1,0 +1,141 @@
+// Package bootfiles owns what a virtual machine boots from: the choice of a kernel on this host, and
+// the first root, an archive with the guest's program as the first process and with the kernel's
+// modules.
+package bootfiles
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+// ModulesDir has the modules in the first root, and OrderName is the file with their names, in the
+// order in which they are loaded.
+const (
+	ModulesDir = "/modules"
+	OrderName  = "order"
+)
+
+// Files are what a machine boots from, as files of the host.
+type Files struct {
+	Kernel, FirstRoot string
+}
+
+// ErrNoKernel is returned if no kernel is configured and the host has none.
+var ErrNoKernel = errors.New("there is no kernel /boot/vmlinuz-*")
+
+// Kernel returns the path of the kernel: the configured file; the newest one in the configured
+// directory, or in its boot directory; or the newest in /boot if none is configured.
+func Kernel(configured string) (string, error) {
+	dir := configured
+	if dir == "" {
+		dir = "/boot"
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return dir, nil
+	}
+	if err != nil && (configured != "" || !errors.Is(err, fs.ErrNotExist)) {
+		return "", err
+	}
+	var list []string
+	for _, pattern := range []string{"vmlinuz", "vmlinuz-*", "boot/vmlinuz-*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return "", err
+		}
+		list = append(list, found...)
+	}
+	if len(list) == 0 && configured != "" {
+		return "", fmt.Errorf("there is no kernel vmlinuz or vmlinuz-VERSION in %s", configured)
+	}
+	if len(list) == 0 {
+		return "", ErrNoKernel
+	}
+	return slices.MaxFunc(list, func(a, b string) int { return semver.Compare(versionOf(a), versionOf(b)) }), nil
+}
+
+// versionOf returns the version in a kernel's name in the form in which versions are compared.
+// Debian's revisions are numbers after a dash, of which the last one is a number of the same rank.
+func versionOf(kernel string) string {
+	_, version, _ := strings.Cut(filepath.Base(kernel), "-")
+	number, rest, _ := strings.Cut(version, "-")
+	revision, _, _ := strings.Cut(rest, "-")
+	if revision == "" {
+		revision = "0"
+	}
+	return "v" + number + "-" + revision
+}
+
+// Make returns what a machine boots from, and makes the first root in a directory unless it is there.
+func Make(dir, configured, guest string) (Files, error) {
+	kernel, err := Kernel(configured)
+	if err != nil {
+		return Files{}, err
+	}
+	all, err := findModules(kernel)
+	if err != nil {
+		return Files{}, err
+	}
+	paths, err := all.ordered()
+	if err != nil {
+		return Files{}, err
+	}
+	key := sha256.New()
+	for _, path := range append([]string{guest}, paths...) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return Files{}, err
+		}
+		fmt.Fprintf(key, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+	}
+	f := Files{Kernel: kernel, FirstRoot: filepath.Join(dir, "first-"+hex.EncodeToString(key.Sum(nil))[:16]+".cpio")}
+	if _, err := os.Stat(f.FirstRoot); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	return f, write(f.FirstRoot, func(w io.Writer) error { return firstRoot(w, guest, paths) })
+}
+
+// firstRoot writes the archive.
+func firstRoot(w io.Writer, guest string, paths []string) error {
+	a := &archive{w: bufio.NewWriterSize(w, 1<<20)}
+	for _, dir := range []string{"dev", "proc", "sys", "root", "modules"} {
+		a.directory(dir)
+	}
+	if err := a.file("init", guest); err != nil {
+		return err
+	}
+	var order []string
+	for _, path := range paths {
+		order = append(order, filepath.Base(path))
+		if err := a.file("modules/"+filepath.Base(path), path); err != nil {
+			return err
+		}
+	}
+	a.text("modules/"+OrderName, strings.Join(order, "\n"))
+	return a.end()
+}
+
+// write makes a file in one step. Of two processes that do it at once, each makes a complete one.
+func write(path string, fill func(io.Writer) error) error {
+	draft, err := os.CreateTemp(filepath.Dir(path), ".draft-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(draft.Name())
+	// QEMU may run as another user. The directory above is the server's own.
+	if err := errors.Join(fill(draft), draft.Chmod(0o444), draft.Close()); err != nil {
+		return err
+	}
+	return os.Rename(draft.Name(), path)
+}

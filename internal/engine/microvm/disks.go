@@ -1,0 +1,164 @@
+package microvm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/microvm/machine"
+	"github.com/crannog/crannog/internal/engine/microvm/rootimage"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
+)
+
+const workspaceDir = "/workspace"
+
+// source is stored beside a disk of an image. A disk whose files are gone is removed.
+type source struct{ Dir string }
+
+// rootDisk returns the disk of an image, and makes it on first use.
+func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string, view engine.HostView, err error) {
+	if e.o.Images == nil {
+		return "", view, fault.New(fault.Unsupported, engine.CodeImage, "the engine microvm has no store of images here")
+	}
+	if view, err = e.o.Images.ImageView(ctx, *image.OCI); err != nil {
+		return "", view, err
+	}
+	key := sha256.New()
+	fmt.Fprintf(key, "%s %s\n", image.OCI.Digest, view.Dir)
+	for _, b := range view.Binds {
+		info, err := os.Stat(b.Source)
+		if err != nil {
+			return "", view, err
+		}
+		if !info.Mode().IsRegular() {
+			return "", view, fault.Newf(fault.Unsupported, engine.CodeImage, "the engine microvm shows no directories of the host, such as %s", b.Source)
+		}
+		fmt.Fprintf(key, "%s %s %d %d\n", b.Source, b.Target, info.Size(), info.ModTime().UnixNano())
+	}
+	name := hex.EncodeToString(key.Sum(nil))[:32]
+	disk = filepath.Join(e.imagesDir(), name+".erofs")
+	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
+		return disk, view, err
+	}
+	made := e.making.DoChan(name, func() (any, error) {
+		// Other callers wait for the same: a caller that leaves does not stop it.
+		return nil, e.makeDisk(context.WithoutCancel(ctx), disk, view)
+	})
+	select {
+	case <-ctx.Done():
+		return "", view, context.Cause(ctx)
+	case result := <-made:
+		return disk, view, result.Err
+	}
+}
+
+func (e *Engine) makeDisk(ctx context.Context, disk string, view engine.HostView) error {
+	var table fileowners.Table
+	if view.Owners != "" {
+		var err error
+		if table, err = fileowners.Read(view.Owners); err != nil {
+			return err
+		}
+	}
+	trees := []rootimage.Tree{{Source: view.Dir, Target: "/", Owner: rootimage.FromTable(table)}}
+	for _, b := range view.Binds {
+		trees[0].Without = append(trees[0].Without, b.Target)
+		trees = append(trees, rootimage.Tree{Source: b.Source, Target: b.Target, Owner: rootimage.AllOf(0, 0)})
+	}
+	e.pruneDisks()
+	data, err := json.Marshal(source{view.Dir})
+	if err == nil {
+		err = os.WriteFile(strings.TrimSuffix(disk, ".erofs")+".json", data, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return rootimage.Write(ctx, disk, trees)
+}
+
+// pruneDisks removes the disks of images that do not exist any more. A machine that runs keeps its
+// disks.
+func (e *Engine) pruneDisks() {
+	list, _ := filepath.Glob(filepath.Join(e.imagesDir(), "*.json")) // fails only for patterns that are none
+	for _, name := range list {
+		var s source
+		data, err := os.ReadFile(name)
+		if err != nil || json.Unmarshal(data, &s) != nil {
+			continue
+		}
+		if _, err := os.Stat(s.Dir); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		err = os.Remove(strings.TrimSuffix(name, ".json") + ".erofs")
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = os.Remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			e.log.Warn("a disk of an image that is gone is not removed", "path", name, "err", err)
+		}
+	}
+}
+
+// ownDisk makes the disk of what only this sandbox has of the host, and returns the trees on it. There
+// is no disk if there are none.
+func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.HostView) (disk string, trees []setup.Tree, err error) {
+	covered := map[string]bool{}
+	for _, list := range [][]string{spec.Hide, spec.Absent} {
+		for _, name := range list {
+			covered[name] = true
+		}
+	}
+	var copied []rootimage.Tree
+	add := func(source, place, target string, isMount bool) error {
+		info, err := os.Stat(source)
+		if err != nil {
+			return fmt.Errorf("show %s: %w", target, err)
+		}
+		if source, err = filepath.EvalSymlinks(source); err != nil {
+			return fmt.Errorf("show %s: %w", target, err)
+		}
+		t := setup.Tree{Target: target, Source: path.Join(machine.OwnPlace, place), Place: isMount}
+		if !info.IsDir() {
+			// A file is shown by the directory that it is in.
+			t.File, t.Copy, t.Name = true, isMount, path.Base(target)
+			place = path.Join(place, t.Name)
+		}
+		trees = append(trees, t)
+		copied = append(copied, rootimage.Tree{
+			Source: source, Target: "/" + place, Owner: rootimage.AllOf(engine.UserID, engine.UserID),
+			// What the policy hides does not leave the host.
+			Empty: func(name string) bool { return covered[path.Join(target, name)] },
+		})
+		return nil
+	}
+	if spec.Workspace != "" {
+		if err := add(spec.Workspace, "workspace", workspaceDir, false); err != nil {
+			return "", nil, err
+		}
+	}
+	for i, m := range spec.Mounts {
+		if _, err := os.Lstat(filepath.Join(view.Dir, m.Target)); err == nil {
+			return "", nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the image's", m.Target)
+		}
+		if err := add(m.Source, "mount"+strconv.Itoa(i), m.Target, true); err != nil {
+			return "", nil, err
+		}
+	}
+	if len(trees) == 0 {
+		return "", nil, nil
+	}
+	disk = filepath.Join(b.dir, ownName)
+	return disk, trees, rootimage.Write(ctx, disk, copied)
+}

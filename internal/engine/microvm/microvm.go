@@ -1,0 +1,189 @@
+// Package microvm owns the engine that isolates with virtual machines: each sandbox has a kernel of
+// its own, in a machine that QEMU runs with the processor's virtualization.
+package microvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+	"github.com/crannog/crannog/internal/engine/microvm/vmm"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/ids"
+)
+
+// Name is the engine's name, and that of its directory in the state directory.
+const Name = "microvm"
+
+// Images finds the files of images.
+type Images interface {
+	// ImageView returns the unpacked files of an image, with the guest's program in them.
+	ImageView(ctx context.Context, image engine.OCI) (engine.HostView, error)
+}
+
+// Options configure the engine.
+type Options struct {
+	// StateDir is the server's state directory; the engine keeps everything below microvm/ in it.
+	StateDir string
+	Log      *slog.Logger
+	// Guest is the path of the guest's static program on this host. It is the first process of each
+	// machine.
+	Guest string
+	// Kernel is the kernel of the machines: a file, or a directory with kernels. "" is the newest in
+	// /boot.
+	Kernel string
+	// Emulate runs the machines without the processor's virtualization. Such a machine is no boundary:
+	// QEMU's developers fix no security holes of its emulation. It is for tests.
+	Emulate bool
+	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	NoCgroups bool
+	// Images has the images that sandboxes start from; nil is none.
+	Images Images
+}
+
+// Engine runs sandboxes in virtual machines. It is safe for concurrent use.
+type Engine struct {
+	o        Options
+	dir      string // StateDir/microvm
+	log      *slog.Logger
+	qemu     vmm.QEMU
+	groups   *cgroup.Tree // nil if groups cannot be made
+	noGroups error        // why groups cannot be made
+	making   singleflight.Group
+
+	mu    sync.Mutex
+	boxes map[string]*instance
+}
+
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Meter  = (*Engine)(nil)
+)
+
+// New opens the engine on a state directory, which it shares with other processes that do the same.
+// It does not look for QEMU, for the kernel or for the processor's virtualization: what is missing is
+// a finding of Probe, and an error of Create. The returned engine can freeze sandboxes where control
+// groups can.
+func New(o Options) (engine.Engine, error) {
+	if !reexec.Dispatched() {
+		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
+			WithHint("the keeper of a machine is a second process of the same program; call crannog.Main() first")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{o: o, dir: filepath.Join(o.StateDir, Name), log: o.Log, qemu: vmm.QEMU{TSC: vmm.HostTSC()}, boxes: map[string]*instance{}}
+	for _, dir := range []string{e.dir, e.imagesDir(), e.bootDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("microvm: %w", err)
+		}
+	}
+	if o.NoCgroups {
+		e.noGroups = errors.New("switched off by the caller")
+	} else {
+		e.groups, e.noGroups = cgroup.Detect()
+	}
+	if e.groups.Freezes() {
+		return freezing{e}, nil
+	}
+	return e, nil
+}
+
+// freezing is an Engine on a host whose control groups stop processes.
+type freezing struct{ *Engine }
+
+// Info implements engine.Engine.
+func (f freezing) Info() engine.Info {
+	info := f.Engine.Info()
+	info.Capabilities = engine.Implemented(f)
+	return info
+}
+
+// Info implements engine.Engine.
+func (e *Engine) Info() engine.Info {
+	info := engine.Info{
+		Name: Name, Version: "1", Boundary: engine.OwnKernel,
+		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		Shows:      []engine.Limit{engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork: true, OwnFiles: true, DiskInMemory: true,
+		// Not a service of others, but a sandbox costs more time and memory than on any other engine.
+		OnRequest:    true,
+		Capabilities: engine.Implemented(e),
+		Images:       []engine.ImageKind{engine.ImageOCI},
+		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressEthernet},
+		Notes: []string{
+			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
+			"the workspace and mounts are copied when a sandbox is created",
+			"a sandbox that exceeds its memory limit ends as a whole",
+		},
+	}
+	if slices.Contains(e.groups.Enforces(), engine.LimitCPU) {
+		info.Enforces = append(info.Enforces, engine.LimitCPU)
+	} else {
+		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): parts of a processor are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
+	}
+	if e.o.Emulate {
+		info.Boundary = engine.NoBoundary
+		info.Notes = append(info.Notes, "microvm_emulation is insecure-for-tests: machines are emulated, which is slow and no boundary")
+	}
+	return info
+}
+
+func (e *Engine) imagesDir() string { return filepath.Join(e.dir, ".images") }
+
+func (e *Engine) bootDir() string { return filepath.Join(e.dir, ".boot") }
+
+// instanceDir is where a sandbox's own files are.
+func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
+
+// find returns the handle of a sandbox that this or an earlier process made.
+func (e *Engine) find(id string) (*instance, error) {
+	e.mu.Lock()
+	known := e.boxes[id]
+	e.mu.Unlock()
+	if known != nil && !known.over() {
+		return known, nil
+	}
+	rec, err := readRecord(e.instanceDir(id))
+	switch {
+	case known != nil && (err != nil || rec.Keeper == known.rec.Keeper):
+		return known, nil // no newer sandbox has this ID
+	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
+		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+	case err != nil:
+		return nil, fmt.Errorf("microvm: sandbox %s: %w", id, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := e.boxes[id]; now != nil && now != known {
+		return now, nil
+	}
+	b := newInstance(e, rec)
+	e.boxes[id] = b
+	return b, nil
+}
+
+// List implements engine.Engine.
+func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
+		rec, err := readRecord(dir)
+		return rec.Created, err == nil && rec.Keeper.Alive(), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("microvm: list: %w", err)
+	}
+	return list, nil
+}

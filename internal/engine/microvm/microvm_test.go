@@ -1,0 +1,94 @@
+package microvm_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/engine/microvm"
+	"github.com/crannog/crannog/internal/engine/microvm/keeper"
+	"github.com/crannog/crannog/internal/engine/microvm/machine"
+	"github.com/crannog/crannog/internal/engine/microvm/microvmtest"
+	"github.com/crannog/crannog/internal/engine/microvm/vmm"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// The test binary is also the keeper of machines, the first process in them, and the program that
+// probes the boundary from inside.
+func TestMain(m *testing.M) {
+	reexec.Dispatch(machine.Role(), keeper.Role(), enginetest.ProbeRole())
+	code := m.Run()
+	if shared.dir != "" {
+		if err := os.RemoveAll(shared.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// shared is the image of all tests.
+var shared struct {
+	once  sync.Once
+	dir   string
+	image *microvmtest.Image
+	err   error
+}
+
+func image(t testing.TB) *microvmtest.Image {
+	t.Helper()
+	hosttest.Need(t, hosttest.Program(vmm.Program), microvmtest.Ability, hosttest.Python, hosttest.Bash)
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("/var/tmp", "microvm-image"); shared.err != nil {
+			return
+		}
+		guest := filepath.Join(shared.dir, "guest")
+		program, err := os.ReadFile("/proc/self/exe")
+		if err == nil {
+			err = os.WriteFile(guest, program, 0o755)
+		}
+		if err == nil {
+			shared.image, err = microvmtest.Unpack(shared.dir, guest)
+		}
+		shared.err = err
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.image
+}
+
+func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		files := image(t)
+		e, err := microvm.New(microvm.Options{
+			StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Guest: filepath.Join(shared.dir, "guest"), Kernel: microvmtest.Kernel(),
+			Emulate: true, NoCgroups: noCgroups, Images: files,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+// smoke are the rules that make test checks; make test-microvm checks all. Each takes a boot or two.
+var smoke = []string{"files/hidden-paths-are-empty"}
+
+func suite(t testing.TB) enginetest.Config {
+	t.Helper()
+	c := enginetest.Config{Open: declared(open(false)), Image: image(t).OCI(), Residue: microvmtest.Residue, Cycles: 3, Waive: waived}
+	if !hosttest.Full() {
+		c.Only = smoke
+	}
+	return c
+}
+
+func TestConformance(t *testing.T) { enginetest.Run(t, suite(t)) }

@@ -1,0 +1,153 @@
+package microvm
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/microvm/bootfiles"
+	"github.com/crannog/crannog/internal/engine/microvm/keeper"
+	"github.com/crannog/crannog/internal/engine/microvm/machine"
+	"github.com/crannog/crannog/internal/engine/microvm/vmm"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Codes of the faults of a host that cannot run machines.
+const (
+	codeKVM    = "kvm_unusable"
+	codeKernel = "kernel_missing"
+	codeQEMU   = "qemu_missing"
+)
+
+// kvmHint is what helps where the processor's virtualization cannot be used.
+const kvmHint = "use a host with KVM: bare metal, or a virtual machine with nested virtualization switched on; other engines need none"
+
+const kernelHint = "apt-get install linux-image-cloud-amd64, or download and unpack that package and name its directory in the setting microvm_kernel"
+
+// noKernel explains why there is nothing to boot.
+func noKernel(err error) error {
+	return fault.Wrap(err, fault.Unsupported, codeKernel, fmt.Sprintf("no kernel for virtual machines: %v", err)).WithHint(kernelHint)
+}
+
+// Probe implements engine.Engine. That KVM works is known only when a kernel has booted on it.
+func (e *Engine) Probe(ctx context.Context) []engine.Finding {
+	list := []engine.Finding{e.checkQEMU(ctx), e.checkKernel(), e.checkGroups()}
+	if e.o.Emulate {
+		return append(list, engine.Warn("microVM boundary", "machines are emulated, which is no boundary", "remove the setting microvm_emulation"))
+	}
+	return append(list, e.checkKVM(ctx, engine.Refusal(list) == nil))
+}
+
+func failed(check, code, detail, fix string) engine.Finding {
+	f := engine.Fail(check, detail, fix)
+	f.Code = code
+	return f
+}
+
+func (e *Engine) checkQEMU(ctx context.Context) engine.Finding {
+	const name = "microVM program"
+	version, err := e.qemu.Version(ctx)
+	if errors.Is(err, exec.ErrNotFound) {
+		return failed(name, codeQEMU, vmm.Program+" is not installed", "apt-get install qemu-system-x86")
+	}
+	if err != nil {
+		return failed(name, codeQEMU, err.Error(), "reinstall qemu-system-x86")
+	}
+	return engine.OK(name, version)
+}
+
+func (e *Engine) checkKernel() engine.Finding {
+	const name = "microVM kernel"
+	files, err := bootfiles.Make(e.bootDir(), e.o.Kernel, e.o.Guest)
+	if err != nil {
+		return failed(name, codeKernel, err.Error(), kernelHint)
+	}
+	return engine.OK(name, files.Kernel)
+}
+
+func (e *Engine) checkGroups() engine.Finding {
+	const name = "microVM cgroups"
+	if e.groups == nil {
+		return engine.Warn(name, fmt.Sprintf("%v: parts of a processor are not bounded, and a sandbox cannot be paused in memory", e.noGroups),
+			"run as root, or in a control group that is delegated to this user")
+	}
+	return engine.OK(name, e.groups.String())
+}
+
+// checkKVM boots a kernel if the other checks hold, and ends it when its first process runs.
+func (e *Engine) checkKVM(ctx context.Context, others bool) engine.Finding {
+	const name, device = "KVM", "/dev/kvm"
+	if err := unix.Access(device, unix.R_OK|unix.W_OK); err != nil {
+		hint := kvmHint
+		if errors.Is(err, unix.EACCES) {
+			hint = "add this user to the group kvm"
+		}
+		return failed(name, codeKVM, fmt.Sprintf("%s cannot be opened: %v", device, err), hint)
+	}
+	if !others {
+		return engine.Warn(name, device+" can be opened; it was not tried without QEMU and a kernel", "fix the other findings first")
+	}
+	began := time.Now()
+	if err := e.tryBoot(ctx); err != nil {
+		return failed(name, codeKVM, device+" opens and does not work: "+err.Error(), kvmHint)
+	}
+	return engine.OK(name, fmt.Sprintf("a kernel boots in %s", time.Since(began).Round(time.Millisecond)))
+}
+
+// tryBoot boots a kernel in a machine without disks and ends it.
+func (e *Engine) tryBoot(ctx context.Context) (err error) {
+	boot, err := bootfiles.Make(e.bootDir(), e.o.Kernel, e.o.Guest)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(e.dir, ".probe-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &instance{e: e, dir: dir, done: make(chan struct{})}
+	s, err := b.start(keeper.Request{QEMU: e.qemu, Machine: vmm.Machine{
+		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: leastMemory, Processors: 1,
+	}}, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ended := make(chan struct{})
+	go func() {
+		_ = s.cmd.Wait() // how the machine ended is in the directory
+		close(ended)
+	}()
+	err = hello(ctx, s.output, bufio.NewReader(s.output), e.o.Emulate)
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && fault.CodeOf(err) != codeKVM {
+		// QEMU has ended, and the keeper writes down why.
+		select {
+		case <-ended:
+		case <-time.After(endTime):
+		}
+		if exit, known := b.told(); known && exit.Text != "" {
+			line, _, _ := strings.Cut(exit.Text, "\n")
+			err = errors.New(line)
+		}
+	}
+	_ = s.cmd.Process.Kill() // it may have ended
+	<-ended
+	if m, known := b.machine(); known {
+		err = errors.Join(err, m.Kill(patience))
+	}
+	return err
+}
+
+// MachineFile returns the file with the process of a sandbox's machine, for tests that end it.
+func (e *Engine) MachineFile(id string) string {
+	return filepath.Join(e.instanceDir(id), processName)
+}

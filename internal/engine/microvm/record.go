@@ -1,0 +1,40 @@
+package microvm
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+)
+
+// record describes a sandbox, and is stored in its directory. The first version is written before
+// anything is made, so that a crash at any step leaves enough to find and free the rest.
+type record struct {
+	ID      string          `json:"id"`
+	Created time.Time       `json:"created"`
+	Limits  engine.Limits   `json:"limits"`
+	Group   *cgroup.Group   `json:"group,omitempty"`
+	Keeper  process.Process `json:"keeper"`
+	Exit    *engine.Exit    `json:"exit,omitempty"`
+}
+
+func readRecord(dir string) (rec record, err error) {
+	err = sandboxdir.Read(dir, &rec)
+	return rec, err
+}
+
+func (r record) write(dir string) error { return sandboxdir.Write(dir, r) }
+
+// groupName is the name of a sandbox's control groups.
+func groupName(id string) string { return Name + "-" + id }
+
+// Files in a sandbox's directory.
+const (
+	socketName  = "guest.sock" // at which the keeper takes streams
+	exitName    = "exit"       // a keeper.Exit, once the machine has ended
+	processName = "machine"    // the process that is the machine
+	ownName     = "own.erofs"  // the disk with the workspace and the mounts
+	removedName = "removed"    // exists while any process removes the sandbox
+)

@@ -1,0 +1,180 @@
+// Package rootimage owns the read-only file systems that a virtual machine gets as disks: EROFS
+// images of directories of the host, with the owners that the files have inside.
+package rootimage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/erofs/go-erofs"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/filetree/fileowners"
+)
+
+// Tree is a file or a directory of the host that an image shows.
+type Tree struct {
+	// Source is a path of the host, and Target the one in the image, absolute and clean.
+	Source, Target string
+	// Owner returns the owner that a file has in the image, by its path in the tree ("/" is the tree
+	// itself) and the owner on the host.
+	Owner func(name string, uid, gid uint32) fileowners.Owner
+	// Empty reports whether a file or a directory is shown empty, by its path in the tree. Nil is
+	// none of them.
+	Empty func(name string) bool
+	// Without are paths in the tree that are left out, because another tree has them.
+	Without []string
+}
+
+// FromTable returns the owners of a table, and root for all that it does not name: the tree of an
+// unpacked image belongs to the server's user.
+func FromTable(t fileowners.Table) func(string, uint32, uint32) fileowners.Owner {
+	return func(name string, _, _ uint32) fileowners.Owner {
+		owner, _ := t.Of(name)
+		return owner
+	}
+}
+
+// AllOf returns one owner for all files.
+func AllOf(uid, gid uint32) func(string, uint32, uint32) fileowners.Owner {
+	return func(string, uint32, uint32) fileowners.Owner { return fileowners.Owner{UID: uid, GID: gid} }
+}
+
+// Write makes an image in one step: after an error, there is no file at the path.
+func Write(ctx context.Context, name string, trees []Tree) (err error) {
+	draft, err := os.CreateTemp(filepath.Dir(name), ".draft-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(draft.Name())
+	w := erofs.Create(draft, erofs.WithTempDir(filepath.Dir(name)))
+	for _, t := range trees {
+		if err = t.add(ctx, w); err != nil {
+			break
+		}
+	}
+	// The writer has a file of its own until it is closed.
+	if err = errors.Join(err, w.Close()); err == nil {
+		err = pad(draft)
+	}
+	if err = errors.Join(err, draft.Chmod(0o444), draft.Close()); err != nil {
+		return fmt.Errorf("image of files: %w", err)
+	}
+	return os.Rename(draft.Name(), name)
+}
+
+// sector is the unit in which a disk is read. A kernel does not see what is beyond the last whole
+// sector.
+const sector = 4096
+
+func pad(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return f.Truncate((info.Size() + sector - 1) / sector * sector)
+}
+
+// add adds a tree to an image. It follows no link.
+func (t Tree) add(ctx context.Context, w *erofs.Writer) error {
+	return filepath.WalkDir(t.Source, func(at string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean("/" + filepath.ToSlash(strings.TrimPrefix(at, t.Source)))
+		if slices.Contains(t.Without, name) {
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it was removed just now
+		}
+		if err != nil {
+			return err
+		}
+		added, err := t.addFile(w, at, name, info)
+		if err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if entry.IsDir() && (!added || t.Empty != nil && t.Empty(name)) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// addFile adds one file, and reports whether it is of a kind that is shown. Sockets and devices mean
+// nothing in another machine.
+func (t Tree) addFile(w *erofs.Writer, at, name string, info fs.FileInfo) (added bool, err error) {
+	target := path.Join(t.Target, name)
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false, errors.New("its owner is unknown")
+	}
+	switch info.Mode().Type() { //nolint:exhaustive // the others are left out
+	case fs.ModeDir:
+		err = w.Mkdir(target, info.Mode().Perm())
+	case fs.ModeSymlink:
+		var to string
+		if to, err = os.Readlink(at); err == nil {
+			err = w.Symlink(to, target)
+		}
+	case fs.ModeNamedPipe:
+		err = w.Mknod(target, unix.S_IFIFO|uint16(info.Mode().Perm()), 0)
+	case 0:
+		err = t.copyFile(w, at, target, name)
+	default:
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	owner := t.Owner(name, stat.Uid, stat.Gid)
+	mode := info.Mode().Perm() | info.Mode()&fs.ModeSticky
+	// The set-id bits of an unpacked image are in the table of its owners, and those of a copy stay.
+	if owner.SetID&unix.S_ISUID != 0 || info.Mode()&fs.ModeSetuid != 0 {
+		mode |= fs.ModeSetuid
+	}
+	if owner.SetID&unix.S_ISGID != 0 || info.Mode()&fs.ModeSetgid != 0 {
+		mode |= fs.ModeSetgid
+	}
+	err = errors.Join(w.Chown(target, int(owner.UID), int(owner.GID)), w.Chtimes(target, info.ModTime(), info.ModTime()))
+	if info.Mode().Type() != fs.ModeSymlink {
+		err = errors.Join(err, w.Chmod(target, mode))
+	}
+	return true, err
+}
+
+func (t Tree) copyFile(w *erofs.Writer, at, target, name string) error {
+	to, err := w.Create(target)
+	if err != nil {
+		return err
+	}
+	if t.Empty != nil && t.Empty(name) {
+		return to.Close()
+	}
+	// The entry was a regular file when the directory was read. A link or a pipe that has replaced it
+	// since is an error.
+	from, err := os.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	defer from.Close()
+	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(errors.New("it is no regular file any more"), err, to.Close())
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}

@@ -1,0 +1,310 @@
+package microvm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/jail"
+	"github.com/crannog/crannog/internal/engine/jail/setup"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+	"github.com/crannog/crannog/internal/engine/microvm/bootfiles"
+	"github.com/crannog/crannog/internal/engine/microvm/keeper"
+	"github.com/crannog/crannog/internal/engine/microvm/machine"
+	"github.com/crannog/crannog/internal/engine/microvm/vmm"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// guestTasks is how many processes are reserved for the guest, beyond the limit. Without them, the
+	// guest could not start a command once programs have used up their number.
+	guestTasks = 64
+	// hostTasks bounds the threads of the machine and its keeper on the host.
+	hostTasks = 512
+	// hostMemory is what the machine and its keeper may need on the host beyond the machine's memory:
+	// QEMU itself, and the code that it translates when it emulates.
+	hostMemory = 384 << 20
+	// seedBytes is how many random bytes a machine gets.
+	seedBytes = 64
+)
+
+// started is a machine whose keeper runs.
+type started struct {
+	cmd    *exec.Cmd
+	input  *os.File // what the keeper, the machine's first process and the guest read
+	output *os.File // what the machine prints at its boot port
+}
+
+func (s *started) close() { _, _ = s.input.Close(), s.output.Close() } // all was written, or nothing is wanted any more
+
+// make starts the sandbox and returns when its guest is ready.
+func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
+	if err := b.rec.write(b.dir); err != nil {
+		return err
+	}
+	boot, err := bootfiles.Make(b.e.bootDir(), b.e.o.Kernel, b.e.o.Guest)
+	if err != nil {
+		return noKernel(err)
+	}
+	disk, view, err := b.e.rootDisk(ctx, spec.Image)
+	if err != nil {
+		return err
+	}
+	own, trees, err := b.ownDisk(ctx, spec, view)
+	if err != nil {
+		return err
+	}
+	request := b.e.request(spec, trees)
+	m := vmm.Machine{
+		Name: Tag(b.e.dir) + "-" + spec.ID, Emulate: b.e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument + " " + spec.Image.Guest,
+		MemoryBytes: spec.Limits.MemoryBytes, Processors: processors(spec.Limits),
+	}
+	disks := map[string]string{machine.RootDisk: disk}
+	if own != "" {
+		disks[machine.OwnDisk] = own
+	}
+	request.Disks = order(disks)
+	if b.e.groups != nil {
+		limits := spec.Limits
+		limits.MemoryBytes += hostMemory
+		// A crash before the next record leaves an empty group of this name, which Remove looks for by
+		// name.
+		if b.rec.Group, err = b.e.groups.CreateFor(groupName(spec.ID), limits, hostTasks); err != nil {
+			return err
+		}
+	}
+	s, err := b.start(keeper.Request{QEMU: b.e.qemu, Machine: m, Disks: request.Disks, Network: request.Network}, disks, spec.Egress.End)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	b.reap(s.cmd)
+	// Whatever the machine waits for ends with its keeper.
+	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() })
+	defer stop()
+	if b.rec.Keeper, err = process.Identify(s.cmd.Process.Pid); err != nil {
+		return err
+	}
+	if err := b.rec.write(b.dir); err != nil {
+		return err
+	}
+	line, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	go func() {
+		// An error means that the reader is gone, which the code that waits for the guest sees.
+		_, _ = io.Copy(s.input, io.MultiReader(bytes.NewReader(append(line, '\n')), spec.Boot.Stream()))
+	}()
+	return b.awaitGuest(ctx, s.output)
+}
+
+// order lists the serial numbers of disks, the image first.
+func order(disks map[string]string) (list []string) {
+	for _, serial := range []string{machine.RootDisk, machine.OwnDisk} {
+		if disks[serial] != "" {
+			list = append(list, serial)
+		}
+	}
+	return list
+}
+
+// request is what the machine is to be.
+func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
+	r := machine.Request{Network: spec.Egress.Connected(), Tasks: spec.Limits.PIDs + guestTasks, Time: time.Now(), Seed: make([]byte, seedBytes)}
+	_, _ = rand.Read(r.Seed) // it does not fail
+	r.Root = setup.Request{
+		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootPlace}}, trees...), Links: spec.Links,
+		Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly, Limits: e.Info().Hold(spec.Limits), CPUs: processors(spec.Limits),
+	}
+	return r
+}
+
+// Tag names a state directory's machines in the list of processes.
+func Tag(dir string) string { return jail.Tag(dir) }
+
+// start starts the keeper, with the machine's end of its network if there is one.
+func (b *instance) start(r keeper.Request, disks map[string]string, network *os.File) (_ *started, err error) {
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	listener, err := listen(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, listener)
+	output, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, out)
+	in, input, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, output.Close())
+	}
+	s := &started{input: input, output: output}
+	defer func() {
+		in.Close()
+		if err != nil {
+			s.close()
+		}
+	}()
+	for _, name := range []string{exitName, processName} {
+		f, err := os.OpenFile(filepath.Join(b.dir, name), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, f)
+	}
+	for _, serial := range r.Disks {
+		f, err := os.Open(disks[serial])
+		if err != nil {
+			return nil, err
+		}
+		theirs = append(theirs, f)
+	}
+	given := theirs
+	if network != nil {
+		// The caller closes its own. This is a copy of the slice, since theirs is closed here.
+		given = append(slices.Clone(theirs), network)
+	}
+	s.cmd = exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call
+	s.cmd.Args = []string{keeper.Arg0, r.Machine.Name}
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	s.cmd.Stdin, s.cmd.ExtraFiles = in, given
+	// Signals for the server's terminal are not for its sandboxes.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	start := s.cmd.Start
+	if b.rec.Group != nil {
+		// The machine is under its limits before anything of it exists.
+		start = func() error { return b.rec.Group.Start(s.cmd) }
+	}
+	if err := start(); err != nil {
+		return nil, fmt.Errorf("start the keeper: %w", err)
+	}
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = input.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.cmd.Process.Kill(), s.cmd.Wait())
+	}
+	return s, nil
+}
+
+// listen makes the socket at which the keeper takes streams of any process that may enter the
+// sandbox's directory.
+func listen(dir string) (*os.File, error) {
+	path, done, err := sandboxdir.Short(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	return l.File()
+}
+
+// awaitGuest returns when the guest is ready.
+func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
+	printed := bufio.NewReader(output)
+	err := hello(ctx, output, printed, b.e.o.Emulate)
+	if err == nil {
+		err = answer(printed)
+	}
+	if err == nil {
+		err = engine.AwaitReady(ctx, printing{printed, output})
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if _, known := errors.AsType[*fault.Error](err); known {
+		return err
+	}
+	// The machine ends by itself after an error, and its keeper writes down what it has printed.
+	select {
+	case <-b.reaped:
+	case <-time.After(endTime):
+	}
+	if exit, known := b.told(); known && exit.Text != "" {
+		return fmt.Errorf("%w; the machine printed: %s", err, exit.Text)
+	}
+	return err
+}
+
+// endTime bounds how long a machine takes to end by itself.
+const endTime = 5 * time.Second
+
+// printing is what a machine prints, of which the beginning has been read.
+type printing struct {
+	*bufio.Reader
+	io.Closer
+}
+
+// kernelTime bounds how long a kernel on the processor's virtualization takes until its first process
+// runs. Where /dev/kvm opens and does not work, a kernel does not get that far.
+const kernelTime = 20 * time.Second
+
+// hello returns when the machine's first process runs.
+func hello(ctx context.Context, output *os.File, printed *bufio.Reader, emulated bool) error {
+	defer context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Unix(1, 0)) })()
+	if !emulated {
+		if err := output.SetReadDeadline(time.Now().Add(kernelTime)); err != nil {
+			return err
+		}
+	}
+	line, err := printed.ReadString('\n')
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fault.Newf(fault.Unsupported, codeKVM, "the kernel of a virtual machine did not start within %s: /dev/kvm opens, and does not run it", kernelTime).WithHint(kvmHint)
+	case err != nil:
+		return errors.New("the machine ended before its first process ran")
+	case strings.TrimSpace(line) != machine.Hello:
+		return fmt.Errorf("the machine said %q", line)
+	}
+	return output.SetReadDeadline(time.Time{})
+}
+
+// answer reads the result of the request.
+func answer(printed *bufio.Reader) error {
+	line, err := printed.ReadBytes('\n')
+	if err != nil {
+		return errors.New("the machine ended before its root was built")
+	}
+	var a machine.Answer
+	if err := json.Unmarshal(line, &a); err != nil {
+		return fmt.Errorf("the machine said %q: %w", line, err)
+	}
+	switch {
+	case a.Refused:
+		return fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", a.Error).
+			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
+	case a.Error != "":
+		return errors.New(a.Error)
+	}
+	return nil
+}

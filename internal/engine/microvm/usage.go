@@ -1,0 +1,74 @@
+package microvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/process"
+)
+
+// Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper:
+// what is inside the machine cannot be counted from outside.
+func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	if !b.rec.Keeper.Alive() {
+		return engine.Usage{}, engine.HasStopped(id, nil)
+	}
+	if b.rec.Group != nil {
+		return b.rec.Group.Usage(), nil
+	}
+	u := engine.Usage{At: time.Now()}
+	if m, known := b.machine(); known {
+		for _, p := range []process.Process{b.rec.Keeper, m} {
+			u.CPUTime += process.CPUTime(p.PID)
+			u.MemoryBytes += process.Memory(p.PID)
+		}
+	}
+	return u, nil
+}
+
+// Bounds implements engine.Meter. The machine has the memory that it was made with, and no more.
+func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Limits{}, err
+	}
+	var have engine.Limits
+	if b.rec.Group != nil {
+		have = b.rec.Group.Bounds()
+	}
+	have.MemoryBytes = b.rec.Limits.MemoryBytes
+	return have, nil
+}
+
+// Freeze implements engine.Freezer.
+func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze(ctx, id, true) }
+
+// Thaw implements engine.Freezer.
+func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
+
+// freeze stops the processes of the machine and of its keeper, or lets them continue.
+func (f freezing) freeze(_ context.Context, id string, stop bool) error {
+	b, err := f.find(id)
+	if err != nil {
+		return err
+	}
+	if !b.rec.Keeper.Alive() {
+		return engine.HasStopped(id, nil)
+	}
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	if err := b.rec.Group.Freeze(stop); err != nil {
+		if !b.rec.Keeper.Alive() {
+			return engine.HasStopped(id, err)
+		}
+		return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
+	}
+	return nil
+}

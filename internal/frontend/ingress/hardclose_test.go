@@ -1,0 +1,76 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+// halfConn is a connection that can end its output alone, like those of TCP.
+type halfConn struct {
+	net.Conn
+	half  bool
+	reset bool
+}
+
+func (c *halfConn) CloseWrite() error { c.half = true; return nil }
+
+func (c *halfConn) SetLinger(sec int) error { c.reset = sec == 0; return nil }
+
+func hijacked(t *testing.T, gone bool) (*hardConn, *halfConn, net.Conn) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	ended := make(chan struct{})
+	if gone {
+		close(ended)
+	}
+	b := &backend{gone: ended}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	t.Cleanup(b.cancel)
+	under := &halfConn{Conn: ours}
+	return &hardConn{Conn: under, back: b}, under, theirs
+}
+
+// The end of a program's output is not the end of its input, as long as the connection can tell
+// them apart.
+func TestTheEndOfTheOutput(t *testing.T) {
+	c, under, _ := hijacked(t, false)
+	if err := c.CloseWrite(); err != nil || !under.half || under.reset {
+		t.Errorf("%v %+v", err, under)
+	}
+	c, under, client := hijacked(t, false)
+	c.Conn = under.Conn // it cannot
+	if err := c.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the client reads %v", err)
+	}
+}
+
+// A client whose sandbox is gone must not take a cut output for a complete one.
+func TestAGoneSandboxResets(t *testing.T) {
+	for name, end := range map[string]func(*hardConn) error{"close": (*hardConn).Close, "end of output": (*hardConn).CloseWrite} {
+		c, under, _ := hijacked(t, true)
+		if _, err := c.Write([]byte("more")); !errors.Is(err, errGone) {
+			t.Errorf("%s: more output: %v", name, err)
+		}
+		if err := end(c); err != nil || !under.reset || under.half {
+			t.Errorf("%s: %v %+v", name, err, under)
+		}
+	}
+}
+
+// Only numbers of ports are asked of a sandbox.
+func TestDialWithoutAPort(t *testing.T) {
+	b := newBackend(nil, "box", make(chan struct{})) // no sandbox is asked
+	defer b.close()
+	for _, address := range []string{"box", "box:http", "box:"} {
+		if conn, err := b.guest.DialContext(t.Context(), "tcp", address); err == nil {
+			t.Errorf("%s: %v", address, conn)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package watch
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// still returns a watcher that reads nothing by itself: a test decides when the kernel's events are
+// handled, and in which order with changes of the disk.
+func still(t *testing.T, root string, recursive bool) *Watcher {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Watcher{
+		root: root, recursive: recursive, as: direct, file: os.NewFile(uintptr(fd), "inotify"),
+		events: make(chan Event, 64), closed: make(chan struct{}), finished: make(chan struct{}),
+		dirs: map[int]string{}, nums: map[string]int{}, seen: map[string]map[string]struct{}{},
+	}
+	t.Cleanup(func() { w.file.Close() })
+	if err := w.addTree(fd, ".", nil); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// handleAll handles what the kernel has queued, and returns what is reported.
+func handleAll(t *testing.T, w *Watcher) []Event {
+	t.Helper()
+	buf := make([]byte, 16<<10)
+	n, err := w.file.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.handle(int(w.file.Fd()), buf[:n]); err != nil {
+		t.Fatal(err)
+	}
+	return reported(w)
+}
+
+func reported(w *Watcher) []Event {
+	var all []Event
+	for len(w.events) > 0 {
+		all = append(all, <-w.events)
+	}
+	return all
+}
+
+func wantEvents(t *testing.T, got []Event, want ...Event) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("reported %v, want %v", got, want)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	w := still(t, t.TempDir(), false)
+	num := int32(w.nums["."])
+	for mask, want := range map[uint32]Op{
+		unix.IN_CREATE: Create, unix.IN_MOVED_TO: Create, unix.IN_MODIFY: Write, unix.IN_ATTRIB: Chmod, unix.IN_DELETE: Remove, unix.IN_MOVED_FROM: Rename,
+	} {
+		if err := w.handle(-1, record(num, mask, "f")); err != nil {
+			t.Fatal(err)
+		}
+		wantEvents(t, reported(w), Event{"f", want})
+	}
+	for mask, want := range map[uint32]Op{unix.IN_DELETE_SELF: Remove, unix.IN_MOVE_SELF: Rename, unix.IN_ATTRIB: Chmod} {
+		if err := w.handle(-1, record(num, mask, "")); err != nil {
+			t.Fatal(err)
+		}
+		wantEvents(t, reported(w), Event{".", want})
+	}
+	// Neither a mask without a meaning nor a directory that is not watched is reported, nor half an
+	// event.
+	for _, buf := range [][]byte{record(num, unix.IN_OPEN, "f"), record(num+100, unix.IN_CREATE, "f"), record(num, unix.IN_CREATE, "f")[:20]} {
+		if err := w.handle(-1, buf); err != nil {
+			t.Fatal(err)
+		}
+		wantEvents(t, reported(w))
+	}
+}
+
+// What was put into a new directory before it was watched is reported, and only once, although the
+// kernel may report it as well.
+func TestFilledBeforeItIsWatched(t *testing.T) {
+	root := t.TempDir()
+	w := still(t, root, true)
+	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, handleAll(t, w), Event{"d", Create}, Event{"d/e", Create})
+	fd := int(w.file.Fd())
+	if err := w.handle(fd, record(int32(w.nums["d"]), unix.IN_CREATE|unix.IN_ISDIR, "e")); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, reported(w))
+	if len(w.seen) != 0 {
+		t.Errorf("names are remembered after their event: %v", w.seen)
+	}
+	// Its own directory's events are left out: the one above has them.
+	if err := w.handle(fd, record(int32(w.nums["d"]), unix.IN_ATTRIB, "")); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, reported(w))
+}
+
+// A directory that is moved away may be moved to a place that the user cannot read, so none of its
+// events are reported any more.
+func TestMovedAway(t *testing.T) {
+	root, other := t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := still(t, root, true)
+	if err := os.Rename(filepath.Join(root, "d"), filepath.Join(other, "d")); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, handleAll(t, w), Event{"d", Rename})
+	if len(w.dirs) != 1 || len(w.nums) != 1 {
+		t.Errorf("watched: %v", w.dirs)
+	}
+	if err := os.WriteFile(filepath.Join(other, "d/e/f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(other, "d"), filepath.Join(root, "back")); err != nil {
+		t.Fatal(err)
+	}
+	wantEvents(t, handleAll(t, w), Event{"back", Create})
+	if _, ok := w.nums["back/e"]; !ok {
+		t.Errorf("a directory that came back is not watched: %v", w.nums)
+	}
+}
+
+func TestRootIsGone(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := open(t, root, false)
+	if err := os.Remove(root); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, w); got != (Event{".", Remove}) {
+		t.Errorf("got %v", got)
+	}
+	if err := w.Err(); !errors.Is(err, ErrRoot) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestTooManyDirectories(t *testing.T) {
+	root := t.TempDir()
+	w := still(t, root, true)
+	for i := range maxDirs - 1 {
+		w.dirs[-1-i] = strconv.Itoa(i)
+	}
+	if err := os.Mkdir(filepath.Join(root, "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, err := w.file.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.handle(int(w.file.Fd()), buf[:n]); !errors.Is(err, ErrTooMany) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The root must be watched. Below it, another process may remove or replace a directory at any time.
+func TestTolerate(t *testing.T) {
+	w := still(t, t.TempDir(), true)
+	for _, err := range []error{os.ErrNotExist, os.ErrPermission, unix.ENOTDIR} {
+		if got := w.tolerate("d", err); got != nil {
+			t.Errorf("below the root: %v", got)
+		}
+		if got := w.tolerate(".", err); !errors.Is(got, err) {
+			t.Errorf("the root: %v, want %v", got, err)
+		}
+	}
+	if got := w.tolerate("d", unix.EIO); !errors.Is(got, unix.EIO) {
+		t.Errorf("another error: %v", got)
+	}
+	// It vanished between the event and the look.
+	if err := w.handle(int(w.file.Fd()), record(int32(w.nums["."]), unix.IN_MOVED_TO|unix.IN_ISDIR, "gone")); err != nil {
+		t.Error(err)
+	}
+	wantEvents(t, reported(w), Event{"gone", Create})
+}

@@ -1,0 +1,120 @@
+package attempts
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// resources use more than the limits of the sandbox. The memory comes last, because it may end the
+// sandbox.
+var resources = []Attempt{
+	{Class: "resources", Name: "raise-file-limit", Gain: "more open files than its limit", right: unix.CAP_SYS_RESOURCE, try: func(*Target) error {
+		var have unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
+			return err
+		}
+		return unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: have.Cur, Max: have.Max + 1}, nil)
+	}},
+	{Class: "resources", Name: "raise-priority", Gain: "processor time of others", try: func(*Target) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, -5) }},
+	{Class: "resources", Name: "real-time-priority", Gain: "all processor time of the host", Control: "of its own thread", try: func(*Target) error {
+		return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: 1, Priority: 1}, 0)
+	}, refused: unknown},
+	{Class: "resources", Name: "real-time-io", Gain: "all input and output of the host", Control: "of its own thread", try: func(*Target) error {
+		return errnoOf(unix.Syscall(unix.SYS_IOPRIO_SET, 1, 0, 1<<13))
+	}},
+	{Class: "resources", Name: "spare-from-memory-killer", Gain: "a host that ends other programs first", right: unix.CAP_SYS_RESOURCE, try: func(*Target) error {
+		return os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
+	}},
+	{Class: "resources", Name: "processes", Gain: "a host that can start none", try: func(t *Target) error { return startMany(t.Processes) }},
+	{Class: "resources", Name: "disk", Gain: "a host whose disk is full", try: func(t *Target) error { return fill("/var/tmp", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: "files", Gain: "a host that can make no files", try: func(t *Target) error { return makeMany(t.Files) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: "shared-memory", Gain: "a host whose memory is full", try: func(t *Target) error { return fill("/dev/shm", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: Last, Gain: "a host whose memory is full", try: func(t *Target) error {
+		memory, err := unix.Mmap(-1, 0, int(t.MemoryBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(memory); i += 4096 {
+			memory[i] = 1
+		}
+		return unix.Munmap(memory)
+	}, refused: []syscall.Errno{unix.ENOMEM}},
+}
+
+// fill writes a file of a size, and removes it.
+func fill(dir string, size int64) error {
+	f, err := os.CreateTemp(dir, "escape-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	piece := make([]byte, 1<<20)
+	for i := range piece {
+		piece[i] = byte(i)
+	}
+	for ; size > 0; size -= int64(len(piece)) {
+		if _, err := f.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeMany makes a number of files, and removes them.
+func makeMany(n int) error {
+	dir, err := os.MkdirTemp("/var/tmp", "escape-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for i := range n {
+		f, err := os.Create(filepath.Join(dir, itoa(i)))
+		if err != nil {
+			return err
+		}
+		_ = f.Close()
+	}
+	return nil
+}
+
+// Wait is the argument with which the probe program ends when its input does.
+const Wait = "wait"
+
+// startMany has a number of processes at the same time.
+func startMany(n int) (err error) {
+	self, err := filepath.EvalSymlinks("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	var all []*exec.Cmd
+	for range n {
+		cmd := exec.Command(self, Wait)
+		cmd.Stdin = read
+		if err = cmd.Start(); err != nil {
+			break
+		}
+		all = append(all, cmd)
+	}
+	_ = write.Close()
+	for _, cmd := range all {
+		_ = cmd.Wait() // a process that was refused a thread has failed, which is a refusal
+		if err == nil && !cmd.ProcessState.Success() {
+			err = unix.EPERM
+		}
+	}
+	_ = read.Close()
+	if errors.Is(err, unix.EAGAIN) {
+		return unix.EPERM
+	}
+	return err
+}
