@@ -109,7 +109,7 @@ func (j *journal) write(level, message string) {
 func (j *journal) event(e solve.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	switch e.Kind { //nolint:exhaustive // the error of a failed step is the last entry
+	switch e.Kind { // the error of a failed step is the last entry
 	case solve.Started:
 		j.write("info", e.Title)
 	case solve.Cached:

@@ -214,7 +214,7 @@ func (p *plan) env(n int, s Step) error {
 		return invalidStep(n, "ENV has no pairs of names and values")
 	}
 	c := &instructions.EnvCommand{}
-	title := "ENV"
+	title := []string{"ENV"}
 	for pair := range slices.Chunk(s.Args, 2) {
 		if pair[0] == "" || strings.ContainsAny(pair[0], "=$\\ \t\n") {
 			return invalidStep(n, "%.100q cannot be the name of a variable", pair[0])
@@ -224,9 +224,9 @@ func (p *plan) env(n int, s Step) error {
 			value = home.ReplaceAllLiteralString(value, literal(homeOf(p.user)))
 		}
 		c.Env = append(c.Env, instructions.KeyValuePair{Key: pair[0], Value: value})
-		title += " " + pair[0]
+		title = append(title, pair[0])
 	}
-	p.add(strconv.Itoa(n), title, s.Force, c)
+	p.add(strconv.Itoa(n), strings.Join(title, " "), s.Force, c)
 	return nil
 }
 

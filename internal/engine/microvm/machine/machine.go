@@ -91,7 +91,7 @@ func Main() {
 		err = start()
 	}
 	if err != nil {
-		fmt.Println("crannog: prepare the machine:", err) // on the console
+		fmt.Fprintln(os.Stdout, "crannog: prepare the machine:", err) // on the console
 	}
 	powerOff()
 }

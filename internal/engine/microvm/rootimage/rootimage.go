@@ -123,7 +123,7 @@ func (t Tree) addFile(w *erofs.Writer, at, name string, info fs.FileInfo) (added
 	if !ok {
 		return false, errors.New("its owner is unknown")
 	}
-	switch info.Mode().Type() { //nolint:exhaustive // the others are left out
+	switch info.Mode().Type() { // the others are left out
 	case fs.ModeDir:
 		err = w.Mkdir(target, info.Mode().Perm())
 	case fs.ModeSymlink:
