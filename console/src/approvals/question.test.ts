@@ -51,7 +51,7 @@ describe("what an approval lasts", () => {
     expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
     expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*need no approval/);
     // A rule that asks has priority over an allowed host, so allowing the host is not offered.
-    expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("keeps asking");
+    expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("always requires an approval");
     expect(rememberText({ ...base, rule: "network.unlisted", quorum: 2 })).toContain("several people");
     expect(rememberText(base)).toContain("cannot be remembered");
     expect(rememberText({ ...base, kind: "policy.widen" })).toBe("");
