@@ -76,7 +76,7 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Four packages at a time: a sandbox that starts keeps about one processor busy, but most tests
+# Three packages at a time: a sandbox that starts keeps about one processor busy, but most tests
 # also wait. The longest ones start first (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
