@@ -50,7 +50,8 @@ func copyVolume(ctx context.Context, c *connection, from, to place) error {
 		_ = r.CloseWithError(err) // the reader is gone
 		return errors.Join(<-done, err)
 	}
-	contents := strings.HasSuffix(from.path, "/.") || path.Clean("/"+from.path) == "/"
+	// The names of a whole volume have no directory in front.
+	contents := strings.HasSuffix(from.path, "/.") && path.Clean("/"+from.path) != "/"
 	go func() {
 		err := c.ReadVolume(ctx, from.ref, from.path, w)
 		w.CloseWithError(err)

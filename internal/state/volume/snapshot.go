@@ -55,11 +55,31 @@ func (s *Store) hold(id string, inUse func() error) (v Volume, held *os.File, er
 	if err = inUse(); err != nil {
 		return v, nil, err
 	}
+	if err = s.flush(v); err != nil {
+		return v, nil, err
+	}
 	if err = s.unmount(v); err != nil {
 		return v, nil, err
 	}
 	held, err = s.exclude(v, unix.LOCK_EX)
 	return v, held, err
+}
+
+// flush writes everything that programs have written into the file of a volume. Its file system may
+// still be mounted for sandboxes that only read, so unmounting it here does not write it.
+func (s *Store) flush(v Volume) error {
+	if !v.Enforced() {
+		return nil
+	}
+	at, err := s.attach(v.ID)
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(at)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
 }
 
 // exclude locks the description of a volume: exclusively while it is copied, shared while it is

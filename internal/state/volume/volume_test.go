@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -121,6 +122,7 @@ func wantCode(t *testing.T, what string, err error, code string) {
 	}
 }
 
+// P66: no program can write more than the quota of a volume.
 func TestQuotaIsEnforced(t *testing.T) {
 	hosttest.Need(t, hosttest.Loop)
 	s := store(t)
@@ -302,6 +304,58 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("the snapshot has %q", got)
 			}
 		})
+	}
+}
+
+// The file system of a volume stays mounted for a sandbox that only reads. A snapshot has all that
+// was written before, also what was only in memory.
+func TestSnapshotWhileItIsRead(t *testing.T) {
+	hosttest.Need(t, hosttest.Loop)
+	s := store(t)
+	v, f := create(t, s, Request{Name: "data", Bytes: MinBytes, Files: 64})
+	dir, err := s.Attach(v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	if err := unix.Mount(dir, other, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(other, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 3 { // the journal has freed files that the file system shows as used
+		for i := range 50 {
+			if err := os.WriteFile(filepath.Join(other, fmt.Sprint(i)), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 50 {
+			if err := os.Remove(filepath.Join(other, fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(other, "last"), []byte("unsynced"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	c, err := s.Snapshot(t.Context(), v.ID, Request{Name: "copy"}, unused)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.Files(c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if got := read(t, g, "last"); got != "unsynced" {
+		t.Errorf("read %q", got)
+	}
+	for i := range 40 {
+		write(t, g, fmt.Sprint("new", i), "x")
 	}
 }
 
