@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +56,7 @@ func (a imageVerbs) bootstrapCommand() *cobra.Command {
 	return cmd
 }
 
-func (a imageVerbs) bootstrap(ctx context.Context, c *connection, f *bootstrapFlags) (err error) {
+func (a imageVerbs) bootstrap(ctx context.Context, c *connection, f *bootstrapFlags) error {
 	if f.tag == "" {
 		f.tag = "localhost/debian:" + f.suite
 	}
@@ -66,22 +65,30 @@ func (a imageVerbs) bootstrap(ctx context.Context, c *connection, f *bootstrapFl
 		return err
 	}
 	defer show.end()
+	req := api.CreateBuild{Tag: f.tag, Dockerfile: bootstrapFile, Access: &api.Access{Net: "none"}}
+	// The server accepts the request before any package is fetched.
+	img, err := c.Build(ctx, req, func(w io.Writer) error { return f.pack(ctx, w, show.note) }, show.created, show.event)
+	show.end()
+	if err != nil {
+		return fail("make "+inert(f.tag), err)
+	}
+	return a.printImage(img, nil)
+}
+
+// pack writes the files of the build.
+func (f *bootstrapFlags) pack(ctx context.Context, w io.Writer, report func(string)) (err error) {
 	dir, err := os.MkdirTemp("", "crannog-bootstrap-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	from := filepath.Join(dir, "context")
-	if err := os.Mkdir(from, 0o700); err != nil {
-		return err
-	}
-	err = debian.Prepare(ctx, from, debian.Options{
-		Mirror: f.mirror, Suite: f.suite, Keyring: f.keyring, Include: f.include, Client: http.DefaultClient, Report: show.note,
+	err = debian.Prepare(ctx, dir, debian.Options{
+		Mirror: f.mirror, Suite: f.suite, Keyring: f.keyring, Include: f.include, Client: http.DefaultClient, Report: report,
 	})
 	if err != nil {
-		return fail("get the packages", err)
+		return err
 	}
-	root, err := os.OpenRoot(from)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -90,12 +97,5 @@ func (a imageVerbs) bootstrap(ctx context.Context, c *connection, f *bootstrapFl
 	if err != nil {
 		return err
 	}
-	access := api.Access{Net: "none"}
-	req := api.CreateBuild{Tag: f.tag, Dockerfile: bootstrapFile, Access: &access}
-	img, err := c.Build(ctx, req, func(w io.Writer) error { return buildcontext.Pack(ctx, root, ignore, w) }, show.created, show.event)
-	show.end()
-	if err != nil {
-		return fail("make "+inert(f.tag), err)
-	}
-	return a.printImage(img, nil)
+	return buildcontext.Pack(ctx, root, ignore, w)
 }

@@ -252,7 +252,7 @@ func contents(t *testing.T, name string) map[string]string {
 	}
 }
 
-// Whoever controls the mirror, or the way to it, cannot change what is installed.
+// Neither the mirror nor anybody between it and this machine can change what is installed.
 func TestAChangedMirrorIsRefused(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*archive)

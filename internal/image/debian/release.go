@@ -34,8 +34,8 @@ type file struct {
 
 const maxRelease = 4 << 20
 
-// release fetches and verifies the list of index files. Whoever controls the mirror or the way to it
-// can neither change the list nor replace it by that of another suite.
+// release fetches and verifies the list of index files. An attacker who controls the mirror or the
+// connection to it can neither change the list nor replace it by that of another suite.
 func (m *mirror) release(ctx context.Context, suite, keyring string) (*release, error) {
 	if !plainName(suite) {
 		return nil, fault.Newf(fault.Invalid, "debian_suite_invalid", "%.100q is not the name of a suite", suite)
