@@ -58,7 +58,7 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
   ];
   return (
     <section className="d-section p-stack" aria-label="Secrets">
-      <p className="quiet">The egress gateway sets a secret on the requests that a policy binds it to. No sandbox has its value. Nobody can read it back.</p>
+      <p className="quiet">The egress gateway sets a secret on the requests that a policy binds it to. No sandbox has its value. It cannot be read back.</p>
       {secrets.error && <Problem error={secrets.error} retry={() => void secrets.refetch()} />}
       {secrets.isPending && <Loading />}
       {secrets.data && <Table label="Secrets" columns={columns} rows={secrets.data} rowKey={(s) => s.id} rowLabel={(s) => s.name} empty={<Empty title="No secrets yet" />} />}
