@@ -125,9 +125,9 @@ type CreateRequest struct {
 	Workspace       string          // host directory, local callers only
 	Mounts          []Mount         // by their sources only for local callers
 	Volumes         []VolumeMount
-	Programs        []string        // host files and directories shown copy-on-write, local callers only
-	Tools           []string        // version managers of the host whose programs are shown, or all; local callers only
-	PrivatePorts    bool            // ports of programs need the traffic token
+	Programs        []string // host files and directories shown copy-on-write, local callers only
+	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
+	PrivatePorts    bool     // ports of programs need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
