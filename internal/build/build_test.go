@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/build/buildcontext"
 	"github.com/crannog/crannog/internal/build/solve"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -309,9 +311,12 @@ func TestAKilledBuildLeavesNothing(t *testing.T) {
 func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	r := open(t, t.TempDir())
 	one, other := sandbox.Principal{KeyID: "one"}, sandbox.Principal{KeyID: "other"}
-	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple)})
+	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, _, err := r.Create(t.Context(), other, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.CodeOf(err) != "image_name_not_allowed" {
+		t.Errorf("the name of an image of another key: %v", err)
 	}
 	for what, err := range map[string]error{
 		"upload": r.Upload(t.Context(), other, record.ID, 0, nil), "cancel": r.Cancel(t.Context(), other, record.ID),
@@ -326,10 +331,31 @@ func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	if list, err := r.List(other); err != nil || len(list) != 0 {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
+	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
 		t.Errorf("push by a key: %v", err)
 	}
-	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
+	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
 		t.Errorf("without a caller: %v", err)
+	}
+}
+
+// The files of another stage keep their owners and set-id bits, which the tree on the host has not.
+func TestFilesOfAnotherStageKeepTheirOwners(t *testing.T) {
+	r := open(t, t.TempDir())
+	text := "FROM scratch AS a\nCOPY --chmod=4755 f /bin/su\nCOPY --chown=33:34 --chmod=2750 f /srv/f\nCOPY f /plain\n" +
+		"FROM scratch\nCOPY --from=a / /\nCOPY --from=a --chown=7 /srv/f /other\n"
+	img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, map[string]string{"f": "content"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := fileowners.Read(img.Root.Owners())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fileowners.Table{
+		"/home/user": {UID: 1000, GID: 1000}, "/bin/su": {SetID: 0o4000}, "/srv": {UID: 33, GID: 34}, "/srv/f": {UID: 33, GID: 34, SetID: 0o2000}, "/other": {UID: 7, GID: 7, SetID: 0o2000},
+	}
+	if !maps.Equal(table, want) {
+		t.Errorf("the owners are %v, want %v", table, want)
 	}
 }
