@@ -29,6 +29,7 @@ var asking = map[string]string{
 	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
 	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-t x .", "template builds": "", "template create": "x",
 	"template inspect": "x", "template ls": "", "template rm": "x", "template tag": "x y", "tree": "",
+	"volume cp": "x:/a b", "volume create": "x", "volume inspect": "x", "volume ls": "", "volume rm": "x", "volume snapshot": "x y",
 }
 
 // alone are the commands that need no server.
