@@ -61,7 +61,7 @@ check-source:
 test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
-# These start the test program anew for each step at which it is killed. With
+# These start the test program again for each step at which it is killed. With
 # the race detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
@@ -83,7 +83,7 @@ test-plain: $(TIMING)
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 4 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
-	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
+	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran instead of HumanEval's 164 (TestHumanEval)"
 
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/filetree/changeset

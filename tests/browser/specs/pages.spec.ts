@@ -60,7 +60,7 @@ test("every page is accessible in both themes, and usable on a phone", async ({ 
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
-  // The first request was told to try again, if it was pending for too long.
+  // The first request got the instruction to try again, if it was pending for too long.
   if (!(await held).stdout.includes("hello")) expect((await publish()).stdout).toContain("hello");
   expect(info.errors).toEqual([]);
 });

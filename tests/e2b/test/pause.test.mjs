@@ -75,7 +75,7 @@ withSdk('pause and resume', (sdk) => {
     assert.equal(await again.kill(), true)
   })
 
-  test('without memory it boots anew, with its files', async () => {
+  test('without memory it boots again, with its files', async () => {
     const sandbox = await create()
     await furnish(sandbox)
     await hold(sandbox)
