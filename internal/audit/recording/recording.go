@@ -204,7 +204,7 @@ func (s *Store) Close() error {
 const (
 	indexFile = "index"
 	ownSuffix = ".cast" // after the number of a command
-	reelStart = "pack." // before the number of a pack
+	reelStart = "reel." // before the number of a pack, as in earlier versions
 )
 
 func own(n int) string  { return strconv.Itoa(n) + ownSuffix }

@@ -204,7 +204,7 @@ func TestNumbers(t *testing.T) {
 // files of their own and packs
 func files(t testing.TB, dir string) (list []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.cast", "pack.*"} {
+	for _, pattern := range []string{"*.cast", "reel.*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			t.Fatal(err)
