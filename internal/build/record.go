@@ -61,7 +61,7 @@ func (rs *records) put(r Record) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Lasting: true})
+	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Sync: true})
 }
 
 func (rs *records) get(id string) (r Record, err error) {
@@ -110,15 +110,15 @@ func (rs *records) list() ([]Record, error) {
 }
 
 // List returns the builds that a caller may see.
-func (s *Service) List(who sandbox.Principal) ([]Record, error) {
+func (s *Service) List(caller sandbox.Principal) ([]Record, error) {
 	all, err := s.records.list()
-	return slices.DeleteFunc(all, func(r Record) bool { return !who.Local && r.Owner != who.KeyID }), err
+	return slices.DeleteFunc(all, func(r Record) bool { return !caller.Local && r.Owner != caller.KeyID }), err
 }
 
 // Get returns one build.
-func (s *Service) Get(who sandbox.Principal, id string) (Record, error) {
+func (s *Service) Get(caller sandbox.Principal, id string) (Record, error) {
 	r, err := s.records.get(id)
-	if err == nil && !who.Local && r.Owner != who.KeyID {
+	if err == nil && !caller.Local && r.Owner != caller.KeyID {
 		return Record{}, unknown(id)
 	}
 	return r, err

@@ -72,7 +72,7 @@ func (rs *records) put(r Record) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Lasting: true})
+	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Sync: true})
 }
 
 func (rs *records) remove(id string) error {
@@ -119,22 +119,22 @@ func (rs *records) list() ([]Record, error) {
 }
 
 // List returns the builds of a caller, the newest first.
-func (s *Service) List(who sandbox.Principal) ([]Record, error) {
+func (s *Service) List(caller sandbox.Principal) ([]Record, error) {
 	all, err := s.records.list()
-	return slices.DeleteFunc(all, func(r Record) bool { return !who.Local && r.Owner != who.KeyID }), err
+	return slices.DeleteFunc(all, func(r Record) bool { return !caller.Local && r.Owner != caller.KeyID }), err
 }
 
 // Status returns a build and the entries of its log from an offset, at most limit of them.
-func (s *Service) Status(who sandbox.Principal, template, id string, offset, limit int) (Record, []Entry, error) {
+func (s *Service) Status(caller sandbox.Principal, template, id string, offset, limit int) (Record, []Entry, error) {
 	s.mu.Lock()
-	l, err := s.mine(who, template, id)
+	l, err := s.findOwn(caller, template, id)
 	if err == nil {
 		r, entries := l.record, l.log.from(offset, limit)
 		s.mu.Unlock()
 		return r, entries, nil
 	}
 	s.mu.Unlock()
-	all, err := s.List(who)
+	all, err := s.List(caller)
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -148,8 +148,8 @@ func (s *Service) Status(who sandbox.Principal, template, id string, offset, lim
 
 // Drop cancels the builds of a template and forgets those that have ended. It reports whether there
 // were any.
-func (s *Service) Drop(who sandbox.Principal, template string) (bool, error) {
-	all, err := s.List(who)
+func (s *Service) Drop(caller sandbox.Principal, template string) (bool, error) {
+	all, err := s.List(caller)
 	if err != nil {
 		return false, err
 	}

@@ -180,8 +180,8 @@ func (e *Engine) forget(id string, b *instance) {
 	}
 }
 
-// patience bounds how long the kernel may take to end a process.
-const patience = 10 * time.Second
+// timeout bounds how long the kernel may take to end a process.
+const timeout = 10 * time.Second
 
 // destroy kills the sandbox's processes and frees all its resources. It may be called at any stage
 // of creation, and repeatedly. When the first process ends, the kernel kills all others of its PID
@@ -194,7 +194,7 @@ func (b *instance) destroy() error {
 		return err
 	}
 	// In version 1, not even SIGKILL ends a frozen process.
-	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(patience)}
+	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(timeout)}
 	if b.reaped != nil {
 		<-b.reaped
 	}
@@ -222,7 +222,7 @@ func (b *instance) watchMemory() (stop func()) {
 		b.mu.Lock()
 		b.oom = true
 		b.mu.Unlock()
-		if err := b.rec.Init.Kill(patience); err != nil {
+		if err := b.rec.Init.Kill(timeout); err != nil {
 			b.e.log.Error("kill a sandbox that reached its memory limit", "sandbox", b.rec.ID, "err", err)
 		}
 	}

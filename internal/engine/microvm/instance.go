@@ -184,8 +184,8 @@ func (e *Engine) forget(id string, b *instance) {
 	}
 }
 
-// patience bounds how long the kernel may take to end a process.
-const patience = 10 * time.Second
+// timeout bounds how long the kernel may take to end a process.
+const timeout = 10 * time.Second
 
 // destroy ends the machine and frees everything it held. It may be called at any stage of creation
 // and any number of times.
@@ -198,9 +198,9 @@ func (b *instance) destroy() error {
 	}
 	// In version 1, not even SIGKILL ends a frozen process. The kernel ends the machine with its
 	// keeper, some time later.
-	errs := []error{b.rec.Group.Freeze(false), b.rec.Keeper.Kill(patience)}
+	errs := []error{b.rec.Group.Freeze(false), b.rec.Keeper.Kill(timeout)}
 	if m, known := b.machine(); known {
-		errs = append(errs, m.Kill(patience))
+		errs = append(errs, m.Kill(timeout))
 	}
 	if b.reaped != nil {
 		<-b.reaped

@@ -142,7 +142,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	_ = s.cmd.Process.Kill() // it may have ended
 	<-ended
 	if m, known := b.machine(); known {
-		err = errors.Join(err, m.Kill(patience))
+		err = errors.Join(err, m.Kill(timeout))
 	}
 	return err
 }

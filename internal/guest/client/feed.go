@@ -110,8 +110,8 @@ func finished(err error) bool {
 		return true
 	}
 	// Use the wrapped text, because the public text of an internal error has no details.
-	said, ok := errors.AsType[*fault.Error](err)
-	return ok && said.Text == guestwire.StdinClosed
+	refusal, ok := errors.AsType[*fault.Error](err)
+	return ok && refusal.Text == guestwire.StdinClosed
 }
 
 // inputError returns an error if the program was killed because its input was lost. A program that

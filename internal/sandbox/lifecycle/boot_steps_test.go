@@ -50,8 +50,8 @@ func (b *breaking) fail(name string) {
 	b.fails, b.ran = name, nil
 }
 
-func (b *breaking) Insert(ctx context.Context, r sandbox.Row, most int) error {
-	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, most))
+func (b *breaking) Insert(ctx context.Context, r sandbox.Row, limit int) error {
+	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, limit))
 }
 
 func (b *breaking) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {

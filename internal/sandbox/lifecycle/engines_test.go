@@ -254,7 +254,7 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 
 	retire := func(d *lifecycle.Deps) { d.Settings.SnapshotRetention = time.Nanosecond }
 	r.open(retire)
-	r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full")
+	r.images.budget = fault.New(fault.Exhausted, "snapshot_budget", "full")
 	prune := func() {
 		t.Helper()
 		if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
@@ -276,7 +276,7 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 	r.close()
 
 	r.open()
-	if err := r.album.Remove(ctx, kept.ID); err != nil {
+	if err := r.images.Remove(ctx, kept.ID); err != nil {
 		t.Fatal(err)
 	}
 	r.images(0)

@@ -89,18 +89,18 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			begun := make(chan struct{})
+			started := make(chan struct{})
 			block := make(chan struct{})
 			r.setFault(func(at fake.Step, _ string) error {
 				if at == fake.ExtractBegin {
-					close(begun)
+					close(started)
 					<-block
 				}
 				return nil
 			})
 			done := make(chan error, 1)
 			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
-			<-begun
+			<-started
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
 				t.Errorf("during the resume it is %s, %v", got.State, err)
 			}

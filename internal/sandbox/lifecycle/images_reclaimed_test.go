@@ -28,8 +28,8 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 		t.Error(err)
 	}
 	r.Service = nil
-	if len(r.album.loose) > 0 {
-		t.Errorf("a reboot would lose %v", r.album.loose)
+	if len(r.images.loose) > 0 {
+		t.Errorf("a reboot would lose %v", r.images.loose)
 	}
 	if err := r.store.Close(); err != nil {
 		t.Error(err)
@@ -40,10 +40,10 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
-	r.album.most = 2
+	r.images.limit = 2
 	r.snapshot(alice, sb.ID, "held")
 	orphan := func() {
-		if err := os.Mkdir(r.album.image("orphan"), 0o700); err != nil {
+		if err := os.Mkdir(r.images.image("orphan"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

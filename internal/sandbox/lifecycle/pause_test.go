@@ -50,7 +50,7 @@ func (r *rig) failAt(step fake.Step, err error) {
 // images fails the test unless there are exactly so many images and no drafts.
 func (r *rig) images(want int) {
 	r.t.Helper()
-	if images, drafts, leased := r.album.counts(); images != want || drafts != 0 || leased != 0 {
+	if images, drafts, leased := r.images.counts(); images != want || drafts != 0 || leased != 0 {
 		r.t.Errorf("%d images, %d drafts, %d leased; want %d, 0, 0", images, drafts, leased, want)
 	}
 }
@@ -164,10 +164,10 @@ func TestRemovalOfAPausedSandbox(t *testing.T) {
 func TestPauseFailsAtEachStep(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
-		"begin":  func(r *rig) { r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
+		"begin":  func(r *rig) { r.images.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
 		"save":   func(r *rig) { r.failAt(fake.CheckpointBegin, broken) },
 		"saved":  func(r *rig) { r.failAt(fake.CheckpointSaved, syscall.ENOSPC) },
-		"commit": func(r *rig) { r.album.commit = broken },
+		"commit": func(r *rig) { r.images.commit = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -179,7 +179,7 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			r.setFault(nil)
-			r.album.budget, r.album.commit = nil, nil
+			r.images.budget, r.images.commit = nil, nil
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running {
 				t.Errorf("it is %s, %v", got.State, err)
 			}
@@ -475,7 +475,7 @@ func TestAPausedSandboxIsEnded(t *testing.T) {
 			t.Errorf("paused %v, stopped %v, to end %v: %v", shown.PausedAt, shown.StoppedAt, shown.EndAt, err)
 		}
 	}
-	if sizes, err := r.album.Sizes(t.Context()); err != nil || len(sizes) > 0 {
+	if sizes, err := r.images.Sizes(t.Context()); err != nil || len(sizes) > 0 {
 		t.Errorf("images: %v %v", sizes, err)
 	}
 }

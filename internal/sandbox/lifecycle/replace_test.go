@@ -17,7 +17,7 @@ import (
 type revised struct{ revision *atomic.Value }
 
 func (s revised) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := shelf{}.Resolve(ctx, ref)
+	t, err := templates{}.Resolve(ctx, ref)
 	t.Revision, _ = s.revision.Load().(string)
 	return t, err
 }

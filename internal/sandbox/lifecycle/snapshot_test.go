@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-func (r *rig) snapshot(who sandbox.Principal, id, name string) sandbox.Snapshot {
+func (r *rig) snapshot(caller sandbox.Principal, id, name string) sandbox.Snapshot {
 	r.t.Helper()
-	n, err := r.Snapshot(r.t.Context(), who, id, sandbox.SnapshotRequest{Name: name})
+	n, err := r.Snapshot(r.t.Context(), caller, id, sandbox.SnapshotRequest{Name: name})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -138,10 +138,10 @@ func TestNamesOfSnapshots(t *testing.T) {
 func TestSnapshotFailsAtEachStep(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
-		"begin":  func(r *rig) { r.album.budget = broken },
+		"begin":  func(r *rig) { r.images.budget = broken },
 		"save":   func(r *rig) { r.failAt(fake.CheckpointBegin, broken) },
 		"saved":  func(r *rig) { r.failAt(fake.CheckpointSaved, broken) },
-		"commit": func(r *rig) { r.album.commit = broken },
+		"commit": func(r *rig) { r.images.commit = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -308,7 +308,7 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 type shown struct{ file string }
 
 func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := shelf{}.Resolve(ctx, ref)
+	t, err := templates{}.Resolve(ctx, ref)
 	t.Image = engine.ViewOf(t.Image.View().Dir, "", engine.Bind{Source: s.file, Target: "/guest"})
 	return t, err
 }
