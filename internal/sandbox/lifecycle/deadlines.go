@@ -47,8 +47,8 @@ type deadlines struct {
 	late map[chan struct{}]bool // pauses in progress
 }
 
-// notify makes run check all deadlines again.
-func (d *deadlines) notify() {
+// checkAll makes run check all deadlines again.
+func (d *deadlines) checkAll() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -118,13 +118,13 @@ func (d *deadlines) expireLocked(ctx context.Context, id string) error {
 // retry checks the deadline of a sandbox again after a while.
 func (d *deadlines) retry(b *liveSandbox) {
 	d.live.notEnding(b)
-	d.notify()
+	d.checkAll()
 }
 
 // set adopts the end in a row.
 func (d *deadlines) set(r sandbox.Row) {
 	d.live.setEnd(r)
-	d.notify()
+	d.checkAll()
 }
 
 // notifyTimeout limits how long a request waits for the guest to accept its new end.

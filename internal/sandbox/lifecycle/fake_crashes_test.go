@@ -105,7 +105,7 @@ func (d doomed) DeleteSnapshot(ctx context.Context, id string) error {
 	return d.crashAround(func() error { return d.Store.DeleteSnapshot(ctx, id) })
 }
 
-// torn is an album whose process dies at a tick.
+// torn is fakeImages whose process dies at a tick.
 type torn struct {
 	*fakeImages
 	*crashPoints

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// fakeImages stores images as plain directories, and fails on demand. An album that is opened again
+// fakeImages stores images as plain directories, and fails on demand. When it is opened again, it
 // removes drafts, as if their process had died.
 type fakeImages struct {
 	dir string

@@ -51,7 +51,7 @@ func (s *Service) maintain() {
 			}
 		}
 		// The host may have been suspended, which timers do not notice.
-		s.deadlines.notify()
+		s.deadlines.checkAll()
 	}
 }
 

@@ -33,7 +33,7 @@ func shows(text, value string) bool {
 	return slices.ContainsFunc(forms(value), func(f string) bool { return strings.Contains(text, f) })
 }
 
-// newSecretsRig returns a yard whose programs have obtained the value of a secret and
+// newSecretsRig returns a workspaceRig whose programs have obtained the value of a secret and
 // written it to files. Without bound, the sandbox has no binding of that secret, so
 // that its value is an ordinary string.
 func newSecretsRig(t *testing.T, bound bool) (*workspaceRig, *secretStore) {

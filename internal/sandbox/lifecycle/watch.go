@@ -28,7 +28,7 @@ func (s *Service) track(r sandbox.Row) {
 		return
 	}
 	s.intake.Follow(r.ID)
-	s.deadlines.notify()
+	s.deadlines.checkAll()
 }
 
 // cut stops watching a sandbox that is no longer running, so that proxies abort streams.
@@ -170,6 +170,6 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 		s.cut(id)
 		s.track(r)
 	}
-	s.deadlines.notify()
+	s.deadlines.checkAll()
 	return nil
 }
