@@ -227,7 +227,7 @@ func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
 			t.Errorf("%s: it was resumed", step)
 		}
 		r.nothing()
-		r.images(1)
+		r.wantImages(1)
 		row, err := r.store.Get(t.Context(), sb.ID)
 		if err != nil || row.State != sandbox.Paused || len(b.attached) > 0 {
 			t.Errorf("%s: %s, attached %v, %v", step, row.State, b.attached, err)

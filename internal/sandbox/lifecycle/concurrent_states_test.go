@@ -97,7 +97,7 @@ func TestResumesOfTwoProcesses(t *testing.T) {
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
 			t.Fatal(err)
 		}
-		r.images(0)
+		r.wantImages(0)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestRemovalDuringStates(t *testing.T) {
 				r.setFault(nil)
 				close(release)
 				group.Wait()
-				r.images(0)
+				r.wantImages(0)
 				r.nothing()
 			})
 		})
@@ -184,7 +184,7 @@ func TestRemovalBeforeTheQueue(t *testing.T) {
 		if started != 1 {
 			t.Errorf("%d of 5 snapshots were begun, which the removal waited for", started)
 		}
-		r.images(0)
+		r.wantImages(0)
 		r.nothing()
 	})
 }
@@ -361,7 +361,7 @@ func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	if err := <-removed; err != nil {
 		t.Error(err)
 	}
-	r.images(0)
+	r.wantImages(0)
 	r.nothing()
 }
 

@@ -41,7 +41,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
 		t.Errorf("the guest was given %+v", c)
 	}
-	r.images(0)
+	r.wantImages(0)
 
 	// A running sandbox stays as it is, except for a later end.
 	r.state(sb.ID).Remember("x", "2")
@@ -56,7 +56,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	if _, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !was || r.state(sb.ID).File("f") != "one" {
 		t.Errorf("files only: %t, %v", was, err)
 	}
-	r.images(0)
+	r.wantImages(0)
 }
 
 // After any failure it is paused as before, with its memory.
@@ -125,7 +125,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			if name == "remove" {
 				want = 0
 			}
-			r.images(want)
+			r.wantImages(want)
 			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
 				t.Errorf("left: %v, %v", list, err)
 			}

@@ -295,7 +295,7 @@ func (r *rig) survives(id string, want []string) {
 	if _, err := r.Prune(ctx, local); err != nil {
 		r.t.Error(err)
 	}
-	r.images(len(snapshots.Snapshots) + paused)
+	r.wantImages(len(snapshots.Snapshots) + paused)
 	held, err := r.engine.List(ctx)
 	if err != nil || len(held) != len(live) {
 		r.t.Errorf("the engine holds %v for %v, %v", held, live, err)

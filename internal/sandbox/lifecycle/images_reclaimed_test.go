@@ -51,15 +51,15 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	if _, err := r.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 1}); err != nil {
 		t.Error(err)
 	}
-	r.images(1)
+	r.wantImages(1)
 	orphan()
 	if _, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{}); err != nil {
 		t.Error(err)
 	}
-	r.images(2)
+	r.wantImages(2)
 	_, err := r.Pause(t.Context(), alice, sb.ID, false)
 	wantKind(t, err, fault.Exhausted, "snapshot_budget")
-	r.images(2)
+	r.wantImages(2)
 }
 
 // A process that ends waits for the pauses that deadlines have begun, but not for one that takes

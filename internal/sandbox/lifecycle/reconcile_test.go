@@ -257,7 +257,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 						t.Errorf("%s is %s, %v", id, row.State, err)
 					}
 				}
-				third.images(2)
+				third.wantImages(2)
 			})
 		})
 	}

@@ -34,8 +34,8 @@ func newStudio(t *testing.T) *recordingsRig {
 	return s
 }
 
-// record records a command of a sandbox.
-func (s *recordingsRig) record(id string) {
+// recordCommand records a command of a sandbox.
+func (s *recordingsRig) recordCommand(id string) {
 	s.t.Helper()
 	tape, err := s.recordings.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
 	if err != nil {
@@ -66,7 +66,7 @@ func TestKeptRecordings(t *testing.T) {
 		if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
 			t.Errorf("kept of nothing: %+v %v", k, err)
 		}
-		s.record(sb.ID)
+		s.recordCommand(sb.ID)
 		_, err := s.Recordings().KeepRecordings(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.Denied, "recordings_not_local")
 		if keeps {
@@ -136,7 +136,7 @@ func TestKeptRecordings(t *testing.T) {
 func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
-	s.record(sb.ID)
+	s.recordCommand(sb.ID)
 	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 	if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
 		t.Errorf("%+v", k)
@@ -153,14 +153,14 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	now := time.Now()
 	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
 	for n := range 103 {
-		s.record(name(n))
+		s.recordCommand(name(n))
 		at := now.Add(-time.Duration(n+1) * time.Minute)
 		if _, err := s.recordings.Retain(recording.Retained{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	sb := s.create(local)
-	s.record(sb.ID)
+	s.recordCommand(sb.ID)
 	if _, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil {
 		t.Fatal(err)
 	}

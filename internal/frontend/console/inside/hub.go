@@ -13,8 +13,8 @@ import (
 // program is a program on a terminal; *client.Process implements it.
 type program interface {
 	PID() uint32
-	// Pump passes on output until the program has ended.
-	Pump(stdout, stderr io.Writer) (client.Exit, error)
+	// Stream passes on output until the program has ended.
+	Stream(stdout, stderr io.Writer) (client.Exit, error)
 	Write(ctx context.Context, data []byte) error
 	Resize(ctx context.Context, size client.Size) error
 	// Close ends the stream. The program continues.
@@ -116,7 +116,7 @@ func (x *Inside) openHub(key hubKey) *hub {
 
 // readOutput reads the program's output until the program has ended.
 func (h *hub) readOutput() {
-	exit, err := h.prog.Pump(h, h)
+	exit, err := h.prog.Stream(h, h)
 	h.x.mu.Lock()
 	if h.x.hubs[h.key] == h {
 		delete(h.x.hubs, h.key)

@@ -40,7 +40,7 @@ func newShell() *shell {
 func (*shell) PID() uint32 { return 7 }
 func (s *shell) Close()    { s.once.Do(func() { close(s.shut) }) }
 
-func (s *shell) Pump(stdout, _ io.Writer) (client.Exit, error) {
+func (s *shell) Stream(stdout, _ io.Writer) (client.Exit, error) {
 	for {
 		select {
 		case b, ok := <-s.out:

@@ -65,7 +65,7 @@ func (s *screen) until(kind, text string) map[string]any {
 	}
 }
 
-func (s *screen) write(text string) {
+func (s *screen) sendMessage(text string) {
 	s.t.Helper()
 	if err := s.conn.Write(s.ctx, websocket.MessageText, []byte(text)); err != nil {
 		s.t.Fatal(err)
@@ -92,7 +92,7 @@ func TestTerminal(t *testing.T) {
 	b.until("ready", "")
 	a.write("echo too-early\n")
 	a.until("error", "no_control")
-	a.write(`{"type":"take"}`)
+	a.sendMessage(`{"type":"take"}`)
 	a.until("control", `"mine":true`)
 	if m := b.until("control", "alice"); m["mine"] != false {
 		t.Errorf("%v", m)
@@ -103,7 +103,7 @@ func TestTerminal(t *testing.T) {
 	b.until("", "42-40x100")
 	b.write("echo nothing\n")
 	b.until("error", "no_control")
-	b.write(`{"type":"take"}`)
+	b.sendMessage(`{"type":"take"}`)
 	b.until("control", `"mine":true`)
 	if m := a.until("control", "bob"); m["mine"] != false {
 		t.Errorf("%v", m)
@@ -120,15 +120,15 @@ func TestTerminal(t *testing.T) {
 	}
 	v := s.attach(t, "eve/viewer", term.PID, "")
 	v.until("", "42-40x100")
-	v.write(`{"type":"take"}`)
+	v.sendMessage(`{"type":"take"}`)
 	v.until("error", "scope_too_small")
 	for _, bad := range []string{`{"type":"grab"}`, `x`, `{"type":"resize","cols":0,"rows":5}`, `{"type":"resize","cols":5,"rows":5000}`} {
-		v.write(bad)
+		v.sendMessage(bad)
 		v.until("error", "")
 	}
-	b.write(`{"type":"release"}`)
+	b.sendMessage(`{"type":"release"}`)
 	v.until("control", `"controller":null`)
-	b.write(`{"type":"take"}`)
+	b.sendMessage(`{"type":"take"}`)
 	b.until("control", `"mine":true`)
 	b.write("exit 3\n")
 	for _, each := range []*screen{a, b, v} {
@@ -173,7 +173,7 @@ func TestOthersTerminal(t *testing.T) {
 	}
 	b := s.attach(t, "bob/viewer", int(p.PID()), "")
 	b.until("ready", "")
-	a.write(`{"type":"take"}`)
+	a.sendMessage(`{"type":"take"}`)
 	a.until("control", "true")
 	a.write("meow\n")
 	b.until("", "meow\r\nmeow")
@@ -188,7 +188,7 @@ func TestOthersTerminal(t *testing.T) {
 	}
 	c := s.attach(t, "alice/operator", int(p.PID()), "")
 	c.until("ready", "")
-	c.write(`{"type":"take"}`)
+	c.sendMessage(`{"type":"take"}`)
 	c.until("control", "true")
 	c.write("\x04")
 	c.until("exit", "")

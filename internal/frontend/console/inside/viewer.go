@@ -38,7 +38,7 @@ type viewer struct {
 	cancel  context.CancelFunc
 	conn    *websocket.Conn
 	changed chan struct{}
-	size    client.Size // of its window
+	wanted  client.Size // of its window
 	// typing means that the program is slow to read the page's input. During that time nothing is
 	// read from the page, not even its answers to pings.
 	typing atomic.Bool
@@ -71,11 +71,11 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	if err != nil {
 		return err
 	}
-	wish, err := requestedSize(r)
+	wanted, err := requestedSize(r)
 	if err != nil {
 		return err
 	}
-	v := &viewer{who: at.who, changed: make(chan struct{}, 1), size: wish}
+	v := &viewer{who: at.who, changed: make(chan struct{}, 1), wanted: wanted}
 	v.ctx, v.cancel = context.WithCancel(r.Context())
 	defer v.cancel()
 	for range maxTries {
@@ -164,10 +164,10 @@ func (v *viewer) do(data []byte) error {
 		if !v.who.Scope.Has(session.Operator) {
 			return fault.Newf(fault.Denied, "scope_too_small", "taking control needs the scope %s", session.Operator)
 		}
-		if err := v.hub.take(v.ctx, v); err != nil || v.size == (client.Size{}) {
+		if err := v.hub.take(v.ctx, v); err != nil || v.wanted == (client.Size{}) {
 			return err
 		}
-		return v.hub.resize(v, v.size)
+		return v.hub.resize(v, v.wanted)
 	case "release":
 		v.hub.drop(v, false)
 		return nil
@@ -176,7 +176,7 @@ func (v *viewer) do(data []byte) error {
 		if err != nil {
 			return err
 		}
-		v.size = size
+		v.wanted = size
 		return v.hub.resize(v, size)
 	}
 	return fault.New(fault.Invalid, "unknown_type", "a message must be take, release or resize")
