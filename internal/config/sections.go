@@ -60,6 +60,11 @@ type Lifetime struct {
 	Retention time.Duration // how long events and flows of ended sandboxes are kept
 }
 
+// Volumes has the settings of volumes.
+type Volumes struct {
+	Budget int64
+}
+
 // Images has the settings of OCI images.
 type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas

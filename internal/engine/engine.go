@@ -130,6 +130,10 @@ type Spec struct {
 	// targets of a HostView's binds, theirs must not exist in the image and must not be below a
 	// bind of it. No target is below another.
 	Mounts []Bind
+	// Volumes are host directories whose files programs in the sandbox change. Their targets are as
+	// those of Mounts. They are no part of a saved state: a restored sandbox shows the directory as
+	// it is then. The engine's Info has to offer Volumes.
+	Volumes []Volume `json:",omitempty"`
 	// StandIns are host files shown instead of other files below binds of a HostView. A saved
 	// memory refers to files that have since changed on the host; these are the earlier versions. A
 	// stand-in without a Source is an empty directory where the host no longer has one.

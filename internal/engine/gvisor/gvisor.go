@@ -106,10 +106,12 @@ func (e *Engine) Info() engine.Info {
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 		// The sandbox has its own kernel, so all its sizes are the limits.
-		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
-		OwnNetwork:   true,
-		OwnFiles:     true,
-		OwnRoot:      true,
+		Shows:      []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork: true,
+		OwnFiles:   true,
+		OwnRoot:    true,
+		// Without root, gVisor cannot give a new file to the sandbox's user.
+		Volumes:      !e.rootless,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),
