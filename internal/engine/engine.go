@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -95,6 +96,11 @@ func (l Limits) OrDefault() Limits {
 		}
 	}
 	return l
+}
+
+// Processors returns how many of the host's processors a sandbox with these limits sees.
+func (l Limits) Processors() int {
+	return int(min(max((l.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
 }
 
 // Fields returns the fields by the names of the limits, so that checks can run over all of them.

@@ -71,9 +71,7 @@ var silence sync.Once
 // New opens the engine on a state directory, which several processes may share.
 func New(o Options) (*Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, fault.New(fault.Internal, "reexec_missing",
-			"this program did not call crannog.Main at the start of main").
-			WithHint("gVisor runs as a second process of the same program, so call crannog.Main() first in main")
+		return nil, engine.NotDispatched("gVisor runs as a second process of the same program")
 	}
 	// gVisor's client code writes to standard error, which belongs to the program that embeds us.
 	// Everything important is returned as an error.
