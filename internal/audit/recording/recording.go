@@ -195,7 +195,7 @@ func (s *Store) Close() error {
 		errs = append(errs, r.release())
 	}
 	if !idle {
-		errs = append(errs, s.settle())
+		errs = append(errs, s.updateTotal())
 	}
 	return errors.Join(errs...)
 }
