@@ -48,11 +48,11 @@ type Client struct {
 	peer     *peer
 	approver egress.Approver
 	info     Info
-	speaks   int // the protocol version in use
+	version  int // the protocol version in use
 	events   *queue
 
-	mu   sync.Mutex
-	mine map[string]bool // sandboxes whose questions this client answers
+	mu       sync.Mutex
+	answered map[string]bool // sandboxes whose questions this client answers
 }
 
 // Info describes the process, for display.
@@ -137,7 +137,7 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{approver: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
+	c := &Client{approver: o.Asker, events: newQueue(o.Event), answered: map[string]bool{}}
 	// Do not accept files: the process has none to send, and if it was taken over, it must not
 	// attack this process with them.
 	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
@@ -187,7 +187,7 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	if common == 0 {
 		return errVersion(theirs)
 	}
-	c.speaks = common
+	c.version = common
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	}
 	var reply attachReply
 	had := c.takeOver(true, a.Sandbox)
-	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq, Kind: kind}
+	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.takeOver(had, a.Sandbox)
 		// If the process has attached the sandbox despite the error, closing its end detaches it.
@@ -232,7 +232,7 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 		sb, ours, err = attachment.Pair(attachment.Packets)
 		return sb, ours, "", err
 	}
-	if c.speaks < withKinds {
+	if c.version < withKinds {
 		return nil, nil, "", fault.Newf(fault.Conflict, "causeway_version", "the process %d that holds the sandboxes' networks has no attachment of the kind %q", c.info.PID, a.Kind).
 			WithHint("end the sandboxes that it holds, and try again")
 	}
@@ -251,7 +251,7 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 // first process will run the readiness probe with the new policy.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
 	var reply updateReply
-	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withProbes}
+	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.version), Secrets: secrets, Looks: looks && c.version >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
@@ -306,11 +306,11 @@ func (c *Client) takeOver(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range sandboxes {
-		had = c.mine[s]
+		had = c.answered[s]
 		if mine {
-			c.mine[s] = true
+			c.answered[s] = true
 		} else {
-			delete(c.mine, s)
+			delete(c.answered, s)
 		}
 	}
 	return had

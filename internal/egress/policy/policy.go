@@ -118,7 +118,7 @@ type Policy struct {
 	// granting is set if a project or a task has network settings. Otherwise the organisation's
 	// hosts are allowed, and not only a ceiling.
 	granting bool
-	said     settings
+	settings settings
 	export   exports
 	top      settings // level and organisation only
 	binds    map[endpoint]bool
