@@ -60,6 +60,11 @@ type Lifetime struct {
 	Retention time.Duration // how long events and flows of ended sandboxes are kept
 }
 
+// Packages has the settings of the package cache.
+type Packages struct {
+	Budget int64 // disk space; 0 is the default
+}
+
 // Images has the settings of OCI images.
 type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas

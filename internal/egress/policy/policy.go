@@ -57,6 +57,9 @@ const (
 	RuleFetch     = "git.fetch"
 	RulePush      = "git.push"
 	RulePublish   = "packages.publish"
+	RuleMinAge    = "packages.min_age"
+	RuleInstall   = "packages.allow" // a package that the list does not name
+	RuleForbidden = "packages.deny"  // a package that the list names
 )
 
 // Warning describes something in a policy that is valid but may be a mistake.
@@ -119,6 +122,7 @@ type Policy struct {
 	// hosts are allowed, and not only a ceiling.
 	granting bool
 	said     settings
+	installs installs
 	export   exports
 	top      settings // level and organisation only
 	binds    map[endpoint]bool

@@ -42,6 +42,8 @@ type Config struct {
 	Limits Limits
 	// After is the number of the sandbox's last entry, from which a new process continues.
 	After uint64
+	// Packages answers requests for packages, for policies with packages.cache.
+	Packages PackageCache
 	// SpoolFile creates the file that holds a large body during an approval. The default is an
 	// unnamed file in the directory for temporary files. If it fails, memory is used, up to
 	// Limits.Spool.
@@ -55,6 +57,7 @@ type Handler struct {
 	limits  Limits
 	// spoolFile creates the file that holds a large body.
 	spoolFile func() (*os.File, error)
+	packages  PackageCache
 
 	names   *names.Table
 	probes  probes
@@ -128,7 +131,7 @@ func New(c Config) (*Handler, error) {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
 	b := &Handler{
-		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
+		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile, packages: c.Packages,
 		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
 		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
 		back:  back{dialer: c.Dialer, roots: c.Roots},
