@@ -17,7 +17,7 @@ import (
 // hostKey holds the Docker daemon that a script uses.
 type hostKey struct{}
 
-// P56: TestDockerScripts runs the program with a Docker daemon of the test's own.
+// P58: TestDockerScripts runs the program with a Docker daemon of the test's own.
 func TestDockerScripts(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
 	shared := startDocker(t, dockertest.Options{})

@@ -20,7 +20,6 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/image/manifest"
-	"github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
@@ -143,7 +142,7 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 	if req.Push && !who.OnHost() {
 		return Record{}, nil, fault.New(fault.Denied, "local_only", "only a local caller may push, because a push uses this user's credentials")
 	}
-	if _, err := registry.Parse(req.Tag); err != nil {
+	if err := checkName(who, req.Tag); err != nil {
 		return Record{}, nil, err
 	}
 	file, err := dockerfile.Parse(req.Dockerfile)

@@ -309,9 +309,12 @@ func TestAKilledBuildLeavesNothing(t *testing.T) {
 func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	r := open(t, t.TempDir())
 	one, other := sandbox.Principal{KeyID: "one"}, sandbox.Principal{KeyID: "other"}
-	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple)})
+	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, _, err := r.Create(t.Context(), other, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.CodeOf(err) != "image_name_not_allowed" {
+		t.Errorf("the name of an image of another key: %v", err)
 	}
 	for what, err := range map[string]error{
 		"upload": r.Upload(t.Context(), other, record.ID, 0, nil), "cancel": r.Cancel(t.Context(), other, record.ID),
@@ -326,10 +329,10 @@ func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	if list, err := r.List(other); err != nil || len(list) != 0 {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
+	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
 		t.Errorf("push by a key: %v", err)
 	}
-	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
+	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
 		t.Errorf("without a caller: %v", err)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/image/manifest"
-	"github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
@@ -51,6 +50,9 @@ func NewCommits(o CommitOptions) *Commits { return &Commits{o} }
 // Commit creates an image from a running sandbox: the image from which it started, and a layer of
 // its changes. Mounted files of the host are not included.
 func (c *Commits) Commit(ctx context.Context, who sandbox.Principal, ref, name string) (library.Image, error) {
+	if err := checkName(who, name); err != nil {
+		return library.Image{}, err
+	}
 	sb, err := c.o.Sandboxes.Get(ctx, who, ref)
 	if err != nil {
 		return library.Image{}, err
@@ -62,9 +64,6 @@ func (c *Commits) Commit(ctx context.Context, who sandbox.Principal, ref, name s
 }
 
 func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (library.Image, error) {
-	if _, err := registry.Parse(name); err != nil {
-		return library.Image{}, err
-	}
 	if sb.State != sandbox.Running {
 		return library.Image{}, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s, and only the files of a running one can become an image", sb.State).
 			WithHint("resume it first: crannog resume " + sb.ID)

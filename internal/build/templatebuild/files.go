@@ -31,9 +31,18 @@ const (
 // be checked against the tar. So each caller has a directory of its own: with a wrong hash, a caller
 // replaces only its own files.
 type files struct {
-	dir   string
-	mu    sync.Mutex
-	links map[string]upload // by token
+	dir    string
+	limits uploadLimits
+	mu     sync.Mutex
+	links  map[string]upload // by token
+	used   map[string]int64  // bytes by directory, with those of unfinished uploads
+}
+
+// uploadLimits are the most bytes of one upload, and of all uploads of one caller.
+type uploadLimits struct{ one, all int64 }
+
+func openFiles(dir string, limits uploadLimits) *files {
+	return &files{dir: dir, limits: limits, links: map[string]upload{}, used: map[string]int64{}}
 }
 
 // upload is a tar that may be sent once.
@@ -117,28 +126,88 @@ func (s *Service) Receive(token string, r io.Reader) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	used, err := sizeOf(dir)
-	if err != nil {
-		return err
-	}
 	draft, err := os.CreateTemp(dir, draftPrefix)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(draft.Name())
-	most := min(maxUpload, max(0, maxUploads-used))
-	n, err := io.Copy(draft, io.LimitReader(r, most+1))
-	if err == nil && n > most {
-		err = fault.Newf(fault.Exhausted, "upload_large", "an upload has at most %d bytes, and the uploads of one caller %d", int64(maxUpload), int64(maxUploads)).
-			WithHint("leave files out with .dockerignore; uploads that no build has used for 14 days are removed")
-	}
+	w := &limited{draft: draft, files: f, dir: dir}
+	defer func() { f.release(dir, w.size) }()
+	_, err = io.Copy(w, r)
 	if _, ours := errors.AsType[*fs.PathError](err); err != nil && !ours && fault.KindOf(err) != fault.Exhausted {
 		err = fault.Wrap(err, fault.Invalid, "upload_broken", "the upload broke off")
 	}
 	if err := errors.Join(err, draft.Close()); err != nil {
 		return err
 	}
-	return os.Rename(draft.Name(), u.path)
+	return f.complete(w, u.path)
+}
+
+// limited writes an upload whose bytes count as used before they are written. So uploads at the same
+// time have one limit together.
+type limited struct {
+	draft *os.File
+	files *files
+	dir   string
+	size  int64
+}
+
+func (w *limited) Write(data []byte) (int, error) {
+	n := int64(len(data))
+	if w.size+n > w.files.limits.one {
+		return 0, w.files.tooLarge()
+	}
+	if err := w.files.reserve(w.dir, n); err != nil {
+		return 0, err
+	}
+	w.size += n
+	return w.draft.Write(data)
+}
+
+func (f *files) tooLarge() error {
+	return fault.Newf(fault.Exhausted, "upload_large", "an upload has at most %d bytes, and the uploads of one caller %d", f.limits.one, f.limits.all).
+		WithHint("leave files out with .dockerignore; uploads that no build has used for 14 days are removed")
+}
+
+// reserve counts bytes that are to be written into a directory.
+func (f *files) reserve(dir string, n int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	used, known := f.used[dir]
+	if !known {
+		var err error
+		if used, err = sizeOf(dir); err != nil {
+			return err
+		}
+	}
+	if used+n > f.limits.all {
+		f.used[dir] = used
+		return f.tooLarge()
+	}
+	f.used[dir] = used + n
+	return nil
+}
+
+func (f *files) release(dir string, n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.used[dir] -= n
+}
+
+// complete gives an upload its name. If the name had a file, that file's bytes are no longer used.
+func (f *files) complete(w *limited, path string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var before int64
+	if info, err := os.Lstat(path); err == nil {
+		before = info.Size()
+	}
+	if err := os.Rename(w.draft.Name(), path); err != nil {
+		return err
+	}
+	f.used[w.dir] -= before
+	w.size = 0 // the file remains
+	return nil
 }
 
 // draftPrefix begins the name of an upload that is not complete.

@@ -85,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 		}
 	}
 	s.records = &records{filepath.Join(o.Dir, "records")}
-	s.files = &files{dir: filepath.Join(o.Dir, "files"), links: map[string]upload{}}
+	s.files = openFiles(filepath.Join(o.Dir, "files"), uploadLimits{one: maxUpload, all: maxUploads})
 	return s, errors.Join(s.repair(ctx), s.files.prune())
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P56 One sandbox with a workspace is used by all tests of programs, each of which checks another
+// P59: One sandbox with a workspace is used by all tests of programs, each of which checks another
 // feature.
 func TestPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)

@@ -233,8 +233,8 @@ func TestNoReplaceDirective(t *testing.T) {
 	}
 }
 
-// A test's comment or name that begins a line with a promise's number proves
-// it: "P7" anywhere in a test file's comments counts.
+// Every promise has its own number and a test that names it: "P7" anywhere in the comments of a
+// test file counts.
 func TestPromisesAreTested(t *testing.T) {
 	doc, err := os.Open("../../../docs/reference/promises.md")
 	if err != nil {
@@ -242,18 +242,21 @@ func TestPromisesAreTested(t *testing.T) {
 	}
 	defer doc.Close()
 	proved := provedPromises(t)
-	count := 0
+	listed := map[string]bool{}
 	for lines := bufio.NewScanner(doc); lines.Scan(); {
 		m := regexp.MustCompile(`^- \*\*(P\d+)\*\*:`).FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
-		count++
+		if listed[m[1]] {
+			t.Errorf("two promises are %s", m[1])
+		}
+		listed[m[1]] = true
 		if !proved[m[1]] {
 			t.Errorf("%s has no test that names it", m[1])
 		}
 	}
-	if count == 0 {
+	if len(listed) == 0 {
 		t.Error("no promise found")
 	}
 }

@@ -1,0 +1,127 @@
+package templatebuild
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+var caller = sandbox.Principal{KeyID: "k1"}
+
+// limitedFiles returns a service with small limits, and a function that makes a link for a digest
+// that consists of one digit.
+func limitedFiles(t *testing.T) (*Service, func(digit string) (token, path string)) {
+	t.Helper()
+	s := &Service{files: openFiles(t.TempDir(), uploadLimits{one: 100, all: 150})}
+	return s, func(digit string) (token, path string) {
+		path, err := s.files.path(caller, strings.Repeat(digit, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.files.link(path), path
+	}
+}
+
+func bytesOf(n int) io.Reader { return strings.NewReader(strings.Repeat("x", n)) }
+
+// sizes returns the total size of the files of the caller.
+func sizes(t *testing.T, s *Service) int64 {
+	t.Helper()
+	n, err := sizeOf(s.files.owned(caller))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestUploadsHaveLimits(t *testing.T) {
+	s, link := limitedFiles(t)
+	send := func(digit string, n int) error {
+		token, _ := link(digit)
+		return s.Receive(token, bytesOf(n))
+	}
+	if err := send("1", 101); fault.CodeOf(err) != "upload_large" || sizes(t, s) != 0 {
+		t.Errorf("one upload above its limit: %v, and %d bytes are left", err, sizes(t, s))
+	}
+	if err := send("1", 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := send("2", 51); fault.CodeOf(err) != "upload_large" || sizes(t, s) != 100 {
+		t.Errorf("all uploads above their limit: %v, and %d bytes are left", err, sizes(t, s))
+	}
+	// A file that is replaced is not counted, and what a broken upload has written is not either.
+	if err := send("1", 50); err != nil {
+		t.Fatal(err)
+	}
+	token, _ := link("3")
+	broken := errors.New("the connection is reset")
+	if err := s.Receive(token, io.MultiReader(bytesOf(90), failing{broken})); !errors.Is(err, broken) || fault.KindOf(err) != fault.Invalid {
+		t.Errorf("a broken upload: %v", err)
+	}
+	if err := send("2", 100); err != nil || sizes(t, s) != 150 {
+		t.Errorf("up to the limit: %v, %d bytes", err, sizes(t, s))
+	}
+	if err := send("3", 1); fault.CodeOf(err) != "upload_large" {
+		t.Errorf("above the limit: %v", err)
+	}
+	// Another process counts what is there.
+	s.files = openFiles(s.files.dir, s.files.limits)
+	token, _ = link("3")
+	if err := s.Receive(token, bytesOf(1)); fault.CodeOf(err) != "upload_large" {
+		t.Errorf("above the limit after a restart: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Uploads at the same time have one limit together.
+func TestParallelUploadsShareTheLimit(t *testing.T) {
+	s, link := limitedFiles(t)
+	first, path := link("1")
+	second, _ := link("2")
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- s.Receive(first, r) }()
+	// When the last byte is read, those before it are stored.
+	for _, n := range []int{89, 1} {
+		if _, err := io.Copy(w, bytesOf(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Receive(second, bytesOf(90)); fault.CodeOf(err) != "upload_large" {
+		t.Errorf("the second: %v", err)
+	}
+	if err := errors.Join(w.Close(), <-done); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() != 90 || sizes(t, s) != 90 {
+		t.Errorf("the first is %+v, %v, of %d bytes", info, err, sizes(t, s))
+	}
+}
+
+// A token is valid once, and the file of one caller is not that of another.
+func TestUploadsBelongToTheirCaller(t *testing.T) {
+	s, link := limitedFiles(t)
+	token, path := link("1")
+	if err := s.Receive(token, bytesOf(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Receive(token, bytesOf(1)); fault.CodeOf(err) != "upload_not_found" {
+		t.Errorf("a token that was used: %v", err)
+	}
+	other, err := s.files.path(sandbox.Principal{KeyID: "k2"}, filepath.Base(path))
+	if err != nil || other == path {
+		t.Errorf("another caller has %s, %v", other, err)
+	}
+	if _, err := s.files.path(caller, "../"+strings.Repeat("1", 61)); fault.CodeOf(err) != "files_hash_invalid" {
+		t.Errorf("a hash that is a path: %v", err)
+	}
+}
