@@ -86,12 +86,12 @@ func (p *Policy) Gate(now func() time.Time) packages.Gate {
 	return func(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
 		for _, l := range p.installs.deny {
 			if entry := l.find(a, true); entry != "" {
-				return &packages.Denial{Rule: RuleForbidden, Layer: l.layer, Reason: a.String() + " is denied by " + strconv.Quote(entry) + " in packages.deny of the " + l.layer + " layer."}
+				return &packages.Denial{Rule: RuleForbidden, Layer: l.layer, Reason: "The package " + a.String() + " is denied by " + strconv.Quote(entry) + " in packages.deny of the " + l.layer + " layer."}
 			}
 		}
 		for _, l := range p.installs.allow {
 			if l.find(a, known) == "" {
-				return &packages.Denial{Rule: RuleInstall, Layer: l.layer, Reason: a.String() + " is not in packages.allow of the " + l.layer + " layer."}
+				return &packages.Denial{Rule: RuleInstall, Layer: l.layer, Reason: "The package " + a.String() + " is not in packages.allow of the " + l.layer + " layer."}
 			}
 		}
 		if age := time.Duration(p.installs.minAge); known && packages.Young(v, age, now()) {
@@ -101,7 +101,7 @@ func (p *Policy) Gate(now func() time.Time) packages.Gate {
 			}
 			return &packages.Denial{
 				Rule: RuleMinAge, Layer: p.installs.ageLayer, Hidden: true,
-				Reason: a.String() + " was published " + when + ", and packages.min_age of the " + p.installs.ageLayer + " layer is " + p.installs.minAge.String() + ".",
+				Reason: "The package " + a.String() + " was published " + when + ", and packages.min_age of the " + p.installs.ageLayer + " layer is " + p.installs.minAge.String() + ".",
 			}
 		}
 		return nil
