@@ -36,11 +36,22 @@ func (c *Client) Build(ctx context.Context, req api.CreateBuild, source func(io.
 	return c.runBuild(ctx, path, progress)
 }
 
+// errSource ends the reading of a context that could not be written.
+var errSource = errors.New("the context could not be written")
+
 // sendContext sends the tar that source writes, piece by piece.
 func (c *Client) sendContext(ctx context.Context, path string, source func(io.Writer) error) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	go func() { w.CloseWithError(source(w)) }()
+	// An error of source may itself be io.ErrUnexpectedEOF, which must not end a context as complete.
+	var failed error
+	go func() {
+		if failed = source(w); failed != nil {
+			w.CloseWithError(errSource)
+			return
+		}
+		w.Close()
+	}()
 	piece := make([]byte, buildPiece)
 	for offset := int64(0); ; {
 		n, err := io.ReadFull(r, piece)
@@ -51,6 +62,8 @@ func (c *Client) sendContext(ctx context.Context, path string, source func(io.Wr
 			offset += int64(n)
 		}
 		switch {
+		case errors.Is(err, errSource):
+			return failed
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return nil
 		case err != nil:

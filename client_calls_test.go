@@ -176,11 +176,17 @@ func TestBuildSendsItsContext(t *testing.T) {
 }
 
 func TestBuildFails(t *testing.T) {
-	ctx, broken := t.Context(), errors.New("the source fails")
-	c, s := newScripted(t, `{"id":"b1"}`)
-	_, err := c.Build(ctx, api.CreateBuild{}, func(io.Writer) error { return broken }, nil, nil)
-	if !errors.Is(err, broken) || s.asked[len(s.asked)-1] != "DELETE /v1/builds/b1" {
-		t.Errorf("a broken context: %v, %q", err, s.asked)
+	ctx := t.Context()
+	// An error that looks like the end of a file must not end a context as complete.
+	for _, broken := range []error{errors.New("the source fails"), fmt.Errorf("a file: %w", io.ErrUnexpectedEOF), fmt.Errorf("a file: %w", io.EOF)} {
+		c, s := newScripted(t, `{"id":"b1"}`)
+		_, err := c.Build(ctx, api.CreateBuild{}, func(w io.Writer) error {
+			_, err := io.WriteString(w, "a part")
+			return errors.Join(err, broken)
+		}, nil, nil)
+		if !errors.Is(err, broken) || s.asked[len(s.asked)-1] != "DELETE /v1/builds/b1" {
+			t.Errorf("a broken context: %v, %q", err, s.asked)
+		}
 	}
 	for answer, want := range map[string]error{
 		`{"finished":true,"problem":{"kind":"invalid","code":"build_step_failed","detail":"RUN failed"}}`: ErrInvalid,

@@ -35,10 +35,10 @@ type Client struct {
 type Option func(*options) error
 
 type options struct {
-	base   string
-	key    string
-	socket string
-	doer   *http.Client
+	base       string
+	key        string
+	socket     string
+	httpClient *http.Client
 }
 
 // URL sets the address of the server, such as "http://127.0.0.1:7070".
@@ -64,8 +64,8 @@ func Socket(path string) Option {
 }
 
 // HTTP makes the client send every request with doer.
-func HTTP(doer *http.Client) Option {
-	return func(o *options) error { o.doer = doer; return nil }
+func HTTP(httpClient *http.Client) Option {
+	return func(o *options) error { o.httpClient = httpClient; return nil }
 }
 
 // FromEnv reads the server's address from CRANNOG_URL or E2B_API_URL and the key from
@@ -100,20 +100,20 @@ func New(opts ...Option) (*Client, error) {
 			return nil, err
 		}
 	}
-	if o.doer != nil && o.socket != "" {
+	if o.httpClient != nil && o.socket != "" {
 		return nil, errors.New("crannog: Socket and HTTP exclude each other")
 	}
-	doer := o.doer
+	httpClient := o.httpClient
 	closer := func() error { return nil }
-	if doer == nil {
+	if httpClient == nil {
 		transport := newTransport(dialerOf(o.socket))
-		doer = &http.Client{Transport: transport, CheckRedirect: stay}
+		httpClient = &http.Client{Transport: transport, CheckRedirect: stay}
 		closer = func() error { transport.CloseIdleConnections(); return nil }
 	}
 	if o.socket != "" && o.base == DefaultURL {
 		o.base = "http://localhost" // errors name it, and no server listens at the default
 	}
-	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
+	return &Client{base: o.base, key: o.key, http: httpClient, closer: closer}, nil
 }
 
 // stay follows no redirect. If a program in the sandbox has taken over the guest, it could redirect

@@ -53,8 +53,8 @@ func TestEventsTakeLittle(t *testing.T) {
 		if err != nil || event.Text != "x" || len(event.Result[c.form]) != c.want || len(event.Result) > 2 {
 			t.Errorf("%s: %v, %d forms", c.form, err, len(event.Result))
 		}
-		if taken := after.TotalAlloc - before.TotalAlloc; taken > c.most {
-			t.Errorf("%s: took %d MiB", c.form, taken>>20)
+		if sandboxWith := after.TotalAlloc - before.TotalAlloc; sandboxWith > c.most {
+			t.Errorf("%s: took %d MiB", c.form, sandboxWith>>20)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// taken is a sandbox whose guest an attacker inside has replaced.
-func taken(t *testing.T, guest http.Handler) *Sandbox {
+// sandboxWith is a sandbox whose guest an attacker inside has replaced.
+func sandboxWith(t *testing.T, guest http.Handler) *Sandbox {
 	t.Helper()
 	srv := httptest.NewServer(guest)
 	t.Cleanup(srv.Close)
@@ -45,7 +45,7 @@ func TestHostileFiles(t *testing.T) {
 		"a long name":  {body: long[:32<<20+5], want: ErrExhausted},
 		"a bomb":       {body: entries(10), packed: true, want: ErrInternal},
 	} {
-		files := taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		files := sandboxWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 			out := io.WriteCloser(struct {
 				io.Writer
@@ -68,15 +68,15 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// loud is a guest whose chmod prints without end.
-type loud struct {
+// loggingClient is a guest whose chmod prints without end.
+type loggingClient struct {
 	processpbconnect.UnimplementedProcessHandler
 	held int64 // what was in memory before its end
 }
 
 const printed = 64 << 20
 
-func (l *loud) Start(_ context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
+func (l *loggingClient) Start(_ context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
 	say := func(e *processpb.ProcessEvent) error { return s.Send(&processpb.StartResponse{Event: e}) }
 	if err := say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
 		return err
@@ -104,10 +104,10 @@ func heap() int64 {
 
 // A change of permissions runs a program inside, which an attacker may have replaced.
 func TestHostileChmod(t *testing.T) {
-	l := &loud{}
+	l := &loggingClient{}
 	mux := http.NewServeMux()
 	mux.Handle(processpbconnect.NewProcessHandler(l))
-	err := taken(t, mux).FS().WithContext(t.Context()).Chmod(0o600, "x")
+	err := sandboxWith(t, mux).FS().WithContext(t.Context()).Chmod(0o600, "x")
 	if err == nil || !strings.HasPrefix(err.Error(), "chmod: xxx") || len(err.Error()) > 3*maxComplaint {
 		t.Errorf("%.100v", err)
 	}
@@ -124,7 +124,7 @@ func TestAHostileGuestRedirectsNoCall(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	defer other.Close()
 	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-		sb := taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sb := sandboxWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL+"/v1/prune", status)
 		}))
 		ctx := t.Context()
@@ -143,7 +143,7 @@ func TestAHostileGuestRedirectsNoCall(t *testing.T) {
 		}
 	}
 	// The control: a client that follows redirects gets there.
-	res, err := other.Client().Get(taken(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
+	res, err := other.Client().Get(sandboxWith(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
 	if err != nil {
 		t.Fatal(err)
 	}

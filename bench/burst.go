@@ -166,10 +166,10 @@ func (s *section) burstNote(name string, from *scores, crowd int) {
 }
 
 // loneLives is how many sandboxes are used one after the other in each round.
-const loneLives = 5
+const singleRuns = 5
 
 func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
-	for range loneLives {
+	for range singleRuns {
 		began := time.Now()
 		err := w.life(ctx, func() { s.addTime(w.name+burstLoneReady, time.Since(began)) })
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// burn is a program of two processes that never wait.
-const burn = "while :; do :; done & while :; do :; done"
+// busyScript is a program of two processes that never wait.
+const busyScript = "while :; do :; done & while :; do :; done"
 
 // busyPause is the pause between two requests. A server without pauses is as busy as the sandboxes
 // and competes with them as an equal.
@@ -83,7 +83,7 @@ const (
 // whileState makes each request while the sandboxes of crowd are busy.
 func whileState(state string, asked []question, crowd []*crannog.Sandbox) contender {
 	return contender{state, func(ctx context.Context, s *scores) (err error) {
-		stop, err := burnAll(ctx, crowd)
+		stop, err := startBusyLoops(ctx, crowd)
 		if err != nil {
 			return err
 		}
@@ -102,8 +102,8 @@ func whileState(state string, asked []question, crowd []*crannog.Sandbox) conten
 	}}
 }
 
-// burnAll keeps sandboxes busy until stop is called.
-func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
+// startBusyLoops keeps sandboxes busy until stop is called.
+func startBusyLoops(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
 	burning, end := context.WithCancel(ctx)
 	var all []*crannog.Cmd
 	stop = func() error {
@@ -117,7 +117,7 @@ func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, 
 		return errors.Join(errs...)
 	}
 	for _, sb := range crowd {
-		cmd := sb.CommandContext(burning, "sh", "-c", burn)
+		cmd := sb.CommandContext(burning, "sh", "-c", busyScript)
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, stop())
 		}

@@ -62,14 +62,14 @@ func createFigures(ctx context.Context, b *bench) (err error) {
 		{first, "from nothing to the first byte of `echo ok`"},
 		{whole, "the same, until the sandbox is removed again"},
 	} {
-		b.addLife(s, what.suffix, what.title)
+		b.addLifetime(s, what.suffix, what.title)
 	}
 	return nil
 }
 
 const first, whole = " first", " whole"
 
-func (b *bench) addLife(s *scores, suffix, title string) {
+func (b *bench) addLifetime(s *scores, suffix, title string) {
 	part := newScores()
 	for _, name := range []string{nameBare, nameBwrap, nameStock, nameLocal, nameServe, nameRun} {
 		for _, v := range s.by[name+suffix] {

@@ -36,9 +36,9 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	s, err := race(ctx, b.fewer(4),
-		moves("plain HTTP server and file", data, plainMover{plain}),
-		moves(nameLocal, data, sandboxMover{local.FS().WithContext(ctx)}),
-		moves(nameServe, data, sandboxMover{served.FS().WithContext(ctx)}))
+		transferBoth("plain HTTP server and file", data, plainMover{plain}),
+		transferBoth(nameLocal, data, sandboxMover{local.FS().WithContext(ctx)}),
+		transferBoth(nameServe, data, sandboxMover{served.FS().WithContext(ctx)}))
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ type mover interface {
 	download(ctx context.Context) (io.ReadCloser, error)
 }
 
-// moves measures both directions and checks that the file comes back unchanged.
-func moves(name string, data []byte, m mover) contender {
+// transferBoth measures both directions and checks that the file comes back unchanged.
+func transferBoth(name string, data []byte, m mover) contender {
 	want := sha256.Sum256(data)
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()

@@ -204,7 +204,7 @@ func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(look): // until memory that only the start needed was released
+	case <-time.After(settleTime): // until memory that only the start needed was released
 	}
 	for _, sb := range alive {
 		pid, err := jailProcess(srv.state, sb.ID())

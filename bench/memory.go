@@ -116,9 +116,9 @@ func (s *scores) addSandboxes(srv *server, ids []string) error {
 	return nil
 }
 
-// look is how long a sandbox's memory must stay the same for the sandbox to count as idle. After
+// settleTime is how long a sandbox's memory must stay the same for the sandbox to count as idle. After
 // two seconds, a sandbox releases memory that only its start needed.
-const look = 3 * time.Second
+const settleTime = 3 * time.Second
 
 // settled waits until the sandboxes' memory does not change, but at most twenty seconds.
 func settled(ctx context.Context, srv *server, ids []string) error {
@@ -145,7 +145,7 @@ func settled(ctx context.Context, srv *server, ids []string) error {
 			return ctx.Err()
 		case <-deadline:
 			return nil
-		case <-time.After(look):
+		case <-time.After(settleTime):
 		}
 	}
 }

@@ -80,7 +80,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	sec.note("VmRSS of /proc/PID/status, the process's own share included, three seconds after the last change. Each sandbox")
 	sec.note("has 23 rules for five hosts. The sandboxes' ends are network stacks of this program. Attaching took %s ms each.", number(millis(took)))
 	b.report.add(sec)
-	return r.rush(ctx, b, sandboxes[:askers])
+	return r.requestAtOnce(ctx, b, sandboxes[:askers])
 }
 
 // allAtOnce runs a function for all sandboxes at once.
@@ -111,8 +111,8 @@ func askOnce(ctx context.Context, c *http.Client) error {
 	return err
 }
 
-// rush makes requests from some sandboxes at once, and from as many clients without a sandbox.
-func (r *netRig) rush(ctx context.Context, b *bench, sandboxes []*netStack) error {
+// requestAtOnce makes requests from some sandboxes at once, and from as many clients without a sandbox.
+func (r *netRig) requestAtOnce(ctx context.Context, b *bench, sandboxes []*netStack) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.upstream.roots)
 	var inside, direct []*http.Client
@@ -168,7 +168,7 @@ func residentOf(pid int) (int64, error) {
 
 func settledResident(ctx context.Context, pid int) (int64, error) {
 	select {
-	case <-time.After(look):
+	case <-time.After(settleTime):
 		return residentOf(pid)
 	case <-ctx.Done():
 		return 0, ctx.Err()

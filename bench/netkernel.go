@@ -141,5 +141,5 @@ func runKernelPeer() {
 		fail(err)
 	}
 	link.Close()
-	untilInputEnds()
+	waitForInputEnd()
 }

@@ -142,7 +142,7 @@ func (r *netRig) start(ctx context.Context, role string, file *os.File) (string,
 
 // openCauseway starts a gateway process whose only destination is the upstream server.
 func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Client, error) {
-	if err := (netWorld{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
+	if err := (netEnvironment{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
 		return nil, err
 	}
 	c, err := gateway.Connect(ctx, state, gateway.Options{})

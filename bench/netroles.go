@@ -42,21 +42,21 @@ func netRoles() []reexec.Role {
 	}
 }
 
-// netWorld is the outside network of our gateway: one server, to which every name resolves. It is a
+// netEnvironment is the outside network of our gateway: one server, to which every name resolves. It is a
 // file of the state directory that only this program's role reads.
-type netWorld struct {
+type netEnvironment struct {
 	Upstream string
 	Roots    []byte // PEM
 }
 
 const (
-	worldFile = "world.json"
+	netEnvironmentFile = "world.json"
 	// everyName is the address of all names. It is a public one, as the checks require, but nothing
 	// is ever sent to it.
 	everyName = "93.184.216.34"
 )
 
-func (w netWorld) write(state string) error {
+func (w netEnvironment) write(state string) error {
 	data, err := json.Marshal(w)
 	if err != nil {
 		return err
@@ -64,22 +64,22 @@ func (w netWorld) write(state string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(state, worldFile), data, 0o600)
+	return os.WriteFile(filepath.Join(state, netEnvironmentFile), data, 0o600)
 }
 
 // LookupNetIP implements names.Resolver.
-func (netWorld) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+func (netEnvironment) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
 	return []netip.Addr{netip.MustParseAddr(everyName)}, nil
 }
 
-var _ names.Resolver = netWorld{}
+var _ names.Resolver = netEnvironment{}
 
 func serveWorld() {
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), netEnvironmentFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		gateway.Serve(gateway.World{})
 	}
-	var w netWorld
+	var w netEnvironment
 	if err == nil {
 		err = json.Unmarshal(data, &w)
 	}
@@ -98,8 +98,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// untilInputEnds ends this process when the process that started it has ended.
-func untilInputEnds() {
+// waitForInputEnd ends this process when the process that started it has ended.
+func waitForInputEnd() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
@@ -108,7 +108,7 @@ func untilInputEnds() {
 // requests no approval and logs nothing. Its argument is the destination of every connection, and
 // its first line of output its own address.
 func serveConnect() {
-	go untilInputEnds()
+	go waitForInputEnd()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		fail(err)
@@ -159,7 +159,7 @@ func join(a, b net.Conn) {
 // servePass serves the gateway's end of an attachment and passes everything on without decisions.
 // Its argument is the destination of every connection, and descriptor 3 is the attachment.
 func servePass() {
-	go untilInputEnds()
+	go waitForInputEnd()
 	table := names.NewTable()
 	l, err := attachment.Open(attachment.Packets, os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, attachment.Options{})
 	if err != nil {

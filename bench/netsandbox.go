@@ -28,7 +28,7 @@ type engineSandbox struct {
 }
 
 // sandbox creates a sandbox with a network, and closes this process's copy of the sandbox's end.
-func (r *netRig) sandbox(ctx context.Context, l *loneEngine, workspace string, end *os.File) (_ *engineSandbox, err error) {
+func (r *netRig) sandbox(ctx context.Context, l *singleEngine, workspace string, end *os.File) (_ *engineSandbox, err error) {
 	defer func() { err = errors.Join(err, end.Close()) }()
 	sb := &engineSandbox{engine: l.engine, id: strings.ToLower(rand.Text()[:20])}
 	token := rand.Text()

@@ -149,7 +149,7 @@ func TestRounds(t *testing.T) {
 	}
 	var order string
 	step := func(name string) func() error { return func() error { order += name; return nil } }
-	if err := inTurns(3, []func() error{step("a"), step("b")}); err != nil || order != "abbaab" {
+	if err := runInTurns(3, []func() error{step("a"), step("b")}); err != nil || order != "abbaab" {
 		t.Errorf("%q %v", order, err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	didFork = "fork returns"
-	didCost = "processor time of each copy"
-	toLast  = "until the last copy has answered"
+	didFork       = "fork returns"
+	didCost       = "processor time of each copy"
+	untilLastCopy = "until the last copy has answered"
 )
 
 // forkOnce creates copies, waits for an answer of each, and removes them.
@@ -38,7 +38,7 @@ func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, 
 		return err
 	}))
 	if err == nil && count > 1 {
-		s.addTime(toLast, time.Since(began))
+		s.addTime(untilLastCopy, time.Since(began))
 	}
 	return copies, err
 }

@@ -98,13 +98,13 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 	}}
 }
 
-// loneEngine is the engine without the service, the store and the APIs.
-type loneEngine struct {
+// singleEngine is the engine without the service, the store and the APIs.
+type singleEngine struct {
 	engine engine.Engine
 	image  engine.Image
 }
 
-func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
+func openAlone(state string, log *slog.Logger) (*singleEngine, error) {
 	engines, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		return nil, err
@@ -121,11 +121,11 @@ func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loneEngine{engine: engines.Default(), image: t.Image}, nil
+	return &singleEngine{engine: engines.Default(), image: t.Image}, nil
 }
 
 // life creates a sandbox, runs two commands and removes it.
-func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
+func (l *singleEngine) life(ctx context.Context, s *scores) (err error) {
 	const name = "engine alone"
 	id := strings.ToLower(rand.Text()[:20])
 	token := rand.Text()
@@ -148,7 +148,7 @@ func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
 	return errors.Join(execErr, err)
 }
 
-func (l *loneEngine) execs(ctx context.Context, s *scores, id, token string) error {
+func (l *singleEngine) execs(ctx context.Context, s *scores, id, token string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return l.engine.Dial(ctx, id, guestboot.Port)
 	}}

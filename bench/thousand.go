@@ -92,15 +92,15 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 	s.note("PSS of all sandboxes %.0f MB, of each %.1f MB: %.1f of the processes' own, %.1f of the sandbox's memory, %.1f of program files; the machine lost %.1f MB for each, so the rest is the host kernel's",
 		float64(sum.all)/mb, float64(sum.all)/mb/n, float64(sum.anon)/mb/n, float64(sum.shmem)/mb/n, float64(sum.file)/mb/n, lost)
 	threads, before := threadsAndTime(pids)
-	const look = 20 * time.Second
+	const settleTime = 20 * time.Second
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(look):
+	case <-time.After(settleTime):
 	}
 	_, after := threadsAndTime(pids)
 	s.note("%d processes and %d threads; idle they use %.0f ms of processor time in a second, all together; the server has %.0f MB",
-		len(pids), threads, 1e3*(after-before).Seconds()/look.Seconds(), float64(server.all)/mb)
+		len(pids), threads, 1e3*(after-before).Seconds()/settleTime.Seconds(), float64(server.all)/mb)
 	return nil
 }
 
@@ -193,7 +193,7 @@ func settledMemory(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(2 * look):
+	case <-time.After(2 * settleTime):
 		return nil
 	}
 }

@@ -80,8 +80,8 @@ func throttle() {
 	fmt.Println("ready")
 	parent := os.Getppid()
 	for end := time.Now(); os.Getppid() == parent; end = end.Add(throttlePeriod) {
-		burn := end.Add(time.Duration(throttleShare * float64(throttlePeriod)))
-		for time.Now().Before(burn) {
+		busyScript := end.Add(time.Duration(throttleShare * float64(throttlePeriod)))
+		for time.Now().Before(busyScript) {
 		}
 		time.Sleep(time.Until(end.Add(throttlePeriod)))
 		// A missed period is not compensated.

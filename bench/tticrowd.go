@@ -13,7 +13,7 @@ import (
 // not how much it varies.
 func (f flags) crowdRounds() int { return min(5, f.n) }
 
-const allOfThem = ": all"
+const allSuffix = ": all"
 
 // ttiWays are crowds that take turns, and their scores.
 type ttiWays struct {
@@ -35,14 +35,14 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	all = append(all,
 		func() error { return w.sandboxes(ctx, nameWarm, warm) },
 		func() error { return w.sandboxes(ctx, nameCold, cold) })
-	if err := inTurns(b.crowdRounds(), all); err != nil {
+	if err := runInTurns(b.crowdRounds(), all); err != nil {
 		return err
 	}
 	sec := table("tti", "from nothing to the end of `true`, many at once", "ms", w.times)
 	sec.tails99(w.times)
 	sec.Notes = w.failed
 	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
-	sec.against(nameStock+allOfThem, nameWarm+allOfThem, nameCold+allOfThem, nameBwrap+allOfThem)
+	sec.against(nameStock+allSuffix, nameWarm+allSuffix, nameCold+allSuffix, nameBwrap+allSuffix)
 	b.report.add(sec)
 	sec = table("tti", "sandboxes created, used once and removed for one second of processor time", "", w.costs)
 	sec.tails99(w.costs)
@@ -52,8 +52,8 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	return nil
 }
 
-// inTurns runs each function once per round, and begins each round with another one.
-func inTurns(rounds int, all []func() error) error {
+// runInTurns runs each function once per round, and begins each round with another one.
+func runInTurns(rounds int, all []func() error) error {
 	for round := range rounds {
 		for i := range all {
 			if err := all[(i+round)%len(all)](); err != nil {
@@ -67,7 +67,7 @@ func inTurns(rounds int, all []func() error) error {
 // crowd calls a function many times at once and returns how often it succeeded.
 func (w *ttiWays) crowd(name string, do func() error) (worked int) {
 	took, failed := together(w.b.crowd, do)
-	w.times.addTime(name+allOfThem, took)
+	w.times.addTime(name+allSuffix, took)
 	if len(failed) > 0 {
 		w.failed = append(w.failed, fmt.Sprintf("%s: %d failed%s", name, len(failed), firstOf(failed)))
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/build/buildcontext"
 	"github.com/crannog/crannog/internal/build/solve"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -334,5 +336,26 @@ func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	}
 	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
 		t.Errorf("without a caller: %v", err)
+	}
+}
+
+// The files of another stage keep their owners and set-id bits, which the tree on the host has not.
+func TestFilesOfAnotherStageKeepTheirOwners(t *testing.T) {
+	r := open(t, t.TempDir())
+	text := "FROM scratch AS a\nCOPY --chmod=4755 f /bin/su\nCOPY --chown=33:34 --chmod=2750 f /srv/f\nCOPY f /plain\n" +
+		"FROM scratch\nCOPY --from=a / /\nCOPY --from=a --chown=7 /srv/f /other\n"
+	img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, map[string]string{"f": "content"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := fileowners.Read(img.Root.Owners())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fileowners.Table{
+		"/home/user": {UID: 1000, GID: 1000}, "/bin/su": {SetID: 0o4000}, "/srv": {UID: 33, GID: 34}, "/srv/f": {UID: 33, GID: 34, SetID: 0o2000}, "/other": {UID: 7, GID: 7, SetID: 0o2000},
+	}
+	if !maps.Equal(table, want) {
+		t.Errorf("the owners are %v, want %v", table, want)
 	}
 }

@@ -74,6 +74,18 @@ func (p *buildProgress) json(v any) {
 	}
 }
 
+// note shows what is done before the build begins.
+func (p *buildProgress) note(text string) {
+	if p.form == progressJSON {
+		p.json(struct {
+			Kind string `json:"kind"`
+			Text string `json:"text"`
+		}{"prepare", text})
+		return
+	}
+	fmt.Fprintln(p.out, text)
+}
+
 func (p *buildProgress) event(e api.BuildEvent) {
 	if p.form == progressJSON {
 		p.json(e)

@@ -92,8 +92,6 @@ type Server struct {
 	Approvals *approval.Service
 	// Record is the audit log.
 	Record *audit.Log
-	// Packages is the package cache.
-	Packages *packagestore.Store
 	// Report describes the sandboxes of earlier processes that were found.
 	Report lifecycle.Report
 
@@ -183,10 +181,11 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	if d.Packages, err = packagestore.Open(o.StateDir, o.PackageBudget); err != nil {
+	cache, err := packagestore.Open(o.StateDir, o.PackageBudget)
+	if err != nil {
 		return err
 	}
-	d.gateway = &egressGateway{stateDir: o.StateDir, packages: d.Packages, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
+	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,

@@ -27,7 +27,7 @@ var (
 // sandboxes answer, and nothing is left.
 func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	a := newArena(t)
+	a := newEnvironment(t)
 	for _, attack := range slices.Concat(
 		processAttacks, signalAttacks, memoryAttacks, diskAttacks, outputAttacks, linkAttacks,
 	) {
@@ -49,7 +49,7 @@ func TestAbuse(t *testing.T) {
 			attack.run(t, b)
 			judge()
 			answers(t, a.sibling)
-			a.settles(t, before)
+			a.requireFilesClosed(t, before)
 		})
 	}
 	a.close(t)

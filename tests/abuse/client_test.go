@@ -15,7 +15,7 @@ import (
 )
 
 var clientAttacks = []attack{
-	{name: "clients that vanish", run: vanish},
+	{name: "clients that vanish", run: disconnect},
 	{name: "a client that does not read", run: deaf},
 }
 
@@ -41,8 +41,8 @@ func (b *testSandbox) shell(line string) string {
 	return b.stream("/process.Process/Start", fmt.Sprintf(`{"process":{"cmd":"sh","args":["-c",%q]},"stdin":false}`, line))
 }
 
-// vanish closes connections in the middle of everything that takes time.
-func vanish(t *testing.T, b *testSandbox) {
+// disconnect closes connections in the middle of everything that takes time.
+func disconnect(t *testing.T, b *testSandbox) {
 	b.sh(t, "truncate -s 1G /tmp/large; mkdir -p /tmp/watched")
 	half := strings.Repeat("x", 100_000)
 	for name, text := range map[string]string{
@@ -51,11 +51,11 @@ func vanish(t *testing.T, b *testSandbox) {
 		"download":       b.inside("GET", "/files?path=/tmp/large") + "\r\n",
 		"output":         b.shell("while :; do echo output; sleep 0.01; done"),
 		"watch":          b.stream("/filesystem.Filesystem/WatchDir", `{"path":"/tmp/watched"}`),
-		"exec":           fmt.Sprintf("POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\nContent-Length: 23\r\n\r\n{\"cmd\":[\"sleep\",\"601\"]}", b.ID(), b.arena.Key),
+		"exec":           fmt.Sprintf("POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\nContent-Length: 23\r\n\r\n{\"cmd\":[\"sleep\",\"601\"]}", b.ID(), b.environment.Key),
 	} {
 		var conns []*net.TCPConn
 		for range 10 {
-			conns = append(conns, b.arena.send(t, text))
+			conns = append(conns, b.environment.send(t, text))
 		}
 		// Downloads and streams have begun once data arrived.
 		if name == "download" || name == "output" || name == "watch" {
@@ -88,11 +88,11 @@ func vanish(t *testing.T, b *testSandbox) {
 func deaf(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for range 20 {
-		conns = append(conns, b.arena.send(t, b.shell("exec yes "+base64.StdEncoding.EncodeToString(make([]byte, 300)))))
+		conns = append(conns, b.environment.send(t, b.shell("exec yes "+base64.StdEncoding.EncodeToString(make([]byte, 300)))))
 	}
-	before := b.arena.memory(t)
+	before := b.environment.memory(t)
 	time.Sleep(3 * time.Second) // how long it could grow
-	if grown := b.arena.memory(t) - before; grown > 100<<20 {
+	if grown := b.environment.memory(t) - before; grown > 100<<20 {
 		t.Errorf("the server grew by %d MiB for clients that do not read", grown>>20)
 	}
 	answers(t, b.Sandbox)

@@ -22,7 +22,7 @@ var connectionAttacks = []attack{
 }
 
 // dial opens a connection to the server without a client library.
-func (a *arena) dial(t *testing.T) *net.TCPConn {
+func (a *environment) dial(t *testing.T) *net.TCPConn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.URL, "http://"))
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *arena) dial(t *testing.T) *net.TCPConn {
 }
 
 // send writes raw text on a connection of its own.
-func (a *arena) send(t *testing.T, text string) *net.TCPConn {
+func (a *environment) send(t *testing.T, text string) *net.TCPConn {
 	t.Helper()
 	conn := a.dial(t)
 	if _, err := io.WriteString(conn, text); err != nil {
@@ -43,7 +43,7 @@ func (a *arena) send(t *testing.T, text string) *net.TCPConn {
 }
 
 // ask sends a raw request and reads the answer with its body.
-func (a *arena) ask(t *testing.T, text string) (*http.Response, string) {
+func (a *environment) ask(t *testing.T, text string) (*http.Response, string) {
 	t.Helper()
 	conn := a.send(t, text)
 	defer conn.Close()
@@ -62,8 +62,8 @@ func (a *arena) ask(t *testing.T, text string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// letsGo asserts that the server closes connections by itself.
-func letsGo(t *testing.T, conns []*net.TCPConn) {
+// requireClosedByServer asserts that the server closes connections by itself.
+func requireClosedByServer(t *testing.T, conns []*net.TCPConn) {
 	t.Helper()
 	deadline := hosttest.Deadline()
 	var group sync.WaitGroup
@@ -95,13 +95,13 @@ func halfOpen(t *testing.T, b *testSandbox) {
 	for i := range 500 {
 		switch i % 4 {
 		case 0:
-			conns = append(conns, b.arena.dial(t))
+			conns = append(conns, b.environment.dial(t))
 		case 1:
-			conns = append(conns, b.arena.send(t, "GET /sandb"))
+			conns = append(conns, b.environment.send(t, "GET /sandb"))
 		case 2:
-			conns = append(conns, b.arena.send(t, "GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "))
+			conns = append(conns, b.environment.send(t, "GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "))
 		default:
-			conns = append(conns, b.arena.send(t, fmt.Sprintf("POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\n", b.ID())))
+			conns = append(conns, b.environment.send(t, fmt.Sprintf("POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\n", b.ID())))
 		}
 	}
 	stop := make(chan struct{})
@@ -117,7 +117,7 @@ func halfOpen(t *testing.T, b *testSandbox) {
 		}
 	})
 	answers(t, b.Sandbox)
-	letsGo(t, conns)
+	requireClosedByServer(t, conns)
 	close(stop)
 	drip.Wait()
 }
@@ -137,10 +137,10 @@ func slowBodies(t *testing.T, b *testSandbox) {
 		"POST /_crannog/update HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: " + b.ID() + "\r\nE2b-Sandbox-Port: 49983\r\n",
 	} {
 		for range 5 {
-			conns = append(conns, b.arena.send(t, head+"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"))
-			conns = append(conns, b.arena.send(t, head+"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
+			conns = append(conns, b.environment.send(t, head+"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"))
+			conns = append(conns, b.environment.send(t, head+"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
 		}
 	}
 	answers(t, b.Sandbox)
-	letsGo(t, conns)
+	requireClosedByServer(t, conns)
 }

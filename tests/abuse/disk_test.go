@@ -40,7 +40,7 @@ func fillDisk(t *testing.T, b *testSandbox) {
 // sparse creates a file that is larger than any disk and has only holes.
 func sparse(t *testing.T, b *testSandbox) {
 	b.sh(t, "truncate -s 1T /tmp/sparse")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path=/tmp/sparse", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.environment.URL+"/files?path=/tmp/sparse", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // upload sends a compressed file and returns the answer without its body.
 func (b *testSandbox) upload(t *testing.T, path string, body io.Reader) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.arena.URL+"/files?path="+path, body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.environment.URL+"/files?path="+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}

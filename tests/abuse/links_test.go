@@ -84,7 +84,7 @@ print('raced')`, outside))
 // download reads a file through the server.
 func (b *testSandbox) download(t *testing.T, path string) ([]byte, int) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path="+path, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.environment.URL+"/files?path="+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

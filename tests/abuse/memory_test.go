@@ -31,11 +31,11 @@ func balloon(t *testing.T, b *testSandbox) {
 	if err != nil || res.Hit != api.HitOOM || res.ExitCode == 0 {
 		t.Errorf("%v %+v", err, res)
 	}
-	diesOf(t, b, "oom")
+	requireEndReason(t, b, "oom")
 }
 
-// diesOf waits until the sandbox is known to have stopped for a reason.
-func diesOf(t *testing.T, b *testSandbox, reason string) {
+// requireEndReason waits until the sandbox is known to have stopped for a reason.
+func requireEndReason(t *testing.T, b *testSandbox, reason string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
 		info, err := b.Refresh(t.Context())

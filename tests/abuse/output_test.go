@@ -56,7 +56,7 @@ func longLine(t *testing.T, b *testSandbox) {
 // gets its output unchanged; a program that requests JSON gets text without terminal controls.
 func escapes(t *testing.T, b *testSandbox) {
 	const hostile = "\x1b]0;title\x07\x1b]52;c;Y21k\x07\x1b[2J\x1b[31m\x9b5n\x08\r"
-	args := []string{"--state", b.arena.State, "exec"}
+	args := []string{"--state", b.environment.State, "exec"}
 	inside := []string{b.ID(), "--", "printf", `\033]0;title\007\033]52;c;Y21k\007\033[2J\033[31m\2335n\010\r`}
 	plain, err := exec.CommandContext(t.Context(), program, append(args, inside...)...).Output()
 	if err != nil || string(plain) != hostile {

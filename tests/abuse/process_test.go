@@ -38,15 +38,15 @@ func forkBomb(t *testing.T, b *testSandbox) {
 // forks counts how many processes there can be. A sandbox with a higher limit shows that the limit
 // is what stops them.
 func forks(t *testing.T, b *testSandbox) {
-	most := func(b *testSandbox) int {
+	maximum := func(b *testSandbox) int {
 		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
 		return b.number(t, 30*time.Second, text)
 	}
-	if n := most(b); n > int(small.PIDs) || n < 10 {
+	if n := maximum(b); n > int(small.PIDs) || n < 10 {
 		t.Errorf("%d processes beside a limit of %d", n, small.PIDs)
 	}
-	control := b.arena.newSandbox(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
-	if n := most(control); n <= int(small.PIDs) || n > 100 {
+	control := b.environment.newSandbox(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
+	if n := maximum(control); n <= int(small.PIDs) || n > 100 {
 		t.Errorf("control: %d processes beside a limit of 100", n)
 	}
 }

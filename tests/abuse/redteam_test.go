@@ -68,5 +68,5 @@ func TestS3RedTeam(t *testing.T) {
 		return err == nil && status == http.StatusOK
 	})
 	f.works(t)
-	letsGo(t, conns)
+	requireClosedByServer(t, conns)
 }

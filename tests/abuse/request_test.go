@@ -21,7 +21,7 @@ var requestAttacks = []attack{
 // malformed sends what no client should, to both listeners. The answer must be a refusal; 500 would
 // be an internal error.
 func malformed(t *testing.T, b *testSandbox) {
-	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n", b.arena.Key)
+	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n", b.environment.Key)
 	body := func(text string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text) }
 	var requests []string
 	for _, text := range []string{
@@ -55,7 +55,7 @@ func malformed(t *testing.T, b *testSandbox) {
 		requests = append(requests, head+" "+rest+"\r\n")
 	}
 	for _, text := range requests {
-		resp, answer := b.arena.ask(t, text)
+		resp, answer := b.environment.ask(t, text)
 		// Streams have their errors in the answer's body.
 		inBody := resp.StatusCode == http.StatusOK && (strings.Contains(answer, `"error"`) || strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc"))
 		empty := strings.Contains(text, "application/proto\r\nContent-Length: 0") || strings.Contains(text, "/ListDir") // a missing field means the home
@@ -101,15 +101,15 @@ func hostileNames(t *testing.T, b *testSandbox) {
 		t.Errorf("%v %v", entries, err)
 	}
 	for _, refused := range []string{"/tmp/%00", "/tmp/a%00b", "/tmp/" + strings.Repeat("x", 256), "/tmp/" + strings.Repeat("x/", 3000)} {
-		resp, body := b.arena.ask(t, b.inside("POST", "/files?path="+refused)+"Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx")
+		resp, body := b.environment.ask(t, b.inside("POST", "/files?path="+refused)+"Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx")
 		if resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%.50q: %s %.200q", refused, resp.Status, body)
 		}
 	}
 }
 
-// climbs lead up from anywhere, for readers that decode, clean or cut.
-var climbs = []string{
+// traversals lead up from anywhere, for readers that decode, clean or cut.
+var traversals = []string{
 	"../../../../../../..", "..%2f..%2f..%2f..%2f..%2f..", "%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e", "..%252f..%252f..%252f..", `..\..\..\..`,
 	"....//....//....//....", "./../.././../../..", "..;/..;/..;/..", "%c0%ae%c0%ae/%c0%ae%c0%ae", "/proc/1/root", "/proc/self/root/..",
 }
@@ -122,8 +122,8 @@ func traversal(t *testing.T, b *testSandbox) {
 	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", b.arena.Key)
-	for _, climb := range climbs {
+	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", b.environment.Key)
+	for _, climb := range traversals {
 		to := climb + file
 		for _, text := range []string{
 			b.inside("GET", "/files?path="+to) + "\r\n", b.inside("GET", "/files/"+to) + "\r\n",
@@ -131,7 +131,7 @@ func traversal(t *testing.T, b *testSandbox) {
 			"DELETE /sandboxes/" + to + " " + control, "GET /" + to + " " + control, "GET /templates/" + to + " " + control,
 			strings.Replace(b.inside("GET", "/files?path=/etc/hostname"), b.ID(), to, 1) + "\r\n",
 		} {
-			resp, body := b.arena.ask(t, text)
+			resp, body := b.environment.ask(t, text)
 			if strings.Contains(body, secret) {
 				t.Errorf("%q reads the host's file", text)
 			}
@@ -145,10 +145,10 @@ func traversal(t *testing.T, b *testSandbox) {
 	if err := files.WriteFile("tmp/canary", []byte("inside"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, body := b.arena.ask(t, b.inside("GET", "/files?path="+climbs[0]+"/tmp/canary")+"\r\n"); body != "inside" {
+	if _, body := b.environment.ask(t, b.inside("GET", "/files?path="+traversals[0]+"/tmp/canary")+"\r\n"); body != "inside" {
 		t.Errorf("control: %q", body)
 	}
-	if _, err := b.arena.client.Get(t.Context(), climbs[0]+file); err == nil || crannog.Code(err) == "" {
+	if _, err := b.environment.client.Get(t.Context(), traversals[0]+file); err == nil || crannog.Code(err) == "" {
 		t.Errorf("%v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 var signalAttacks = []attack{
-	{name: "kill everybody", users: both, run: killEverybody},
+	{name: "kill everybody", users: both, run: signalAllProcesses},
 	{name: "kill the first process", users: both, run: killFirst},
 	{name: "stop the first process", users: []string{"root"}, run: stopFirst},
 	{name: "descriptors", users: both, options: limits(func(l *api.Limits) { l.MemoryBytes = 1 << 30 }), run: descriptors},
@@ -23,8 +23,8 @@ var signalAttacks = []attack{
 	{name: "inotify", users: both, run: inotify},
 }
 
-// killEverybody ends every process that it may. The guest is the first process, which that spares.
-func killEverybody(t *testing.T, b *testSandbox) {
+// signalAllProcesses ends every process that it may. The guest is the first process, which that spares.
+func signalAllProcesses(t *testing.T, b *testSandbox) {
 	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
 	res, err := b.exec(t, 20*time.Second, "kill -9 -1; sleep 1")
 	t.Logf("%v %+v", err, res)

@@ -26,14 +26,14 @@ func strangers(t *testing.T, b *testSandbox) {
 	nobody := strings.Repeat("a", len(b.ID()))
 	for _, header := range []string{
 		"", "X-Api-Key: \r\n", "X-Api-Key: " + strings.Repeat("0", 44) + "\r\n", "Authorization: Bearer x\r\n",
-		"X-Api-Key: e2b_0123456789abcdef0123456789abcdef01234568\r\n", "X-Api-Key: x\r\nX-Api-Key: " + b.arena.Key + "\r\n",
+		"X-Api-Key: e2b_0123456789abcdef0123456789abcdef01234568\r\n", "X-Api-Key: x\r\nX-Api-Key: " + b.environment.Key + "\r\n",
 	} {
 		for _, request := range []string{
 			"GET /sandboxes/ID", "DELETE /sandboxes/ID", "GET /v1/sandboxes/ID", "POST /v1/sandboxes/ID/exec", "POST /sandboxes/ID/timeout",
 			"GET /v2/sandboxes/ID/logs", "GET /sandboxes/ID/metrics", "GET /nowhere/ID", "DELETE /v1/keys/ID",
 		} {
 			ask := func(id string) (int, string) {
-				resp, body := b.arena.ask(t, strings.Replace(request, "ID", id, 1)+" HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
+				resp, body := b.environment.ask(t, strings.Replace(request, "ID", id, 1)+" HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
 				return resp.StatusCode, dates.ReplaceAllString(fmt.Sprint(resp.Header), "") + body
 			}
 			status, real := ask(b.ID())
@@ -51,11 +51,11 @@ func strangers(t *testing.T, b *testSandbox) {
 
 // anotherKey is a client with a valid key and no right to the sandbox.
 func anotherKey(t *testing.T, b *testSandbox) {
-	made, err := b.arena.Local(t).NewKey(t.Context(), "other")
+	made, err := b.environment.Local(t).NewKey(t.Context(), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := crannog.New(crannog.URL(b.arena.URL), crannog.Key(made.Secret))
+	other, err := crannog.New(crannog.URL(b.environment.URL), crannog.Key(made.Secret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func anotherKey(t *testing.T, b *testSandbox) {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := b.arena.Local(t).RevokeKey(t.Context(), made.ID); err != nil {
+	if err := b.environment.Local(t).RevokeKey(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Version(t.Context()); crannog.Code(err) != "unauthenticated" && err == nil {
@@ -94,14 +94,14 @@ func signedAddresses(t *testing.T, b *testSandbox) {
 		if expires != 0 {
 			q.Set("signature_expiration", fmt.Sprint(expires))
 		}
-		resp, _ := b.arena.ask(t, method+" /files?"+q.Encode()+" HTTP/1.1\r\nHost: x\r\n"+extra+"\r\n")
+		resp, _ := b.environment.ask(t, method+" /files?"+q.Encode()+" HTTP/1.1\r\nHost: x\r\n"+extra+"\r\n")
 		return resp.StatusCode
 	}
 	good := signature.Sign("/tmp/signed", signature.Read, "", token, later)
 	if got := get("GET", "/tmp/signed", good, later, ""); got != http.StatusOK {
 		t.Fatalf("control: %d", got)
 	}
-	second := b.arena.newSandbox(t, "")
+	second := b.environment.newSandbox(t, "")
 	second.sh(t, "echo theirs > /tmp/signed")
 	elsewhere := fmt.Sprintf("E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n", second.ID())
 	for name, got := range map[string]int{

@@ -31,23 +31,23 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 const (
 	// burn is a program of two processes that never wait.
-	burn = "while :; do :; done & while :; do :; done"
+	startLoops = "while :; do :; done & while :; do :; done"
 	// rounds is how often both states are compared at most, and samples how often each request is
 	// made in a round.
 	rounds, samples = 10, 15
 )
 
-// crowd is a server with sandboxes that burn on request.
-type crowd struct {
+// fixture is a server with sandboxes that burn on request.
+type fixture struct {
 	*servetest.Server
 	t     *testing.T
 	quiet *crannog.Sandbox
 	busy  []*crannog.Sandbox
 }
 
-func newCrowd(t *testing.T) *crowd {
+func newCrowd(t *testing.T) *fixture {
 	t.Helper()
-	c := &crowd{Server: servetest.Start(t, program, t.TempDir()), t: t}
+	c := &fixture{Server: servetest.Start(t, program, t.TempDir()), t: t}
 	client := c.Client(t)
 	create := func(options ...crannog.CreateOption) *crannog.Sandbox {
 		sb, err := client.Create(t.Context(), append(options, crannog.Timeout(time.Hour))...)
@@ -63,13 +63,13 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// burn starts the busy programs, and returns a function that ends them.
-func (c *crowd) burn() (stop func()) {
+// startLoops starts the busy programs, and returns a function that ends them.
+func (c *fixture) startLoops() (stop func()) {
 	c.t.Helper()
 	ctx, end := context.WithCancel(c.t.Context())
 	var all []*crannog.Cmd
 	for _, sb := range c.busy {
-		cmd := sb.CommandContext(ctx, "sh", "-c", burn)
+		cmd := sb.CommandContext(ctx, "sh", "-c", startLoops)
 		if err := cmd.Start(); err != nil {
 			c.t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func (c *crowd) burn() (stop func()) {
 }
 
 // median returns the median duration of a request.
-func (c *crowd) median(ask func() error) time.Duration {
+func (c *fixture) median(ask func() error) time.Duration {
 	c.t.Helper()
 	var all []time.Duration
 	for range samples {
@@ -101,7 +101,7 @@ func (c *crowd) median(ask func() error) time.Duration {
 	return all[len(all)/2]
 }
 
-func (c *crowd) list() error {
+func (c *fixture) list() error {
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.URL+"/v1/sandboxes", nil)
 	if err != nil {
 		return err
@@ -126,11 +126,11 @@ func trueIn(sb *crannog.Sandbox) func() error {
 func TestP47Busy(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := newCrowd(t)
-	c.standsApart()
+	c.requireServerApart()
 	asked := []struct {
-		name string
-		most float64
-		ask  func() error
+		name    string
+		highest float64
+		ask     func() error
 	}{
 		{"GET /v1/sandboxes", 5, c.list},
 		{"exec true in an idle sandbox", 10, trueIn(c.quiet)},
@@ -147,15 +147,15 @@ func TestP47Busy(t *testing.T) {
 		for i, q := range asked {
 			idle[i] = c.median(q.ask)
 		}
-		stop := c.burn()
+		stop := c.startLoops()
 		if round == 0 {
-			c.standsBehind()
+			c.requireLowerWeights()
 		}
 		for i, q := range asked {
 			busy := c.median(q.ask)
 			factor := float64(busy) / float64(idle[i])
 			t.Logf("%s: %s, among busy sandboxes %s: %.2f×", q.name, idle[i], busy, factor)
-			if factor <= q.most {
+			if factor <= q.highest {
 				delete(missed, q.name)
 			}
 		}
@@ -167,9 +167,9 @@ func TestP47Busy(t *testing.T) {
 	t.Errorf("in each of %d rounds these took more than they may: %v", rounds, missed)
 }
 
-// standsApart asserts that the server and its egress gateway are in no sandbox's group, and that
+// requireServerApart asserts that the server and its egress gateway are in no sandbox's group, and that
 // their processes have the usual nice value.
-func (c *crowd) standsApart() {
+func (c *fixture) requireServerApart() {
 	c.t.Helper()
 	egressPID := 0
 	for _, pid := range processes(c.t) {
@@ -181,7 +181,7 @@ func (c *crowd) standsApart() {
 	if egressPID == 0 {
 		c.t.Fatal("there is no egress gateway")
 	}
-	own, err := niceOf(os.Getpid())
+	own, err := niceValue(os.Getpid())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -191,15 +191,15 @@ func (c *crowd) standsApart() {
 				c.t.Errorf("the %s is in group %s", name, g)
 			}
 		}
-		if nice, err := niceOf(pid); err != nil || nice != own {
+		if nice, err := niceValue(pid); err != nil || nice != own {
 			c.t.Errorf("the %s has nice value %d, want %d: %v", name, nice, own, err)
 		}
 	}
 }
 
-// standsBehind waits until each busy sandbox has a lower weight than the quiet one, and asserts
+// requireLowerWeights waits until each busy sandbox has a lower weight than the quiet one, and asserts
 // that programs are nicer than the kernel that serves them.
-func (c *crowd) standsBehind() {
+func (c *fixture) requireLowerWeights() {
 	c.t.Helper()
 	behind := map[string]bool{}
 	hosttest.Eventually(c.t, "each sandbox that burns has a lower weight than the quiet one", func() bool {
@@ -212,7 +212,7 @@ func (c *crowd) standsBehind() {
 		}
 		return len(behind) == len(c.busy)
 	})
-	least, most := 99, -99
+	least, highest := 99, -99
 	for _, pid := range gvisortest.Processes(c.t, c.State) {
 		n, err := strconv.Atoi(pid)
 		if err != nil {
@@ -224,12 +224,12 @@ func (c *crowd) standsBehind() {
 			c.t.Fatal(err)
 		}
 		for _, m := range family {
-			if nice, err := niceOf(m.PID); err == nil {
-				least, most = min(least, nice), max(most, nice)
+			if nice, err := niceValue(m.PID); err == nil {
+				least, highest = min(least, nice), max(highest, nice)
 			}
 		}
 	}
-	if own, err := niceOf(os.Getpid()); err != nil || least != own || most < min(own+10, 19) {
-		c.t.Errorf("nice values of sandboxes from %d to %d, the test's own is %d: %v", least, most, own, err)
+	if own, err := niceValue(os.Getpid()); err != nil || least != own || highest < min(own+10, 19) {
+		c.t.Errorf("nice values of sandboxes from %d to %d, the test's own is %d: %v", least, highest, own, err)
 	}
 }

@@ -24,13 +24,13 @@ func processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// niceOf returns the nice value of the nicest thread of a process.
-func niceOf(pid int) (int, error) {
+// niceValue returns the nice value of the nicest thread of a process.
+func niceValue(pid int) (int, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	most := -99
+	highest := -99
 	for _, task := range tasks {
 		data, err := os.ReadFile(task)
 		if err != nil {
@@ -41,12 +41,12 @@ func niceOf(pid int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		most = max(most, nice)
+		highest = max(highest, nice)
 	}
-	if most == -99 {
+	if highest == -99 {
 		return 0, fmt.Errorf("process %d has no threads", pid)
 	}
-	return most, nil
+	return highest, nil
 }
 
 // groupsOf lists the control groups of a process.

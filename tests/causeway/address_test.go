@@ -36,10 +36,10 @@ var forbidden = map[string][]string{
 func TestN10NamesOfForbiddenAddresses(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n10NamesOfForbiddenAddresses(t, theArena(t))
+	n10NamesOfForbiddenAddresses(t, sharedEnvironment(t))
 }
 
-func n10NamesOfForbiddenAddresses(t *testing.T, a *arena) {
+func n10NamesOfForbiddenAddresses(t *testing.T, a *environment) {
 	a.web(t, 443, nil, "api.n10.test")
 	inside := a.web(t, 443, nil, "db.n10.test")
 	a.resolves("db.n10.test", "10.20.0.9")
@@ -107,10 +107,10 @@ for name in %s:
 func TestN11Rebinding(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n11Rebinding(t, theArena(t))
+	n11Rebinding(t, sharedEnvironment(t))
 }
 
-func n11Rebinding(t *testing.T, a *arena) {
+func n11Rebinding(t *testing.T, a *environment) {
 	api := a.web(t, 443, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close") // each request is a connection, and a lookup
 	}, "api.n11.test")
@@ -146,10 +146,10 @@ print(status(get('api.n11.test')))
 func TestN16HostParsers(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n16HostParsers(t, theArena(t))
+	n16HostParsers(t, sharedEnvironment(t))
 }
 
-func n16HostParsers(t *testing.T, a *arena) {
+func n16HostParsers(t *testing.T, a *environment) {
 	good, evil := a.web(t, 443, nil, "api.n16.test"), a.web(t, 443, nil, "evil.n16.test")
 	a.web(t, 443, nil, "xn--pi-7kc.n16.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n16.test, rules: [{methods: [GET], do: allow}]}, {host: '*.ok.n16.test', rules: [{methods: [GET], do: allow}]}]}\n")
@@ -196,10 +196,10 @@ print(query('API.N16.TEST', 1), query('xn--pi-7kc.n16.test', 1), query('evil.n16
 func TestN18IPv6(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n18IPv6(t, theArena(t))
+	n18IPv6(t, sharedEnvironment(t))
 }
 
-func n18IPv6(t *testing.T, a *arena) {
+func n18IPv6(t *testing.T, a *environment) {
 	a.web(t, 443, nil, "api.n18.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n18.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	for _, user := range []string{"user", "root"} {

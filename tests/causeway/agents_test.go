@@ -75,7 +75,7 @@ func agentHome(t *testing.T) (home, project string) {
 func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	need(t)
 	t.Parallel()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}

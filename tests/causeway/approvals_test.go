@@ -42,7 +42,7 @@ func (b *testSandbox) pending() api.Approval {
 	b.t.Helper()
 	var found api.Approval
 	hosttest.Eventually(b.t, "a question", func() bool {
-		list, err := b.arena.client.Approvals(b.t.Context(), crannog.ApprovalOptions{Sandbox: b.ID()})
+		list, err := b.environment.client.Approvals(b.t.Context(), crannog.ApprovalOptions{Sandbox: b.ID()})
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func (b *testSandbox) pending() api.Approval {
 func TestA1ApprovedAndSentAnother(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a1.test")
 	b := a.newSandbox(t, asking("api.a1.test", ""))
 	if got := b.line(send + "print(send('api.a1.test'))"); got != "waits" {
@@ -91,7 +91,7 @@ with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k
 func TestA1ApprovedAndRotated(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a1r.test")
 	a.seal(t, "A1R", canary)
 	b := a.newSandbox(t, asking("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
@@ -119,7 +119,7 @@ func TestA1ApprovedAndRotated(t *testing.T) {
 func TestA2SpentOnce(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a2.test")
 	b := a.newSandbox(t, asking("api.a2.test", ""))
 	if got := b.line(send + "print(send('api.a2.test'))"); got != "waits" {
@@ -146,14 +146,14 @@ print(send('api.a2.test') != '200')
 	b.recorded("the approval's ID", func(r api.FlowRecord) bool { return r.Approval == q.ID && r.Effect == "allow" && r.Status == 200 })
 }
 
-// serving is an arena whose product is a server of its own.
-func serving(t testing.TB) (*arena, *servetest.Server, string) {
+// serving is an environment whose product is a server of its own.
+func serving(t testing.TB) (*environment, *servetest.Server, string) {
 	t.Helper()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: hosttest.ShortDir(t)}
+	a := &environment{internet: w, state: hosttest.ShortDir(t)}
 	if err := w.write(a.state); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ print(names)
 func TestA4PromptSpoofing(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.web(t, 443, nil, "api.a4.test")
 	b := a.newSandbox(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
 	b.python(send + `

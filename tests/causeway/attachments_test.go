@@ -20,9 +20,9 @@ const noInterface = "a sandbox without an interface has no packets and no connec
 // control: an honest request that succeeds.
 var kernelRows = []struct {
 	name string
-	run  func(*testing.T, *arena)
+	run  func(*testing.T, *environment)
 	// notFor is why the test does not apply to proxyForm.
-	notFor string
+	excluded string
 }{
 	{"N1HostNotListed", n1HostNotListed, noInterface},
 	{"N3DNSTunnelling", n3DNSTunnelling, ""},
@@ -53,10 +53,10 @@ func TestAttachmentKinds(t *testing.T) {
 	for _, form := range kernelForms {
 		t.Run(string(form), func(t *testing.T) {
 			t.Parallel() // they mostly wait, each with a gateway of its own
-			a := kernelArena(t, form)
+			a := kernelEnvironment(t, form)
 			ran := 0
 			for _, row := range kernelRows {
-				if form == proxyForm && row.notFor != "" {
+				if form == proxyForm && row.excluded != "" {
 					continue
 				}
 				ran++

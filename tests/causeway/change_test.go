@@ -37,7 +37,7 @@ func streaming(w http.ResponseWriter, r *http.Request) {
 func TestN21PolicyTightened(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.web(t, 443, streaming, "api.n21.test")
 	a.web(t, 443, streaming, "pass.n21.test")
 	a.web(t, 443, streaming, "kept.n21.test")

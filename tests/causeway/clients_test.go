@@ -28,7 +28,7 @@ var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.
 // network.
 func mirrored(t *testing.T) *testSandbox {
 	t.Helper()
-	a := &arena{world: &world{}, state: hosttest.ShortDir(t)}
+	a := &environment{internet: &internet{}, state: hosttest.ShortDir(t)}
 	var err error
 	if a.client, err = crannog.Local(t.Context(), crannog.State(a.state), crannog.Logger(logTo(a.state))); err != nil {
 		t.Fatal(err)
@@ -139,8 +139,8 @@ func secondInstall(t *testing.T, b *testSandbox) {
 	}
 }
 
-// chatting is a WebSocket server that echoes, and that requires a subprotocol.
-func chatting(w http.ResponseWriter, r *http.Request) {
+// serveChat is a WebSocket server that echoes, and that requires a subprotocol.
+func serveChat(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/ws/chat" {
 		_, _ = io.WriteString(w, "hello from "+r.Host)
 		return
@@ -178,8 +178,8 @@ s.onclose = e => console.log(e.code, e.reason, e.wasClean)
 func TestLibraries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, openssl)
 	t.Parallel()
-	a := theArena(t)
-	up, quiet := a.web(t, 443, chatting, "api.lib.test"), a.web(t, 443, chatting, "quiet.lib.test")
+	a := sharedEnvironment(t)
+	up, quiet := a.web(t, 443, serveChat, "api.lib.test"), a.web(t, 443, serveChat, "quiet.lib.test")
 	bare, _ := forge(t, a, "git.lib.test")
 	b := a.newSandbox(t, `
 level: light

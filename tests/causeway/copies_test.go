@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// ways is a policy with one allowed host, with a denied path, and bound secrets.
-func ways(bindings string) string {
+// policyWithSecrets is a policy with one allowed host, with a denied path, and bound secrets.
+func policyWithSecrets(bindings string) string {
 	return `
 level: light
 network: {unlisted: deny, hosts: [{host: api.copies.test, rules: [{paths: ["/closed/**"], do: deny}, {paths: ["/**"], do: allow}]}]}
@@ -57,17 +57,17 @@ os.remove('/tmp/plant')
 // newValue is the secret's later value.
 const newValue = "sk-second-0a1b2c3d4e5f60718293"
 
-// copiesTest is the world in which copies are checked.
+// copiesTest is the fake internet in which copies are checked.
 type copiesTest struct {
-	*arena
+	*environment
 	t           testing.TB
 	up, evil    *web
 	authorities []string // the digests of all authorities so far
 }
 
-// stands checks that a sandbox has its own attachment, on which a value is set, and that its
+// requireOwnAttachment checks that a sandbox has its own attachment, on which a value is set, and that its
 // authority is none of the earlier ones. It returns the digest of its authority.
-func (c *copiesTest) stands(what string, b *testSandbox, auth string) {
+func (c *copiesTest) requireOwnAttachment(what string, b *testSandbox, auth string) {
 	c.t.Helper()
 	before := len(c.up.seen())
 	got := b.pythonAs("root", fmt.Sprintf("REST = (%q, %q)\n", newValue[:14], newValue[14:])+looking)
@@ -112,8 +112,8 @@ func (c *copiesTest) stands(what string, b *testSandbox, auth string) {
 	}
 }
 
-// trusts reports whether a sandbox reaches the host when it trusts only a certain authority.
-func (b *testSandbox) trusts(authority string) string {
+// requestTrusting reports whether a sandbox reaches the host when it trusts only a certain authority.
+func (b *testSandbox) requestTrusting(authority string) string {
 	b.t.Helper()
 	if err := b.FS().WithContext(b.t.Context()).WriteFile("tmp/other.pem", []byte(authority), 0o644); err != nil {
 		b.t.Fatal(err)
@@ -126,29 +126,29 @@ func (b *testSandbox) trusts(authority string) string {
 func TestLinksOfCopies(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
-	c := &copiesTest{arena: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
+	a := sharedEnvironment(t)
+	c := &copiesTest{environment: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
 	a.seal(t, "COPIES", canary)
-	one := a.newSandbox(t, ways(binding("COPIES")))
-	c.stands("the source", one, "Bearer "+canary)
+	one := a.newSandbox(t, policyWithSecrets(binding("COPIES")))
+	c.requireOwnAttachment("the source", one, "Bearer "+canary)
 	authority := one.must("cat /etc/ssl/certs/crannog.pem")
-	if got := one.trusts(authority); got != "done" {
+	if got := one.requestTrusting(authority); got != "done" {
 		t.Errorf("control: the source's authority vouches for nothing in it: %s", got)
 	}
 	one.must("setsid sleep 31536 >/dev/null 2>&1 & echo before > /tmp/when")
-	goesOn := func(what string, b *testSandbox) {
+	requireContinued := func(what string, b *testSandbox) {
 		t.Helper()
 		if got := b.must("cat /tmp/when; pgrep -cx sleep"); got != "before\n1" {
 			t.Errorf("control: %s is no continuation: %q", what, got)
 		}
-		if got := b.trusts(authority); got != "tls-error" {
+		if got := b.requestTrusting(authority); got != "tls-error" {
 			t.Errorf("%s: the source's authority vouches for its host: %s", what, got)
 		}
 	}
 
 	forks, err := one.Fork(t.Context(), api.CreateFork{Count: 2})
 	for _, f := range forks {
-		b := &testSandbox{Sandbox: f, t: t, arena: a}
+		b := &testSandbox{Sandbox: f, t: t, environment: a}
 		t.Cleanup(b.end)
 	}
 	if err != nil || len(forks) != 2 {
@@ -166,20 +166,20 @@ func TestLinksOfCopies(t *testing.T) {
 	one.must("echo after > /tmp/when")
 
 	for i, f := range forks {
-		b := &testSandbox{Sandbox: f, t: t, arena: a}
-		goesOn(fmt.Sprint("fork ", i), b)
-		c.stands(fmt.Sprint("fork ", i), b, "Bearer "+canary)
+		b := &testSandbox{Sandbox: f, t: t, environment: a}
+		requireContinued(fmt.Sprint("fork ", i), b)
+		c.requireOwnAttachment(fmt.Sprint("fork ", i), b, "Bearer "+canary)
 	}
 	from := crannog.Template(n.ID)
-	made := a.newSandbox(t, ways(binding("COPIES")), from)
-	goesOn("a new one", made)
-	c.stands("a new one", made, "Bearer "+canary)
+	made := a.newSandbox(t, policyWithSecrets(binding("COPIES")), from)
+	requireContinued("a new one", made)
+	c.requireOwnAttachment("a new one", made, "Bearer "+canary)
 	// A sandbox does not send the value that the snapshot's policy bound.
-	bare := a.newSandbox(t, ways(""), from)
-	c.stands("a new one that binds nothing", bare, "")
+	bare := a.newSandbox(t, policyWithSecrets(""), from)
+	c.requireOwnAttachment("a new one that binds nothing", bare, "")
 
 	// The source is unchanged: its attachment is the same.
-	if got := one.trusts(authority); got != "done" || one.must("cat /tmp/when") != "after" {
+	if got := one.requestTrusting(authority); got != "done" || one.must("cat /tmp/when") != "after" {
 		t.Errorf("the source, once copied: %s", got)
 	}
 	// From now on the value is another one, also for earlier saved states.
@@ -192,18 +192,18 @@ func TestLinksOfCopies(t *testing.T) {
 	if err := made.Resume(t.Context(), 5*time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	goesOn("resumed", made)
-	c.stands("resumed", made, "Bearer "+newValue)
+	requireContinued("resumed", made)
+	c.requireOwnAttachment("resumed", made, "Bearer "+newValue)
 	if err := one.Rollback(t.Context(), n.ID); err != nil {
 		t.Fatal(err)
 	}
-	goesOn("rolled back", one)
-	c.stands("rolled back", one, "Bearer "+newValue)
-	late := a.newSandbox(t, ways(binding("COPIES")), from)
-	c.stands("a late one", late, "Bearer "+newValue)
+	requireContinued("rolled back", one)
+	c.requireOwnAttachment("rolled back", one, "Bearer "+newValue)
+	late := a.newSandbox(t, policyWithSecrets(binding("COPIES")), from)
+	c.requireOwnAttachment("a late one", late, "Bearer "+newValue)
 
 	// A later change of one sandbox affects only itself.
-	if err := one.SetAccess(t.Context(), accessOf(ways(""))); err != nil {
+	if err := one.SetAccess(t.Context(), accessOf(policyWithSecrets(""))); err != nil {
 		t.Fatal(err)
 	}
 	for b, want := range map[*testSandbox]string{one: "", late: "Bearer " + newValue} {
@@ -248,9 +248,9 @@ func TestOwnValuesOfCopies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin := forks[0].ID()
-	s.ends(twin)
-	sends("its copy", twin, canary)
+	forkID := forks[0].ID()
+	s.ends(forkID)
+	sends("its copy", forkID, canary)
 	n, err := source.Snapshot(t.Context(), api.CreateSnapshot{})
 	if err != nil {
 		t.Fatal(err)
@@ -258,16 +258,16 @@ func TestOwnValuesOfCopies(t *testing.T) {
 	made := s.call("POST", "/v2/sandboxes", `{"templateID":"`+n.ID+`","network":{"allowOut":["api.own.test"],"denyOut":["0.0.0.0/0"]}}`)["sandboxID"].(string)
 	s.ends(made)
 	sends("one made of its snapshot", made, "", unopened...)
-	if one, two, three := s.own(id), s.own(twin), s.own(made); one != 1 || two != 1 || three != 0 {
+	if one, two, three := s.own(id), s.own(forkID), s.own(made); one != 1 || two != 1 || three != 0 {
 		t.Errorf("values of its own: the source %d, its copy %d, one made of its snapshot %d", one, two, three)
 	}
 	// The source's value is changed, and removed with it.
 	s.call("PUT", "/sandboxes/"+id+"/network", network(newValue)[len(`"network":`):])
 	sends("the source, changed", id, newValue)
-	sends("its copy", twin, canary)
+	sends("its copy", forkID, canary)
 	s.call("DELETE", "/sandboxes/"+id, "")
-	sends("its copy, without the source", twin, canary)
-	if one, two := s.own(id), s.own(twin); one != 0 || two != 1 {
+	sends("its copy, without the source", forkID, canary)
+	if one, two := s.own(id), s.own(forkID); one != 0 || two != 1 {
 		t.Errorf("values of its own: the source, gone, %d, its copy %d", one, two)
 	}
 	for _, value := range []string{canary, newValue} {
@@ -275,7 +275,7 @@ func TestOwnValuesOfCopies(t *testing.T) {
 			t.Errorf("the value is in %v", found)
 		}
 	}
-	if len(s.holds(twin)) == 0 {
+	if len(s.holds(forkID)) == 0 {
 		t.Error("control: the search finds nothing at all")
 	}
 }

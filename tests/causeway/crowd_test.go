@@ -149,7 +149,7 @@ print(any(query('api.n22.test', 1, seconds=1) == '0/1' for i in range(20)))
 // One sandbox's abuse of the gateway does not affect others, and the gateway does not grow.
 func TestN22Abuse(t *testing.T) {
 	need(t)
-	a := ownArena(t)
+	a := ownEnvironment(t)
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	for range bombSize >> 20 {
@@ -242,7 +242,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 func TestN23TwoSandboxes(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.n23.test")
 	a.seal(t, "N23A", "key-of-a-0123456789abcdef")
 	a.seal(t, "N23B", "key-of-b-0123456789abcdef")

@@ -16,10 +16,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// served is a server of the product in a test's world, which E2B's clients use.
+// served is a server of the product in a test's fake internet, which E2B's clients use.
 type served struct {
 	*servetest.Server
-	*world
+	*internet
 	t       testing.TB
 	program string
 	state   string
@@ -27,11 +27,11 @@ type served struct {
 
 func newServed(t testing.TB) *served {
 	t.Helper()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{world: w, t: t, program: program(t), state: hosttest.ShortDir(t)}
+	s := &served{internet: w, t: t, program: program(t), state: hosttest.ShortDir(t)}
 	if err := w.write(s.state); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func (s *served) ends(id string) {
 	})
 }
 
-// curl requests a page from inside. The world's authority certifies what is not decrypted, the
+// curl requests a page from inside. The fake internet's authority certifies what is not decrypted, the
 // gateway's what is.
 func (s *served) curl(id, url string, more ...string) (string, bool) {
 	s.t.Helper()
@@ -136,7 +136,7 @@ func (s *served) own(id string) int {
 // holds lists the files of the state directory that contain a text.
 func (s *served) holds(text string) []string {
 	s.t.Helper()
-	return slices.DeleteFunc(hosttest.Holding(s.t, s.state, text), func(path string) bool { return filepath.Base(path) == worldFile })
+	return slices.DeleteFunc(hosttest.Holding(s.t, s.state, text), func(path string) bool { return filepath.Base(path) == internetFile })
 }
 
 // The headers of E2B's rules reach exactly the host that they are for. Their values are nowhere in

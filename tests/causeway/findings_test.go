@@ -18,7 +18,7 @@ import (
 func TestFindings(t *testing.T) {
 	need(t, hosttest.Git)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	_, forge := forge(t, a, "git.f.test")
 	registry := a.web(t, 443, nil, "registry.f.test")
 	a.web(t, 443, keeping, "kept.f.test", "open.f.test")
@@ -40,7 +40,7 @@ git:
 packages: {publish: ask}
 secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v1/**"]}]}
 `)
-	p := newPeople(t, a)
+	p := newApprovers(t, a)
 	p.answer(func(api.Approval) bool { return false })
 	t.Run("S1", func(t *testing.T) { findingS1(t, b, p, forge, registry) })
 	t.Run("S4", func(t *testing.T) { findingS4(t, b, p) })
@@ -50,7 +50,7 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 
 // Finding S1: with a header or a suffix of its path, any request counted as a fetch, which needs no
 // permission to write, publishes nothing, and is asked about without its method and body.
-func findingS1(t *testing.T, b *testSandbox, p *people, forge, registry *web) {
+func findingS1(t *testing.T, b *testSandbox, p *approvers, forge, registry *web) {
 	// Control: git itself fetches without an approval, in all versions of the protocol, by both
 	// names of the repository, with a compressed request.
 	b.must(`cd /tmp && for v in 0 1 2; do for name in pay.git pay; do rm -rf work && git -c protocol.version=$v clone -q https://git.f.test/acme/$name work || exit 1; done; done
@@ -148,7 +148,7 @@ print(read('open.f.test', '/elsewhere', 'Range'))
 }
 
 // Finding S4: a header changed the meaning of an approved request, or of one that is only a read.
-func findingS4(t *testing.T, b *testSandbox, p *people) {
+func findingS4(t *testing.T, b *testSandbox, p *approvers) {
 	p.answer(func(q api.Approval) bool { return q.Facts["header_x-amz-target"] == "Ledger.Get" })
 	before := len(p.asked())
 	b.wants(b.python(`

@@ -61,7 +61,7 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 func TestARealAgentByName(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"))
 	t.Parallel()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}

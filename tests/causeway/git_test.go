@@ -12,7 +12,7 @@ import (
 )
 
 // forge is a git server: git's own, behind HTTPS.
-func forge(t testing.TB, a *arena, hostname string) (bare string, s *web) {
+func forge(t testing.TB, a *environment, hostname string) (bare string, s *web) {
 	t.Helper()
 	dir := hosttest.ShortDir(t)
 	bare = filepath.Join(dir, "acme", "pay.git")
@@ -36,7 +36,7 @@ func forge(t testing.TB, a *arena, hostname string) (bare string, s *web) {
 func TestA6GitAndPublish(t *testing.T) {
 	need(t, hosttest.Git)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	bare, s := forge(t, a, "git.a6.test")
 	registry := a.web(t, 443, nil, "registry.npmjs.org")
 	pypi := a.web(t, 443, nil, "upload.pypi.org")
@@ -66,7 +66,7 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 		t.Fatalf("an agent's branch: exit %d, %s", code, out)
 	}
 	// A change of a ref that is listed by its full name needs an approval.
-	p := newPeople(t, a)
+	p := newApprovers(t, a)
 	p.answer(func(api.Approval) bool { return false })
 	before := host(t, bare, "git", "for-each-ref")
 	for name, line := range map[string]string{

@@ -32,10 +32,10 @@ func upgrading(w http.ResponseWriter, r *http.Request) {
 func TestN14WebSocketConfusion(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n14WebSocketConfusion(t, theArena(t))
+	n14WebSocketConfusion(t, sharedEnvironment(t))
 }
 
-func n14WebSocketConfusion(t *testing.T, a *arena) {
+func n14WebSocketConfusion(t *testing.T, a *environment) {
 	up := a.web(t, 443, upgrading, "api.n14.test")
 	b := a.newSandbox(t, `
 level: light
@@ -70,10 +70,10 @@ print(raw(c, b'\x81\x85mask' + bytes(x ^ y for x, y in zip(b'hello', b'maskm')))
 func TestN15Smuggling(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n15Smuggling(t, theArena(t))
+	n15Smuggling(t, sharedEnvironment(t))
 }
 
-func n15Smuggling(t *testing.T, a *arena) {
+func n15Smuggling(t *testing.T, a *environment) {
 	up := a.web(t, 443, nil, "api.n15.test", "other.n15.test")
 	b := a.newSandbox(t, "level: light\nnetwork: {unlisted: deny, hosts: [{host: api.n15.test, rules: [{paths: ['/**'], do: allow}]}]}\n")
 	cases := map[string]string{
@@ -132,7 +132,7 @@ print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-D
 			t.Errorf("headers of one hop: %v", r.Header)
 		}
 	}
-	// P22: the world saw exactly the requests with entries.
+	// P22: the fake internet saw exactly the requests with entries.
 	allowed := func() (list []string) {
 		for _, r := range b.records("http") {
 			if r.Effect == "allow" {
@@ -192,10 +192,10 @@ def short(r): return r[0] + ' ' + ('hello' if r[1].startswith('hello') else rule
 func TestN24HTTP2(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n24HTTP2(t, theArena(t))
+	n24HTTP2(t, sharedEnvironment(t))
 }
 
-func n24HTTP2(t *testing.T, a *arena) {
+func n24HTTP2(t *testing.T, a *environment) {
 	a.seal(t, "N24", canary)
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/trailer" {
@@ -209,7 +209,7 @@ func n24HTTP2(t *testing.T, a *arena) {
 		w.Header().Set(http.TrailerPrefix+"X-Unsaid", "it was "+r.Header.Get("Authorization"))
 	}
 	up := a.web(t, 443, answer, "api.n24.test", "other.n24.test") // one certificate: a client may use one connection for both
-	b := a.newSandbox(t, strings.NewReplacer("n7", "n24", "N7", "N24").Replace(fronted))
+	b := a.newSandbox(t, strings.NewReplacer("n7", "n24", "N7", "N24").Replace(frontedPolicy))
 	b.wants(b.python(frames+`
 c = two('api.n24.test')
 r = exchange(c, headers(1, request('api.n24.test')) + headers(3, request('other.n24.test')) + headers(5, request('api.n24.test', '/x')), [1, 3, 5])

@@ -13,7 +13,7 @@ import (
 const canary = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
 
 // seal stores a secret until the test ends.
-func (a *arena) seal(t testing.TB, name, value string) {
+func (a *environment) seal(t testing.TB, name, value string) {
 	t.Helper()
 	if a.kernels != nil {
 		a.kernels.sealed[name] = value
@@ -34,10 +34,10 @@ func (a *arena) seal(t testing.TB, name, value string) {
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	need(t, openssl)
 	t.Parallel()
-	n6ServerNameIsNotTheTarget(t, theArena(t))
+	n6ServerNameIsNotTheTarget(t, sharedEnvironment(t))
 }
 
-func n6ServerNameIsNotTheTarget(t *testing.T, a *arena) {
+func n6ServerNameIsNotTheTarget(t *testing.T, a *environment) {
 	opened, passed := a.web(t, 443, nil, "api.n6.test"), a.web(t, 443, nil, "pass.n6.test")
 	b := a.newSandbox(t, `
 level: minimal
@@ -76,7 +76,7 @@ network:
 	}
 }
 
-const fronted = `
+const frontedPolicy = `
 network:
   unlisted: deny
   hosts:
@@ -89,13 +89,13 @@ secrets: {bind: [{name: N7, host: api.n7.test, header: Authorization, format: "B
 func TestN7DomainFronting(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n7DomainFronting(t, theArena(t))
+	n7DomainFronting(t, sharedEnvironment(t))
 }
 
-func n7DomainFronting(t *testing.T, a *arena) {
+func n7DomainFronting(t *testing.T, a *environment) {
 	up := a.web(t, 443, nil, "api.n7.test", "other.n7.test") // one server, one certificate, as at a CDN
 	a.seal(t, "N7", canary)
-	b := a.newSandbox(t, fronted)
+	b := a.newSandbox(t, frontedPolicy)
 	for _, c := range [][2]string{{"api.n7.test", "other.n7.test"}, {"other.n7.test", "api.n7.test"}, {"api.n7.test", "evil.n7.test"}, {"other.n7.test", "api.n7.test."}, {"other.n7.test", "API.n7.test"}} {
 		for _, version := range []string{"--http1.1", "--http2"} {
 			line := "curl -sS -m 300 " + version + " -H 'Host: " + c[1] + "' https://" + c[0] + "/ -w ' %{http_code}'"
@@ -120,10 +120,10 @@ func n7DomainFronting(t *testing.T, a *arena) {
 func TestN8CredentialToWrongPeer(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n8CredentialToWrongPeer(t, theArena(t))
+	n8CredentialToWrongPeer(t, sharedEnvironment(t))
 }
 
-func n8CredentialToWrongPeer(t *testing.T, a *arena) {
+func n8CredentialToWrongPeer(t *testing.T, a *environment) {
 	bound, other := a.web(t, 443, nil, "api.n8.test"), a.web(t, 443, nil, "other.n8.test")
 	plain := a.web(t, 80, nil, "api.n8.test")
 	// A server that cannot prove its name gets nothing at all.
@@ -170,10 +170,10 @@ print(status(get('api.n8.test')))
 func TestN9PortPivot(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n9PortPivot(t, theArena(t))
+	n9PortPivot(t, sharedEnvironment(t))
 }
 
-func n9PortPivot(t *testing.T, a *arena) {
+func n9PortPivot(t *testing.T, a *environment) {
 	up, pivot := a.web(t, 443, nil, "api.n9.test"), a.web(t, 8443, nil, "api.n9.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n9.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	b.wants(b.python(`
@@ -196,7 +196,7 @@ print(status(get('api.n9.test', name='api.n9.test:443')))
 func TestN12Redirects(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	}, "api.n12.test")
@@ -241,10 +241,10 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 func TestN13PathTricks(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n13PathTricks(t, theArena(t))
+	n13PathTricks(t, sharedEnvironment(t))
 }
 
-func n13PathTricks(t *testing.T, a *arena) {
+func n13PathTricks(t *testing.T, a *environment) {
 	up := a.web(t, 443, nil, "api.n13.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n13.test, rules: [{methods: [GET], paths: ['/open/**'], do: allow}]}]}\n")
 	got := b.python(`
@@ -275,10 +275,10 @@ print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('ap
 func TestN17OtherProtocols(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n17OtherProtocols(t, theArena(t))
+	n17OtherProtocols(t, sharedEnvironment(t))
 }
 
-func n17OtherProtocols(t *testing.T, a *arena) {
+func n17OtherProtocols(t *testing.T, a *environment) {
 	up := a.web(t, 443, nil, "api.n17.test")
 	b := a.newSandbox(t, "level: minimal\nnetwork: {unlisted: deny, hosts: [{host: api.n17.test, rules: [{do: allow}]}]}\n")
 	got := b.python(`

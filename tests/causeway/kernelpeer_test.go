@@ -34,7 +34,7 @@ type kernelPeer struct {
 // proxyForm is the kind without an interface: a socket.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels has what an arena needs to create such sandboxes.
+// kernels has what an environment needs to create such sandboxes.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
@@ -44,14 +44,14 @@ type kernels struct {
 	last   int
 }
 
-// kernelArena returns an arena of such sandboxes.
-func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
+// kernelEnvironment returns an environment of such sandboxes.
+func kernelEnvironment(t *testing.T, form attachmenttest.Form) *environment {
 	t.Helper()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: hosttest.ShortDir(t), kernels: &kernels{form: form, sealed: map[string]string{}}}
+	a := &environment{internet: w, state: hosttest.ShortDir(t), kernels: &kernels{form: form, sealed: map[string]string{}}}
 	if err := w.write(a.state); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func kernelArena(t *testing.T, form attachmenttest.Form) *arena {
 }
 
 // kernelPeer creates a sandbox and gives it a network under a policy document.
-func (a *arena) kernelPeer(t testing.TB, document string) *testSandbox {
+func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\nname: task\n" + document))
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *arena) kernelPeer(t testing.TB, document string) *testSandbox {
 	k.write(t, "tools.py", []byte("SLOWNESS = 1.0\n"+inside))
 	k.write(t, "world.pem", a.Roots)
 	k.write(t, "ca.pem", append(bytes.Clone(a.Roots), authority...))
-	return &testSandbox{t: t, arena: a, kernel: k}
+	return &testSandbox{t: t, environment: a, kernel: k}
 }
 
 func (k *kernelPeer) write(t testing.TB, name string, data []byte) {

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// telling returns a value to every client that asks, like a server that got it from another one.
-func telling(w http.ResponseWriter, r *http.Request) {
+// serveCanary returns a value to every client that asks, like a server that got it from another one.
+func serveCanary(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/raw":
 		_, _ = io.WriteString(w, "key "+canary+"\n")
@@ -35,8 +35,8 @@ func telling(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tells reports whether a text has the value in a form of telling's, or its second half.
-func tells(text string) bool {
+// containsCanary reports whether a text has the value in a form of serveCanary's, or its second half.
+func containsCanary(text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + canary + "z"))
 	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(text, f) })
 }
@@ -46,8 +46,8 @@ func tells(text string) bool {
 func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := ownArena(t) // others look for the value in all that is kept in theirs
-	a.web(t, 443, telling, "tells.s11.test")
+	a := ownEnvironment(t) // others look for the value in all that is kept in theirs
+	a.web(t, 443, serveCanary, "tells.s11.test")
 	a.web(t, 443, nil, "api.s11.test")
 	a.seal(t, "S11", canary)
 	for _, sealed := range []bool{true, false} {
@@ -92,14 +92,14 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 			}
 		}
 		for way, text := range left {
-			if tells(text) == sealed || len(text) == 0 {
-				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, tells(text), len(text))
+			if containsCanary(text) == sealed || len(text) == 0 {
+				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, containsCanary(text), len(text))
 			}
 		}
 		if !sealed {
 			continue
 		}
-		b.leavesNothingElse()
+		b.requireNoTraces()
 		if _, err := b.KeepChanges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -114,15 +114,15 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 		}
 		for _, ch := range done.Applied {
 			text, err := os.ReadFile(filepath.Join(host, ch.Path))
-			if err != nil || tells(string(text)) || !slices.Contains(ch.Flags, "masked") || int64(len(text)) != ch.Size {
+			if err != nil || containsCanary(string(text)) || !slices.Contains(ch.Flags, "masked") || int64(len(text)) != ch.Size {
 				t.Errorf("%+v: %d bytes, %v", ch, len(text), err)
 			}
 		}
 	}
 }
 
-// leavesNothingElse checks names of files and recordings.
-func (b *testSandbox) leavesNothingElse() {
+// requireNoTraces checks names of files and recordings.
+func (b *testSandbox) requireNoTraces() {
 	b.t.Helper()
 	ctx := b.t.Context()
 	var said strings.Builder
@@ -150,7 +150,7 @@ func (b *testSandbox) leavesNothingElse() {
 		r.Close()
 		said.Write(text)
 	}
-	if tells(said.String()) || !strings.Contains(said.String(), "redacted:S11") {
+	if containsCanary(said.String()) || !strings.Contains(said.String(), "redacted:S11") {
 		b.t.Errorf("names and recordings: %.2000s", said.String())
 	}
 }

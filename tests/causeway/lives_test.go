@@ -94,11 +94,11 @@ func state(t testing.TB, dir string) (files []string) {
 // in the gateway.
 func TestNothingIsLeft(t *testing.T) {
 	need(t)
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: hosttest.ShortDir(t)}
+	a := &environment{internet: w, state: hosttest.ShortDir(t)}
 	a.client = local(t, a.state, w)
 	closed := false
 	t.Cleanup(func() {

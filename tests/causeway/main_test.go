@@ -1,5 +1,5 @@
 // Package causeway_test is inside a sandbox and tries to get out of it, or to reach what it must
-// not, through the whole product. The outside world consists of the tests' servers.
+// not, through the whole product. The outside fake internet consists of the tests' servers.
 package causeway_test
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// programName is this test binary in the role of crannog: the whole product, except for the world
+// programName is this test binary in the role of crannog: the whole product, except for the fake internet
 // of its gateway.
 const programName = "crannog"
 
@@ -122,7 +122,7 @@ func awaitCauseway(state string) error {
 }
 
 // local opens the product within this process on a state directory.
-func local(t testing.TB, state string, w *world) *crannog.Client {
+func local(t testing.TB, state string, w *internet) *crannog.Client {
 	t.Helper()
 	if err := w.write(state); err != nil {
 		t.Fatal(err)

@@ -14,10 +14,10 @@ import (
 func TestN1HostNotListed(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n1HostNotListed(t, theArena(t))
+	n1HostNotListed(t, sharedEnvironment(t))
 }
 
-func n1HostNotListed(t *testing.T, a *arena) {
+func n1HostNotListed(t *testing.T, a *environment) {
 	good := a.web(t, 443, nil, "api.n1.test")
 	evil := a.web(t, 443, nil, "evil.n1.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n1.test, rules: [{methods: [GET], do: allow}]}]}\n")
@@ -65,7 +65,7 @@ print(first(answer), rule(answer), 'allow with --allow evil.n1.test' in answer)
 func TestN2ProxyVariablesIgnored(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.web(t, 443, nil, "api.n2.test")
 	evil := a.web(t, 443, nil, "evil.n2.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n2.test, rules: [{methods: [GET], do: allow}]}]}\n")
@@ -111,10 +111,10 @@ for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0
 func TestN3DNSTunnelling(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n3DNSTunnelling(t, theArena(t))
+	n3DNSTunnelling(t, sharedEnvironment(t))
 }
 
-func n3DNSTunnelling(t *testing.T, a *arena) {
+func n3DNSTunnelling(t *testing.T, a *environment) {
 	wild := a.web(t, 443, nil, "one.wild.n3.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: '*.wild.n3.test', rules: [{methods: [GET], do: allow}]}]}\n")
 	before := len(a.lookedUp(""))
@@ -142,10 +142,10 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 func TestN4EncryptedNames(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n4EncryptedNames(t, theArena(t))
+	n4EncryptedNames(t, sharedEnvironment(t))
 }
 
-func n4EncryptedNames(t *testing.T, a *arena) {
+func n4EncryptedNames(t *testing.T, a *environment) {
 	a.web(t, 443, nil, "api.n4.test")
 	a.web(t, 443, nil, "pass.n4.test")
 	doh := a.web(t, 443, nil, "dns.n4.test")
@@ -200,10 +200,10 @@ print(outcome('other.n4.test', True), outcome(%q, True))
 func TestN5QUIC(t *testing.T) {
 	need(t)
 	t.Parallel()
-	n5QUIC(t, theArena(t))
+	n5QUIC(t, sharedEnvironment(t))
 }
 
-func n5QUIC(t *testing.T, a *arena) {
+func n5QUIC(t *testing.T, a *environment) {
 	a.web(t, 443, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Alt-Svc", `h3=":443"; ma=86400`)
 		w.Header().Set("X-Kept", "yes")

@@ -25,7 +25,7 @@ type follower struct {
 	said  []string
 }
 
-func follow(t testing.TB, a *arena, args ...string) *follower {
+func follow(t testing.TB, a *environment, args ...string) *follower {
 	t.Helper()
 	f := &follower{t: t, lines: make(chan string, 1000)}
 	f.cmd = exec.Command(program(t), append([]string{"net", "log", "-f", "--state", a.state}, args...)...)
@@ -83,12 +83,12 @@ func (f *follower) ends() int {
 func TestNetLogFollows(t *testing.T) {
 	need(t)
 	t.Parallel()
-	for name, arenaOf := range map[string]func() *arena{
-		"beside another process": func() *arena { return theArena(t) },
-		"of a server":            func() *arena { a, _, _ := serving(t); return a },
+	for name, environmentOf := range map[string]func() *environment{
+		"beside another process": func() *environment { return sharedEnvironment(t) },
+		"of a server":            func() *environment { a, _, _ := serving(t); return a },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := arenaOf()
+			a := environmentOf()
 			up := a.web(t, 443, nil, "api.follow.test")
 			b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.follow.test, rules: [{id: read, methods: [GET], paths: [/open/*], do: allow}]}]}\n")
 			id := b.ID()

@@ -9,18 +9,18 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// people answer the questions of sandboxes.
-type people struct {
-	t     testing.TB
-	arena *arena
-	mu    sync.Mutex
-	yes   func(api.Approval) bool // nil leaves them open
-	list  []api.Approval
+// approvers answer the questions of sandboxes.
+type approvers struct {
+	t           testing.TB
+	environment *environment
+	mu          sync.Mutex
+	yes         func(api.Approval) bool // nil leaves them open
+	list        []api.Approval
 }
 
-func newPeople(t testing.TB, a *arena) *people {
+func newApprovers(t testing.TB, a *environment) *approvers {
 	t.Helper()
-	p := &people{t: t, arena: a}
+	p := &approvers{t: t, environment: a}
 	ctx, stop := context.WithCancel(noContext())
 	done := make(chan struct{})
 	go func() {
@@ -31,7 +31,7 @@ func newPeople(t testing.TB, a *arena) *people {
 	return p
 }
 
-func (p *people) met(ctx context.Context, q api.Approval) {
+func (p *approvers) met(ctx context.Context, q api.Approval) {
 	p.mu.Lock()
 	known := slices.ContainsFunc(p.list, func(o api.Approval) bool { return o.ID == q.ID })
 	if !known {
@@ -44,9 +44,9 @@ func (p *people) met(ctx context.Context, q api.Approval) {
 	}
 	var err error
 	if yes(q) {
-		_, err = p.arena.client.Approve(ctx, q.ID, "", false)
+		_, err = p.environment.client.Approve(ctx, q.ID, "", false)
 	} else {
-		_, err = p.arena.client.Deny(ctx, q.ID, "not today")
+		_, err = p.environment.client.Deny(ctx, q.ID, "not today")
 	}
 	if err != nil && ctx.Err() == nil {
 		p.t.Errorf("answer %s: %v", q.ID, err)
@@ -54,14 +54,14 @@ func (p *people) met(ctx context.Context, q api.Approval) {
 }
 
 // answer sets how questions are answered.
-func (p *people) answer(yes func(api.Approval) bool) {
+func (p *approvers) answer(yes func(api.Approval) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.yes = yes
 }
 
 // asked returns the questions so far.
-func (p *people) asked() []api.Approval {
+func (p *approvers) asked() []api.Approval {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.list)

@@ -35,7 +35,7 @@ func readRecord(t testing.TB, state string) *audit.Log {
 func TestKnownCounts(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.counts.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	id := b.ID()
@@ -127,7 +127,7 @@ func sum(m map[string]int) (n int) {
 func TestNoValueInTheRecord(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.p34.test")
 	a.seal(t, "P34", canary)
 	b := a.newSandbox(t, bound("P34", "api.p34.test"))

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// nobodySpecial is a user ID that no passwd lists.
-const nobodySpecial = 61236
+// unprivilegedUID is a user ID that no passwd lists.
+const unprivilegedUID = 61236
 
 // Rows about the network, secrets and approvals that are repeated for a user without root. allRows
 // take as long as root's; the gateway's protocols use the same code for every user. userRows are
@@ -38,7 +38,7 @@ func TestRootless(t *testing.T) {
 	if err := copyProgram(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(dir, nobodySpecial, nobodySpecial); err != nil {
+	if err := os.Chown(dir, unprivilegedUID, unprivilegedUID); err != nil {
 		t.Fatal(err)
 	}
 	rows, least := userRows, 14
@@ -47,7 +47,7 @@ func TestRootless(t *testing.T) {
 	}
 	// Without udev, the device node of TUN belongs to root. Elsewhere all may open it.
 	const asUser = `mknod -m 666 "$0" c 10 200 && mount --bind "$0" /dev/net/tun && exec setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"`
-	user := strconv.Itoa(nobodySpecial)
+	user := strconv.Itoa(unprivilegedUID)
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-c", asUser, filepath.Join(dir, "tun"), user,
 		path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", rows)
 	cmd.Dir = dir

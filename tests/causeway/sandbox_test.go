@@ -18,54 +18,54 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// arena is the product on a state directory with a world of its own.
-type arena struct {
-	*world
+// environment is the product on a state directory with a fake internet of its own.
+type environment struct {
+	*internet
 	state  string
 	client *crannog.Client
 	// kernels is set if sandboxes are made without an engine.
 	kernels *kernels
 }
 
-// arenas are those that most tests use, one after the other: what passes between
+// environments are those that most tests use, one after the other: what passes between
 // tests would be a leak too. Tests that run at the same time have one each, so that a
-// test may count what its world is asked.
-var arenas struct {
+// test may count what its fake internet is asked.
+var environments struct {
 	mu   sync.Mutex
-	all  []*arena
-	idle []*arena
+	all  []*environment
+	idle []*environment
 }
 
-// theArena returns an arena that is the test's until it ends.
-func theArena(t testing.TB) *arena {
+// sharedEnvironment returns an environment that is the test's until it ends.
+func sharedEnvironment(t testing.TB) *environment {
 	t.Helper()
-	arenas.mu.Lock()
-	defer arenas.mu.Unlock()
-	if len(arenas.idle) == 0 {
-		a, err := sharedArena()
+	environments.mu.Lock()
+	defer environments.mu.Unlock()
+	if len(environments.idle) == 0 {
+		a, err := createEnvironment()
 		if err != nil {
 			t.Fatal(err)
 		}
-		arenas.all, arenas.idle = append(arenas.all, a), append(arenas.idle, a)
+		environments.all, environments.idle = append(environments.all, a), append(environments.idle, a)
 	}
-	last := len(arenas.idle) - 1
-	a := arenas.idle[last]
-	arenas.idle = arenas.idle[:last]
+	last := len(environments.idle) - 1
+	a := environments.idle[last]
+	environments.idle = environments.idle[:last]
 	t.Cleanup(func() { // the last to run, since it is the first of the test
-		arenas.mu.Lock()
-		defer arenas.mu.Unlock()
-		arenas.idle = append(arenas.idle, a)
+		environments.mu.Lock()
+		defer environments.mu.Unlock()
+		environments.idle = append(environments.idle, a)
 	})
 	return a
 }
 
-// sharedArena makes an arena that ends with the test program.
-func sharedArena() (*arena, error) {
-	w, err := newWorld()
+// createEnvironment makes an environment that ends with the test program.
+func createEnvironment() (*environment, error) {
+	w, err := newInternet()
 	if err != nil {
 		return nil, err
 	}
-	a := &arena{world: w}
+	a := &environment{internet: w}
 	if a.state, err = os.MkdirTemp("", "cw"); err != nil {
 		return nil, err
 	}
@@ -76,14 +76,14 @@ func sharedArena() (*arena, error) {
 	return a, err
 }
 
-// ownArena returns an arena for a test that ends its gateway, or observes it from its start.
-func ownArena(t testing.TB) *arena {
+// ownEnvironment returns an environment for a test that ends its gateway, or observes it from its start.
+func ownEnvironment(t testing.TB) *environment {
 	t.Helper()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: hosttest.ShortDir(t)}
+	a := &environment{internet: w, state: hosttest.ShortDir(t)}
 	a.client = local(t, a.state, w)
 	t.Cleanup(func() {
 		if err := errors.Join(a.client.Close(), awaitCauseway(a.state)); err != nil {
@@ -93,12 +93,12 @@ func ownArena(t testing.TB) *arena {
 	return a
 }
 
-// closeShared ends the shared arenas, and finds out that they end.
+// closeShared ends the shared environments, and finds out that they end.
 func closeShared() (err error) {
-	for _, a := range arenas.all {
+	for _, a := range environments.all {
 		err = errors.Join(err, a.client.Close())
 	}
-	for _, a := range arenas.all {
+	for _, a := range environments.all {
 		err = errors.Join(err, awaitCauseway(a.state), os.RemoveAll(a.state))
 	}
 	return err
@@ -108,9 +108,9 @@ func closeShared() (err error) {
 // field.
 type testSandbox struct {
 	*crannog.Sandbox
-	t      testing.TB
-	arena  *arena
-	kernel *kernelPeer
+	t           testing.TB
+	environment *environment
+	kernel      *kernelPeer
 }
 
 // end removes the sandbox, once.
@@ -137,7 +137,7 @@ func permitting(document string) string {
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
 // newSandbox creates a sandbox under a policy document. It ends with the test.
-func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.CreateOption) *testSandbox {
+func (a *environment) newSandbox(t testing.TB, document string, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	if contains(document, "secrets:") && !contains(document, "level:") {
 		// The default level asks about the first use of each secret, which is for TestS8 and the
@@ -156,14 +156,14 @@ func (a *arena) newSandbox(t testing.TB, document string, options ...crannog.Cre
 	return a.testSandboxWith(t, options...)
 }
 
-func (a *arena) testSandboxWith(t testing.TB, options ...crannog.CreateOption) *testSandbox {
+func (a *environment) testSandboxWith(t testing.TB, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, a.said())
 	}
-	b := &testSandbox{Sandbox: sb, t: t, arena: a}
+	b := &testSandbox{Sandbox: sb, t: t, environment: a}
 	t.Cleanup(b.end)
 	files := sb.FS().WithContext(t.Context())
 	for name, text := range map[string]string{"tmp/tools.py": fmt.Sprintf("SLOWNESS = %f\n", hosttest.Slowness()) + tools, "tmp/world.pem": string(a.Roots)} {
@@ -175,7 +175,7 @@ func (a *arena) testSandboxWith(t testing.TB, options ...crannog.CreateOption) *
 }
 
 // said returns the log of the product and its gateway.
-func (a *arena) said() string {
+func (a *environment) said() string {
 	var all strings.Builder
 	for _, name := range []string{"test.log", "causeway/log"} {
 		data, _ := os.ReadFile(filepath.Join(a.state, name))
@@ -202,7 +202,7 @@ func (b *testSandbox) sh(line string) (string, int) {
 func (b *testSandbox) exec(user, stdin string, cmd ...string) (string, int) {
 	b.t.Helper()
 	if b.kernel != nil {
-		return b.kernel.exec(b.t, b.arena.kernels.form, stdin, cmd...)
+		return b.kernel.exec(b.t, b.environment.kernels.form, stdin, cmd...)
 	}
 	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin})
 	if err != nil {

@@ -118,7 +118,7 @@ func reflecting(w http.ResponseWriter, r *http.Request) {
 func TestS1NotInside(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.s1.test")
 	a.seal(t, "S1", canary)
 	b := a.newSandbox(t, bound("S1", "api.s1.test"))
@@ -161,7 +161,7 @@ secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"
 func TestS2AndS3Reflected(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, reflecting, "api.s2.test")
 	a.seal(t, "S2", canary)
 	b := a.newSandbox(t, bound("S2", "api.s2.test"))
@@ -203,7 +203,7 @@ print(status(a), leaks(a), 'you' in a)
 func TestS4NotInWhatIsKept(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.web(t, 443, reflecting, "api.s4.test")
 	a.seal(t, "S4", canary)
 	b := a.newSandbox(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
@@ -248,7 +248,7 @@ reach(K, 443)
 func TestS5PlaceholderStays(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.s5.test")
 	a.seal(t, "S5", canary)
 	b := a.newSandbox(t, bound("S5", "api.s5.test"))
@@ -271,7 +271,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 func TestS6Rotation(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	const second = "sk-second-0a1b2c3d4e5f60718293"
 	var old, fresh atomic.Int64
 	a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
@@ -315,7 +315,7 @@ print('sk-second' in a, leaks(a), 'redacted' in a or '***' in a)
 func TestS7WhatIsNeverBound(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.seal(t, "S7", canary)
 	for name, c := range map[string][2]string{
 		"plain":    {"{host: api.s7.test, ports: [80], rules: [{do: allow}]}", "{name: S7, host: api.s7.test, port: 80, header: Authorization}"},
@@ -341,7 +341,7 @@ func TestS7WhatIsNeverBound(t *testing.T) {
 func TestS8SpentAndRevoked(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "uses.s8.test", "hour.s8.test", "second.s8.test", "asked.s8.test")
 	a.seal(t, "S8", canary)
 	b := a.newSandbox(t, `
@@ -366,7 +366,7 @@ secrets:
 	if got := b.line("print(status(get('hour.s8.test')))"); got != "200" {
 		t.Errorf("with time left: %s", got)
 	}
-	p := newPeople(t, a)
+	p := newApprovers(t, a)
 	p.answer(func(q api.Approval) bool { return q.Kind == "secret.use" || q.Kind == "net.request" })
 	if got := b.line("print(status(get('asked.s8.test')))"); got != "200" {
 		t.Errorf("approved: %s", got)
@@ -388,7 +388,7 @@ secrets:
 func TestS10Streams(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	// The server waits until its output was seen inside, and no longer than it takes to notice that
 	// it was not.
 	seen := make(chan struct{})

@@ -17,11 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// worldFile is in a state directory whose gateway uses a test's world. The product does not know
-// the file: only a role of this test binary reads it. Without it the gateway uses the real world.
-const worldFile = "world.json"
+// internetFile is in a state directory whose gateway uses a test's fake internet. The product does not know
+// the file: only a role of this test binary reads it. Without it the gateway uses the real fake internet.
+const internetFile = "world.json"
 
-// exchange is the address of the world: a listener of the test, which resolves names and accepts
+// exchange is the address of the fake internet: a listener of the test, which resolves names and accepts
 // dials.
 type exchange struct {
 	Address string
@@ -42,7 +42,7 @@ type outcome struct {
 
 func serveWorld() {
 	gateway.ServeGathered(func() ([]byte, error) {
-		data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), internetFile))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}

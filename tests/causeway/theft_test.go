@@ -19,12 +19,12 @@ import (
 func TestS9Theft(t *testing.T) {
 	need(t)
 	t.Parallel()
-	w, err := newWorld()
+	w, err := newInternet()
 	if err != nil {
 		t.Fatal(err)
 	}
 	state := hosttest.ShortDir(t)
-	a := &arena{world: w, state: state, client: local(t, state, w)}
+	a := &environment{internet: w, state: state, client: local(t, state, w)}
 	up := a.web(t, 443, nil, "api.s9.test")
 	for name, value := range map[string]string{"S9": canary, "OTHER": "other-0a1b2c3d4e5f60718293"} {
 		if _, err := a.client.NewSecret(t.Context(), api.CreateSecret{Name: name, Value: value}); err != nil {
@@ -35,7 +35,7 @@ func TestS9Theft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// steal copies the database, and the key if with is set.
-	steal := func(with bool, change string) *arena {
+	steal := func(with bool, change string) *environment {
 		to := hosttest.ShortDir(t)
 		files, err := filepath.Glob(filepath.Join(state, store.FileName+"*"))
 		if err != nil || len(files) == 0 {
@@ -77,9 +77,9 @@ func TestS9Theft(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return &arena{world: w, state: to, client: client}
+		return &environment{internet: w, state: to, client: client}
 	}
-	uses := func(a *arena) (string, error) {
+	uses := func(a *environment) (string, error) {
 		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+permitting(bound("S9", "api.s9.test"))))
 		if err != nil {
 			return "", err

@@ -44,9 +44,9 @@ func ofProcess(pid int, name string) string {
 	return string(data)
 }
 
-// remembers reports whether a process has bytes in its memory, also in unnamed files, where gVisor
+// memoryContains reports whether a process has bytes in its memory, also in unnamed files, where gVisor
 // keeps a sandbox's memory.
-func remembers(t testing.TB, pid int, needle []byte) bool {
+func memoryContains(t testing.TB, pid int, needle []byte) bool {
 	t.Helper()
 	for _, open := range openFiles(pid) {
 		if strings.HasPrefix(open.to, "/memfd:") && inFile(t, open.path, needle) {
@@ -128,7 +128,7 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 func TestNoValueOnTheHost(t *testing.T) {
 	need(t, hosttest.Root)
 	t.Parallel()
-	a := ownArena(t)
+	a := ownEnvironment(t)
 	up := a.web(t, 443, nil, "api.s1h.test")
 	// The program of the sandbox's kernel is this one: a constant would be in it.
 	value, planted := "sk-"+rand.Text(), "planted-"+rand.Text()
@@ -168,7 +168,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 				}
 			}
 			// Those of the sandbox, not the one that resolves its secrets.
-			if line := ofProcess(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && remembers(t, p, []byte(text)) {
+			if line := ofProcess(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && memoryContains(t, p, []byte(text)) {
 				places["memory"] = true
 			}
 		}
@@ -187,7 +187,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 			t.Errorf("control: what was planted is not found in %s, but in %q", place, got)
 		}
 	}
-	if !remembers(t, pid, []byte(value)) {
+	if !memoryContains(t, pid, []byte(value)) {
 		t.Error("control: the process that sets the value does not have it in its memory")
 	}
 }

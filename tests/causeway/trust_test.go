@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// shops answers like package registries: cargo's sparse registry, a proxy of Go modules, an apt
+// serveRegistries answers like package registries: cargo's sparse registry, a proxy of Go modules, an apt
 // repository, all on one host.
-func shops(t testing.TB) http.HandlerFunc {
+func serveRegistries(t testing.TB) http.HandlerFunc {
 	t.Helper()
 	const module, list = "/go/example.com/tiny/@v/", "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: a tiny one\nFilename: tiny.deb\nSize: 1\nSHA256: " +
 		"0000000000000000000000000000000000000000000000000000000000000000\n"
@@ -123,9 +123,9 @@ cat $D/lists/*Packages`, "Package: tiny"},
 func TestTrust(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, hosttest.Program("java"), hosttest.Program("cargo"), hosttest.Program("apt-get"), goInside)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	forge(t, a, "git.trust.test")
-	up := a.web(t, 443, shops(t), "shop.trust.test")
+	up := a.web(t, 443, serveRegistries(t), "shop.trust.test")
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes = 1<<30, 512<<20
 	b := a.newSandbox(t, `

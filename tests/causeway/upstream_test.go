@@ -11,7 +11,7 @@ type echoes struct{ now, all atomic.Int64 }
 
 func (e *echoes) open() int64 { return e.now.Load() }
 
-func echo(t testing.TB, a *arena, port int, hostnames ...string) *echoes {
+func echo(t testing.TB, a *environment, port int, hostnames ...string) *echoes {
 	t.Helper()
 	l, _ := a.listen(t, port, hostnames...)
 	e := &echoes{}

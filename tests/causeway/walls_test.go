@@ -23,17 +23,17 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// everywhere is the widest policy: it opens everything that a policy can open.
-const everywhere = "level: minimal\n"
+// minimalPolicy is the widest policy: it opens everything that a policy can open.
+const minimalPolicy = "level: minimal\n"
 
 func TestN19WhatIsBesideIt(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.n19.test")
 	a.resolves("localhost", "127.0.0.1")
-	b := a.newSandbox(t, everywhere, crannog.Net("open"))
-	sibling := a.newSandbox(t, everywhere, crannog.Net("open"))
+	b := a.newSandbox(t, minimalPolicy, crannog.Net("open"))
+	sibling := a.newSandbox(t, minimalPolicy, crannog.Net("open"))
 	sibling.must("(python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9; do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.2; done; exit 1")
 	// Services of the host: on all of its addresses, and on sockets.
 	var hostPorts []string
@@ -181,7 +181,7 @@ func unixListener(t testing.TB, name string) net.Listener {
 func TestN20TheCausewayDies(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := ownArena(t)
+	a := ownEnvironment(t)
 	ended := make(chan struct{}, 1)
 	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "first")
@@ -271,7 +271,7 @@ func kernelsOf(t testing.TB, state string) (n int) {
 func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := theArena(t)
+	a := sharedEnvironment(t)
 	a.web(t, 443, nil, "api.n20b.test")
 	before := kernelsOf(t, a.state)
 	for name, document := range map[string]string{

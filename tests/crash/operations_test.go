@@ -20,9 +20,9 @@ type operation struct {
 	onEnd        api.OnEnd // of the sandbox
 
 	// prepare prepares everything that the operation needs.
-	prepare func(t *testing.T, b *bed)
+	prepare func(t *testing.T, b *fixture)
 	// act executes it and calls began when the timer is to start.
-	act func(ctx context.Context, b *bed, began func()) error
+	act func(ctx context.Context, b *fixture, began func()) error
 
 	// makes is how many sandboxes it creates; plain ones have none of our content.
 	makes int
@@ -30,7 +30,7 @@ type operation struct {
 	// keeps is set if it saves files only, clears if it resets the sandbox to its template, undoes
 	// if it rolls back to the base, and pauses if the sandbox is paused in the end whatever is
 	// killed.
-	keeps, clears, undoes, pauses bool
+	keeps, clears, reverts, pauses bool
 }
 
 // life only ends a sandbox that a failed test leaves behind.
@@ -49,40 +49,40 @@ const (
 )
 
 func operations() []operation {
-	fork := operation{name: "fork", prepare: running, makes: 2, act: asks(func(ctx context.Context, b *bed) error {
+	fork := operation{name: "fork", prepare: running, makes: 2, act: asks(func(ctx context.Context, b *fixture) error {
 		_, err := b.sb.Fork(ctx, api.CreateFork{Count: 2})
 		return err
 	})}
-	rollback := operation{name: "rollback", prepare: changed, undoes: true, act: asks(func(ctx context.Context, b *bed) error {
+	rollback := operation{name: "rollback", prepare: changed, reverts: true, act: asks(func(ctx context.Context, b *fixture) error {
 		return b.sb.Rollback(ctx, b.base)
 	})}
-	resume := operation{name: "resume", prepare: paused, act: asks(func(ctx context.Context, b *bed) error {
+	resume := operation{name: "resume", prepare: paused, act: asks(func(ctx context.Context, b *fixture) error {
 		return b.sb.Resume(ctx, life)
 	})}
-	from := operation{name: "create from a snapshot", prepare: running, makes: 1, act: asks(func(ctx context.Context, b *bed) error {
+	from := operation{name: "create from a snapshot", prepare: running, makes: 1, act: asks(func(ctx context.Context, b *fixture) error {
 		_, err := b.client.Create(ctx, crannog.Template(b.base), crannog.Timeout(life))
 		return err
 	})}
 	return []operation{
-		{name: "pause", prepare: running, act: asks(func(ctx context.Context, b *bed) error { return b.sb.Pause(ctx) })},
-		{name: "pause files", prepare: running, keeps: true, act: asks(func(ctx context.Context, b *bed) error { return b.sb.PauseFiles(ctx) })},
-		{name: "snapshot", prepare: running, act: asks(func(ctx context.Context, b *bed) error {
+		{name: "pause", prepare: running, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.Pause(ctx) })},
+		{name: "pause files", prepare: running, keeps: true, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.PauseFiles(ctx) })},
+		{name: "snapshot", prepare: running, act: asks(func(ctx context.Context, b *fixture) error {
 			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{})
 			return err
 		})},
-		{name: "snapshot files", prepare: running, act: asks(func(ctx context.Context, b *bed) error {
+		{name: "snapshot files", prepare: running, act: asks(func(ctx context.Context, b *fixture) error {
 			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{FilesOnly: true})
 			return err
 		})},
 		fork, rollback, resume, from,
-		{name: "reset", prepare: furnished, clears: true, act: asks(func(ctx context.Context, b *bed) error { return b.sb.Reset(ctx) })},
+		{name: "reset", prepare: furnished, clears: true, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.Reset(ctx) })},
 		{name: "pause at the end", prepare: running, onEnd: api.OnEnd{Pause: true}, pauses: true, act: awaitEnd},
-		{name: "wake", prepare: paused, onEnd: api.OnEnd{Pause: true, Wake: true}, act: asks(func(ctx context.Context, b *bed) error {
+		{name: "wake", prepare: paused, onEnd: api.OnEnd{Pause: true, Wake: true}, act: asks(func(ctx context.Context, b *fixture) error {
 			return b.sb.CommandContext(ctx, "true").Run() // it is traffic
 		})},
 		{
 			name: "claim", flags: pooled, awaits: poolFilled, uses: poolUsed, prepare: running, makes: 1, plain: true,
-			act: asks(func(ctx context.Context, b *bed) error {
+			act: asks(func(ctx context.Context, b *fixture) error {
 				_, err := b.client.Create(ctx, crannog.Timeout(life))
 				return err
 			}),
@@ -95,7 +95,7 @@ func operations() []operation {
 func (op operation) withSpare() operation {
 	prepare := op.prepare
 	op.name, op.flags, op.awaits, op.uses = op.name+" with a prestarted kernel", pooled, spareWaits, spareTaken
-	op.prepare = func(t *testing.T, b *bed) {
+	op.prepare = func(t *testing.T, b *fixture) {
 		saved(t, b)
 		prepare(t, b)
 	}
@@ -103,8 +103,8 @@ func (op operation) withSpare() operation {
 }
 
 // asks is an operation that counts as begun when its request was sent.
-func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed, func()) error {
-	return func(ctx context.Context, b *bed, began func()) error {
+func asks(do func(ctx context.Context, b *fixture) error) func(context.Context, *fixture, func()) error {
+	return func(ctx context.Context, b *fixture, began func()) error {
 		return do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			WroteRequest: func(httptrace.WroteRequestInfo) { began() },
 		}), b)
@@ -112,7 +112,7 @@ func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed
 }
 
 // awaitEnd waits until the sandbox's time is up, an end that no caller requests.
-func awaitEnd(ctx context.Context, b *bed, began func()) error {
+func awaitEnd(ctx context.Context, b *fixture, began func()) error {
 	if err := b.sb.SetTimeout(ctx, grace); err != nil {
 		return err
 	}
@@ -132,9 +132,9 @@ func awaitEnd(ctx context.Context, b *bed, began func()) error {
 }
 
 // running needs nothing beyond the check of look: the sandbox runs.
-func running(*testing.T, *bed) {}
+func running(*testing.T, *fixture) {}
 
-func paused(t *testing.T, b *bed) {
+func paused(t *testing.T, b *fixture) {
 	t.Helper()
 	if err := b.sb.Pause(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, b.s.Stderr())
@@ -142,7 +142,7 @@ func paused(t *testing.T, b *bed) {
 }
 
 // saved is a sandbox of which this server has saved a state.
-func saved(t *testing.T, b *bed) {
+func saved(t *testing.T, b *fixture) {
 	t.Helper()
 	n, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: true})
 	if err == nil {
@@ -154,7 +154,7 @@ func saved(t *testing.T, b *bed) {
 }
 
 // changed has another file and number than its base.
-func changed(t *testing.T, b *bed) {
+func changed(t *testing.T, b *fixture) {
 	t.Helper()
 	if output(t, b.sb, "ls /home/user") == listChanged {
 		return // the kill came before the rollback
@@ -166,9 +166,9 @@ func changed(t *testing.T, b *bed) {
 }
 
 // furnished has the file and the program again after a reset.
-func furnished(t *testing.T, b *bed) {
+func furnished(t *testing.T, b *fixture) {
 	t.Helper()
 	if output(t, b.sb, "ls /home/user") == "" {
-		b.furnish(t)
+		b.prepareState(t)
 	}
 }

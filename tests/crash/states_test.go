@@ -41,7 +41,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	for _, op := range operations() {
 		t.Run(op.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, op)
+			b := newFixture(t, op)
 			whole := b.strike(t, longest)
 			if whole.midway {
 				t.Fatalf("the operation takes more than %s", longest)
@@ -93,7 +93,7 @@ func (k strike) String() string {
 }
 
 // strike begins the operation, kills the server at a moment of it, and checks the next one.
-func (b *bed) strike(t *testing.T, at time.Duration) strike {
+func (b *fixture) strike(t *testing.T, at time.Duration) strike {
 	t.Helper()
 	b.op.prepare(t, b)
 	b.waits(t)
@@ -141,7 +141,7 @@ func (b *bed) strike(t *testing.T, at time.Duration) strike {
 	if at == longest && !strings.Contains(dead, b.op.uses) {
 		t.Errorf("control: the operation did not use %q\n%s", b.op.uses, dead)
 	}
-	k.found = b.look(t, !k.midway)
+	k.found = b.checkNextServer(t, !k.midway)
 	if t.Failed() {
 		t.Fatalf("after a kill %s\nthe dead server's log: %s", k, dead)
 	}
@@ -149,7 +149,7 @@ func (b *bed) strike(t *testing.T, at time.Duration) strike {
 }
 
 // end removes everything that the kills have left, and checks that nothing else is left.
-func (b *bed) end(t *testing.T) {
+func (b *fixture) end(t *testing.T) {
 	t.Helper()
 	b.snapshots(t)
 	if err := b.sb.Kill(t.Context()); err != nil {

@@ -147,6 +147,16 @@ func (m *machine) run(t *testing.T, input string, args ...string) (out string, e
 	return both.String(), err
 }
 
+// recipe copies a directory of images/ to where the machine's user may read it.
+func (m *machine) recipe(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(m.dir, name)
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("../../images", name))); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // inside runs a shell line in a sandbox of the image.
 func (m *machine) inside(t *testing.T, line string, flags ...string) (string, error) {
 	t.Helper()

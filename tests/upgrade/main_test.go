@@ -23,7 +23,7 @@ var program, earlier string
 // TestMain needs root, as every test here does. The programs are built before the tests have a
 // network of their own, from which no source of modules is reached.
 func TestMain(m *testing.M) {
-	if earlier = os.Getenv(worldEnv); earlier != "" {
+	if earlier = os.Getenv(outsideEnv); earlier != "" {
 		os.Exit(servetest.Main(m, &program))
 	}
 	if os.Geteuid() != 0 {
@@ -51,7 +51,7 @@ func outside() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return inWorld(strings.TrimSpace(string(old)), built)
+	return inNamespaces(strings.TrimSpace(string(old)), built)
 }
 
 // life only ends a sandbox that a failed test leaves behind.

@@ -40,9 +40,9 @@ name: sending
 level: light
 network:
   unlisted: deny
-  hosts: [{host: ` + worldHost + `, rules: [{methods: [GET], do: allow}]}]
+  hosts: [{host: ` + outsideHost + `, rules: [{methods: [GET], do: allow}]}]
 secrets:
-  bind: [{name: TOKEN, host: ` + worldHost + `, header: Authorization, format: "Bearer {}"}]
+  bind: [{name: TOKEN, host: ` + outsideHost + `, header: Authorization, format: "Bearer {}"}]
 `
 
 // Policies with the strictest level, and with the level that hides no files.
@@ -57,7 +57,7 @@ func walls(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do
 touch $f 2>/dev/null && echo "$f is made" && rm $f; done
-cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+worldHost+`/ 2>&1 || true`)
+cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+outsideHost+`/ 2>&1 || true`)
 }
 
 // strictWalls is the output of walls in this version.
@@ -66,7 +66,7 @@ const strictWalls = `1000
 /workspace/x is made
 cat: /workspace/.env: No such file or directory
 protected
-curl: (6) Could not resolve host: ` + worldHost
+curl: (6) Could not resolve host: ` + outsideHost
 
 // past describes what the earlier version left in a state directory.
 type past struct {

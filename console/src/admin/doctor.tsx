@@ -16,18 +16,18 @@ export function DoctorPage() {
       title="Doctor"
       actions={
         <Button icon="refresh" busy={doctor.isFetching} onClick={() => void doctor.refetch()}>
-          Look again
+          Check again
         </Button>
       }
     >
       {doctor.error && <Problem error={doctor.error} />}
-      {doctor.isPending && <Loading what="Looking at this machine" />}
+      {doctor.isPending && <Loading what="Checking this machine" />}
       {doctor.data && (
         <>
           <p role="status">
-            {headline(findings)} <span className="quiet">Looked at <Time at={doctor.data.at} relative />.</span>
+            {headline(findings)} <span className="quiet">Checked <Time at={doctor.data.at} relative />.</span>
           </p>
-          {findings.length === 0 && <Empty title="Nothing was looked at" />}
+          {findings.length === 0 && <Empty title="No check was made" />}
           <ul className="d-find" aria-label="Findings">
             {findings.map((f) => (
               <li key={`${f.check} ${f.detail}`}>
@@ -56,7 +56,7 @@ function Fix({ text }: { text: string }) {
   const fix = fixOf(text);
   return (
     <p className="d-fix">
-      <span className="quiet">To mend it: </span>
+      <span className="quiet">To correct it: </span>
       {fix.command ? <CopyText text={fix.command} /> : <Inert text={fix.text} />}
     </p>
   );

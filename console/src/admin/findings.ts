@@ -20,8 +20,8 @@ export function headline(findings: readonly Finding[]): string {
   const count = (r: Finding["result"]) => findings.filter((f) => f.result === r).length;
   const [fail, warn] = [count("fail"), count("warn")];
   if (fail > 0) return `${fail} ${fail === 1 ? "check fails" : "checks fail"}: sandboxes may not run.`;
-  if (warn > 0) return `${warn} ${warn === 1 ? "thing" : "things"} could be better.`;
-  return "All is well.";
+  if (warn > 0) return `${warn} ${warn === 1 ? "check has a warning" : "checks have a warning"}.`;
+  return "All checks pass.";
 }
 
 /** fixOf distinguishes a command, which can be copied, from a sentence. */

@@ -22,7 +22,7 @@ export function KeysPage() {
         </Can>
       }
     >
-      <Can scope="admin" otherwise={<Empty title="Keys are for admins">This session may not see who has a key.</Empty>}>
+      <Can scope="admin" otherwise={<Empty title="Keys are for admins">This session may not list keys.</Empty>}>
         <Keys making={making} onMade={() => setMaking(false)} />
         <Sessions />
       </Can>
@@ -59,7 +59,7 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
       {keys.error && <Problem error={keys.error} retry={() => void keys.refetch()} />}
       {keys.isPending && <Loading />}
       {keys.data && (
-        <Table label="API keys" columns={columns} rows={keys.data} rowKey={(k) => k.id} rowLabel={(k) => k.name || k.id} empty={<Empty title="No keys yet">The machine's own user needs none.</Empty>} />
+        <Table label="API keys" columns={columns} rows={keys.data} rowKey={(k) => k.id} rowLabel={(k) => k.name || k.id} empty={<Empty title="No keys yet">The machine's own user needs no key.</Empty>} />
       )}
       {making && (
         <NewKey
@@ -77,7 +77,7 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
           title="Revoke this key?"
           what={
             <p>
-              The key <strong>{revoking.name ? <Inert text={revoking.name} /> : revoking.id}</strong> opens nothing from then on. Its sandboxes stay until they end. This cannot be taken back.
+              The key <strong>{revoking.name ? <Inert text={revoking.name} /> : revoking.id}</strong> is no longer accepted. Its sandboxes continue until they end. This cannot be undone.
             </p>
           }
           action="Revoke key"
@@ -100,12 +100,12 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas[
   return (
     <Ask
       title="New key"
-      action="Make key"
+      action="Create key"
       ready
       onClose={onClose}
       onDo={async () => onMade(await unwrap(api.POST("/v1/keys", { body: name.trim() ? { name: name.trim() } : {} })))}
     >
-      <Field label="Name" hint="The person or program that uses it, so that you know which one to revoke.">
+      <Field label="Name" hint="The person or program that uses the key. It shows later which key to revoke.">
         <input type="text" autoFocus autoComplete="off" maxLength={63} value={name} onChange={(e) => setName(e.target.value)} />
       </Field>
     </Ask>
@@ -122,7 +122,7 @@ function Shown({ made, onClose }: { made: Schemas["NewKey"]; onClose: () => void
       stays
       footer={
         <Button variant="primary" onClick={onClose}>
-          I have it
+          I have copied it
         </Button>
       }
     >

@@ -58,18 +58,18 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
   ];
   return (
     <section className="d-section p-stack" aria-label="Secrets">
-      <p className="quiet">A secret goes where a policy binds it, on the way out. No sandbox has its value, and it cannot be read back, here or anywhere.</p>
+      <p className="quiet">The egress gateway sets a secret on the requests that a policy binds it to. No sandbox has its value. It cannot be read back.</p>
       {secrets.error && <Problem error={secrets.error} retry={() => void secrets.refetch()} />}
       {secrets.isPending && <Loading />}
       {secrets.data && <Table label="Secrets" columns={columns} rows={secrets.data} rowKey={(s) => s.id} rowLabel={(s) => s.name} empty={<Empty title="No secrets yet" />} />}
-      {doing?.what === "set" && <SetSecret onClose={() => onDoing(null)} onDone={() => done("The secret is sealed.")} />}
+      {doing?.what === "set" && <SetSecret onClose={() => onDoing(null)} onDone={() => done("The secret is stored encrypted.")} />}
       {doing?.what === "rotate" && <Rotate secret={doing.secret} onClose={() => onDoing(null)} onDone={() => done("The secret has a new value.")} />}
       {doing?.what === "remove" && (
         <Confirm
           title="Remove this secret?"
           what={
             <p>
-              <code>{doing.secret.name}</code> and all its values are forgotten. A sandbox whose policy binds it continues without any secret of its policy. This cannot be taken back.
+              <code>{doing.secret.name}</code> and all its values are deleted. A sandbox whose policy binds it continues without any secret of its policy. This cannot be undone.
             </p>
           }
           action="Remove secret"
@@ -78,7 +78,7 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
           onOpenChange={() => onDoing(null)}
           onConfirm={async () => {
             await unwrap(api.DELETE("/v1/secrets/{id}", { params: { path: { id: doing.secret.id } } }));
-            done("The secret is gone.");
+            done("The secret is removed.");
           }}
         />
       )}
@@ -86,18 +86,18 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
   );
 }
 
-const leastBytes = 8;
+const minBytes = 8;
 
 function Value({ value, onChange }: { value: string; onChange: (v: string) => void }) {
-  const short = value !== "" && new TextEncoder().encode(value).length < leastBytes;
+  const short = value !== "" && new TextEncoder().encode(value).length < minBytes;
   return (
-    <Field label="Value" hint="It is sealed at once and never shown again." error={short ? "At least 8 bytes: anything shorter could not be told from ordinary text, and masked." : undefined}>
+    <Field label="Value" hint="It is encrypted at once and never shown again." error={short ? "At least 8 bytes. A shorter value cannot be distinguished from ordinary text and redacted." : undefined}>
       <input type="password" autoComplete="new-password" data-1p-ignore value={value} onChange={(e) => onChange(e.target.value)} />
     </Field>
   );
 }
 
-const longEnough = (value: string) => new TextEncoder().encode(value).length >= leastBytes;
+const longEnough = (value: string) => new TextEncoder().encode(value).length >= minBytes;
 
 function SetSecret({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
   const [name, setName] = useState("");
@@ -114,7 +114,7 @@ function SetSecret({ onClose, onDone }: { onClose: () => void; onDone: () => voi
         onDone();
       }}
     >
-      <Field label="Name" hint="As policies name it: letters, digits, _ and -.">
+      <Field label="Name" hint="The name that policies use: letters, digits, _ and -.">
         <input type="text" autoFocus autoComplete="off" spellCheck={false} maxLength={64} value={name} onChange={(e) => setName(e.target.value)} />
       </Field>
       <Value value={value} onChange={setValue} />
@@ -127,7 +127,7 @@ function Rotate({ secret, onClose, onDone }: { secret: Secret; onClose: () => vo
   return (
     <Ask
       title={`Rotate ${secret.name}`}
-      description="Approvals for the old value are void. It is still redacted in output for a while."
+      description="Grants for the old value are no longer valid. The old value is still redacted in output for a while."
       action="Save"
       ready={longEnough(value)}
       onClose={onClose}

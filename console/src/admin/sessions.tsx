@@ -46,7 +46,7 @@ export function Sessions() {
     <section className="d-section p-stack" aria-labelledby="d-sessions">
       <h2 id="d-sessions">Console sessions</h2>
       <p className="quiet">
-        More are made with <code>crannog console</code> on the server's machine.
+        Create another one with <code>crannog console</code> on the server's machine.
       </p>
       {sessions.error && <Problem error={sessions.error} retry={() => void sessions.refetch()} />}
       {sessions.isPending && <Loading />}
@@ -56,7 +56,7 @@ export function Sessions() {
           title="End this session?"
           what={
             <p>
-              {ending.mine ? "This is your own: you are signed out at once." : "Its user is signed out at once."} Streams and terminals of it close.
+              {ending.mine ? "This is your own session: you are signed out at once." : "Its user is signed out at once."} Its streams and terminals close.
             </p>
           }
           action="End session"
@@ -65,7 +65,7 @@ export function Sessions() {
           onOpenChange={() => setEnding(null)}
           onConfirm={async () => {
             await call("DELETE", `/sessions/${encodeURIComponent(ending.id)}`);
-            toast("The session is over.", { tone: "ok" });
+            toast("The session has ended.", { tone: "ok" });
             await queries.invalidateQueries({ queryKey: ["sessions"] });
           }}
         />

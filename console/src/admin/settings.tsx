@@ -36,19 +36,19 @@ export function SettingsPage() {
   const settings = useQuery({ queryKey: ["settings"], queryFn: async () => (await call<{ settings: Setting[] | null }>("GET", "/settings")).settings ?? [], enabled: may });
   const rows = settings.data?.filter((s) => !changed || s.origin !== "default") ?? [];
   return (
-    <Page title="Settings" actions={may && <Toggle label="Only what is not the default" on={changed} onChange={setChanged} />}>
+    <Page title="Settings" actions={may && <Toggle label="Only changed settings" on={changed} onChange={setChanged} />}>
       {session && (
         <p className="quiet">
           {session.version} · engine {session.engine.name} ({session.engine.boundary}) · runs since <Time at={session.server_started} />
         </p>
       )}
-      {!may && <Empty title="Settings are for admins">They name files and addresses of the server's machine.</Empty>}
+      {!may && <Empty title="Settings are for admins">Settings name files and addresses of the server's machine.</Empty>}
       {settings.error && <Problem error={settings.error} retry={() => void settings.refetch()} />}
       {may && settings.isPending && <Loading />}
       {settings.data && (
         <div className="d-section p-stack">
-          <Table label="Settings" columns={columns} rows={rows} rowKey={(s) => s.name} rowLabel={(s) => s.name} empty={<p className="quiet">Every setting has its default.</p>} />
-          <p className="quiet">They are read when the server starts: a file, the environment and flags change them. Values of secrets are not shown.</p>
+          <Table label="Settings" columns={columns} rows={rows} rowKey={(s) => s.name} rowLabel={(s) => s.name} empty={<p className="quiet">Every setting has its default value.</p>} />
+          <p className="quiet">The server reads its settings at the start: from a file, the environment and flags. Values of secrets are not shown.</p>
         </div>
       )}
     </Page>

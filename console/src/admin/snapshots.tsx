@@ -83,7 +83,7 @@ export function SnapshotsPage() {
       {pages.hasNextPage && (
         <p className="d-end">
           <Button busy={pages.isFetchingNextPage} onClick={() => void pages.fetchNextPage()}>
-            Show older ones
+            Show older snapshots
           </Button>
         </p>
       )}
@@ -95,7 +95,7 @@ export function SnapshotsPage() {
               <code>
                 <Inert text={removing.name || removing.id} />
               </code>{" "}
-              is forgotten, and the disk has <Bytes n={removing.own_bytes} /> free again. Sandboxes that came from it stay.
+              is removed, which frees <Bytes n={removing.own_bytes} /> on the disk. Sandboxes that were created from it stay.
             </p>
           }
           action="Remove snapshot"
@@ -104,7 +104,7 @@ export function SnapshotsPage() {
           onOpenChange={() => setRemoving(null)}
           onConfirm={async () => {
             await unwrap(api.DELETE("/v1/snapshots/{id}", { params: { path: { id: removing.id } } }));
-            toast("The snapshot is gone.", { tone: "ok" });
+            toast("The snapshot is removed.", { tone: "ok" });
             await queries.invalidateQueries({ queryKey: ["snapshots"] });
           }}
         />

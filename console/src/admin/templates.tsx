@@ -29,7 +29,7 @@ export function TemplatesPage() {
   ];
   return (
     <Page title="Templates">
-      <p className="quiet">These show this host's own programs, and nothing else of it. A snapshot is a template too.</p>
+      <p className="quiet">These templates show the programs of this host and no other files of it. A snapshot is a template too.</p>
       {templates.error && <Problem error={templates.error} retry={() => void templates.refetch()} />}
       {templates.isPending && <Loading />}
       {templates.data && (

@@ -17,16 +17,16 @@ export const api = createClient<paths>({
 });
 
 type Listener = () => void;
-const refused = new Set<Listener>();
+const signedOutListeners = new Set<Listener>();
 
 /** Calls back when a response reports that the session has ended. */
 export function onSignedOut(listener: Listener): () => void {
-  refused.add(listener);
-  return () => refused.delete(listener);
+  signedOutListeners.add(listener);
+  return () => signedOutListeners.delete(listener);
 }
 
-function notice(status: number) {
-  if (status === 401) for (const listener of refused) listener();
+function checkSignedOut(status: number) {
+  if (status === 401) for (const listener of signedOutListeners) listener();
 }
 
 api.use({
@@ -39,7 +39,7 @@ api.use({
     return request;
   },
   onResponse({ response }) {
-    notice(response.status);
+    checkSignedOut(response.status);
   },
 });
 
@@ -64,19 +64,19 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
 
 /** The content of a response of the console's own paths. */
 export async function read<T>(response: Response): Promise<T> {
-  notice(response.status);
-  return held<T>(response);
+  checkSignedOut(response.status);
+  return parseResponse<T>(response);
 }
 
-/** The same, for a refusal that does not concern the session. */
-export async function held<T>(response: Response): Promise<T> {
+/** Like read, for a 401 that does not end the session. */
+export async function parseResponse<T>(response: Response): Promise<T> {
   const text = await response.text();
   let value: unknown = text;
   if (/\bjson\b/.test(response.headers.get("Content-Type") ?? "") && text !== "") {
     try {
       value = JSON.parse(text);
     } catch {
-      throw new ApiProblem(response.status, "answer_invalid", "The server's answer cannot be read.");
+      throw new ApiProblem(response.status, "answer_invalid", "The server's response cannot be read.");
     }
   }
   if (!response.ok) throw problemOf(response.status, value);

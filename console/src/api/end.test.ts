@@ -23,12 +23,12 @@ describe("ending a sandbox", () => {
   });
   afterEach(() => vi.unstubAllGlobals());
 
-  it("ends one that runs, one that is being made, and one that was paused when it was asked for", async () => {
+  it("ends a running sandbox, one that is being created, and one that was paused when the user confirmed", async () => {
     for (state of ["running", "creating", "pausing", "paused"]) expect(await endSandbox("s1", state)).toBe(true);
     expect(sent).toEqual(["GET", "POST", "GET", "DELETE", "GET", "DELETE", "GET", "DELETE"]);
   });
 
-  it("forgets none that ended between the look and the end", async () => {
+  it("does not remove a sandbox that ended between the check and the request", async () => {
     state = "running";
     refusal = "sandbox_not_running";
     ends = "stopped";
@@ -39,7 +39,7 @@ describe("ending a sandbox", () => {
   it.each([
     ["sandbox_not_running", "pausing"],
     ["scope_too_small", "running"],
-  ])("does not say that one has ended that has not: %s, %s", async (code, then) => {
+  ])("reports an error if the sandbox has not ended: %s, %s", async (code, then) => {
     state = "running";
     refusal = code;
     ends = then;
@@ -47,13 +47,13 @@ describe("ending a sandbox", () => {
     expect(sent).not.toContain("DELETE");
   });
 
-  it("does not remove what is left of one that ended by itself", async () => {
+  it("does not remove a sandbox that ended by itself", async () => {
     for (state of ["stopping", "stopped"]) expect(await endSandbox("s1", "running")).toBe(false);
     expect(sent).toEqual(["GET", "GET"]);
   });
 
-  it("does not remove one that was paused in the meantime", async () => {
-    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("It was paused in the meantime.");
+  it("does not remove a sandbox that was paused since", async () => {
+    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("It has been paused since.");
     expect(sent).toEqual(["GET", "GET"]);
   });
 });

@@ -8,13 +8,13 @@ import { ApiProblem } from "./problem";
  */
 export async function endSandbox(id: string, was: string): Promise<boolean> {
   const params = { path: { id } };
-  const look = async () => (await unwrap(api.GET("/v1/sandboxes/{id}", { params }))).state;
-  const over = (state: string) => state === "stopped" || state === "stopping";
-  const state = await look();
-  if (over(state)) return false;
-  const asleep = (state: string) => state === "paused" || state === "pausing";
-  if (asleep(state) && !asleep(was)) {
-    throw new ApiProblem(0, "console", "It was paused in the meantime.", "Removing a paused sandbox also removes its saved state: check it again.");
+  const currentState = async () => (await unwrap(api.GET("/v1/sandboxes/{id}", { params }))).state;
+  const hasEnded = (state: string) => state === "stopped" || state === "stopping";
+  const state = await currentState();
+  if (hasEnded(state)) return false;
+  const isPaused = (state: string) => state === "paused" || state === "pausing";
+  if (isPaused(state) && !isPaused(was)) {
+    throw new ApiProblem(0, "console", "It has been paused since.", "Removing a paused sandbox also removes its saved state. Check it again.");
   }
   if (state !== "running") {
     await unwrap(api.DELETE("/v1/sandboxes/{id}", { params }));
@@ -24,7 +24,7 @@ export async function endSandbox(id: string, was: string): Promise<boolean> {
     // No time is left. DELETE would forget a sandbox that has ended since it was read.
     await unwrap(api.POST("/v1/sandboxes/{id}/timeout", { params, body: { seconds: 0 } }));
   } catch (thrown) {
-    if (thrown instanceof ApiProblem && thrown.code === "sandbox_not_running" && over(await look())) return false;
+    if (thrown instanceof ApiProblem && thrown.code === "sandbox_not_running" && hasEnded(await currentState())) return false;
     throw thrown;
   }
   return true;

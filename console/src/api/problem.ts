@@ -36,7 +36,7 @@ export function problemOf(status: number, body: unknown): ApiProblem {
 export function asProblem(thrown: unknown): ApiProblem {
   if (thrown instanceof ApiProblem) return thrown;
   if (thrown instanceof TypeError && /fetch|network|load/i.test(thrown.message)) {
-    return new ApiProblem(0, "network", "The server cannot be reached.", "It may have been stopped; what you see may be old.");
+    return new ApiProblem(0, "network", "The server cannot be reached.", "It may have been stopped. The data on the page may be old.");
   }
   return new ApiProblem(0, "console", thrown instanceof Error ? thrown.message : String(thrown));
 }

@@ -1,5 +1,5 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
-import { base, call, held } from "./client";
+import { base, call, parseResponse } from "./client";
 import type { Scope, Session } from "./console";
 import { ApiProblem } from "./problem";
 
@@ -28,7 +28,7 @@ export const sessionQuery = queryOptions({
 export async function signIn(token: string): Promise<Session> {
   const headers = { "Content-Type": "application/json" };
   // A link that has expired leaves the existing session as it is.
-  return held<Session>(await fetch(`${base}/session`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify({ token }) }));
+  return parseResponse<Session>(await fetch(`${base}/session`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify({ token }) }));
 }
 
 /** Ends the session at the server. */

@@ -6,25 +6,25 @@ import { tokenIn } from "../signin/page";
 import { takeToken } from "../signin/token";
 import { faviconSVG } from "./favicon";
 import { best, score } from "./match";
-import { places, within } from "./nav";
+import { navItems, within } from "./nav";
 
 describe("the token of the address", () => {
-  const visit = (path: string) => {
+  const takeTokenAt = (path: string) => {
     history.replaceState({ a: 1 }, "", path);
     return takeToken();
   };
-  it("is taken once and leaves nothing behind", () => {
-    expect(visit("/console/approvals?x=1#token=abcdefghijklmnop_-09")).toBe("abcdefghijklmnop_-09");
+  it("is taken once and removed from the address", () => {
+    expect(takeTokenAt("/console/approvals?x=1#token=abcdefghijklmnop_-09")).toBe("abcdefghijklmnop_-09");
     expect(location.pathname + location.search + location.hash).toBe("/console/approvals?x=1");
     expect(history.state).toEqual({ a: 1 });
     expect(takeToken()).toBeNull();
   });
-  it.each(["#token=short", "#token=", "#token=<script>alert(1)</script>", `#token=${"a".repeat(300)}`])("is none of %s, which goes too", (hash) => {
-    expect(visit(`/console/${hash}`)).toBeNull();
+  it.each(["#token=short", "#token=", "#token=<script>alert(1)</script>", `#token=${"a".repeat(300)}`])("is not taken from %s, which is removed too", (hash) => {
+    expect(takeTokenAt(`/console/${hash}`)).toBeNull();
     expect(location.hash).toBe("");
   });
-  it("leaves another fragment alone", () => {
-    expect(visit("/console/#entry-7")).toBeNull();
+  it("keeps another fragment", () => {
+    expect(takeTokenAt("/console/#entry-7")).toBeNull();
     expect(location.hash).toBe("#entry-7");
   });
   it("is found in a pasted link", () => {
@@ -34,28 +34,28 @@ describe("the token of the address", () => {
 });
 
 describe("scopes", () => {
-  it("hold what is below them", () => {
+  it("include the scopes below them", () => {
     const all = ["viewer", "operator", "admin"] as const;
     expect(all.map((has) => all.filter((needs) => covers(has, needs)).length)).toEqual([1, 2, 3]);
   });
 });
 
 describe("problems", () => {
-  it("say what the server said", () => {
+  it("show the text of the server", () => {
     const problem = problemOf(403, { code: "scope_too_small", title: "denied", detail: "it needs operator", hint: "ask" });
     expect([problem.status, problem.code, problem.text, problem.hint]).toEqual([403, "scope_too_small", "it needs operator", "ask"]);
   });
-  it.each([undefined, null, "<html>bad gateway</html>".repeat(50), { code: 7, detail: {} }])("make sense of %j", (body) => {
+  it.each([undefined, null, "<html>bad gateway</html>".repeat(50), { code: 7, detail: {} }])("have a text for %j", (body) => {
     expect(problemOf(502, body).text).toBe("The server answered 502.");
   });
-  it("know a server that is not there", () => {
+  it("recognize an unreachable server", () => {
     expect(asProblem(new TypeError("Failed to fetch")).code).toBe("network");
     expect(asProblem(new Error("x")).code).toBe("console");
   });
 });
 
 describe("the palette", () => {
-  it("finds all words, best at the start", () => {
+  it("finds all words, and ranks a match at the start first", () => {
     expect(score("triage-12", "bench")).toBe(0);
     expect(score("Theme: dark", "dark theme")).toBeGreaterThan(0);
     const names = ["subtriage", "my triage", "triage-2"];
@@ -64,9 +64,9 @@ describe("the palette", () => {
   });
 });
 
-describe("the rail", () => {
-  it("knows where one is", () => {
-    const at = (path: string) => places.filter((p) => within(path, p.to)).map((p) => p.label);
+describe("the navigation", () => {
+  it("marks the current page", () => {
+    const at = (path: string) => navItems.filter((p) => within(path, p.to)).map((p) => p.label);
     expect(at("/")).toEqual(["Fleet"]);
     expect(at("/s/abc/terminal")).toEqual(["Fleet"]);
     expect(at("/approvals/a1")).toEqual(["Approvals"]);
@@ -75,7 +75,7 @@ describe("the rail", () => {
 });
 
 describe("drawings", () => {
-  it("put a number on the tab's icon", () => {
+  it("show a number on the tab's icon", () => {
     expect(faviconSVG(0)).not.toContain("<text");
     expect(faviconSVG(3)).toContain(">3</text>");
     expect(faviconSVG(1_000)).toContain(">99</text>");

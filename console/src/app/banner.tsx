@@ -20,8 +20,8 @@ export function Banner({ session }: { session: Session }) {
   if (state === "offline") {
     return (
       <Line tone="bad">
-        <span>The server cannot be reached. What you see is as it was; it continues by itself when the server is back.</span>
-        <Button onClick={() => live.hurry()}>Try now</Button>
+        <span>The server cannot be reached. The data on the page is old. It updates by itself when the server is back.</span>
+        <Button onClick={() => live.reconnectNow()}>Try now</Button>
       </Line>
     );
   }
@@ -36,7 +36,7 @@ export function Banner({ session }: { session: Session }) {
   if (left < warning && !hidden) {
     return (
       <Line tone="warn">
-        <span>{left > 0 ? `Your session ends in ${coarse(left)}.` : "Your session is over."} A new link is made with: crannog console</span>
+        <span>{left > 0 ? `Your session ends in ${coarse(left)}.` : "Your session has ended."} To create a new link, run: crannog console</span>
         <Button onClick={() => setHidden(true)}>Hide</Button>
       </Line>
     );

@@ -4,11 +4,11 @@ import { Empty, Page, Problem } from "../parts/page";
 /** Shown for a page with an error; the frame around it still works. */
 export function Failed({ error, reset }: ErrorComponentProps) {
   // If a chunk is missing, the server was updated while the page was open.
-  const gone = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));
+  const updated = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));
   return (
     <Page title="Something went wrong">
-      {gone ? (
-        <Empty title="This page is of another version">
+      {updated ? (
+        <Empty title="This page belongs to another version">
           <p>The server was updated. Load the page again.</p>
           <button type="button" className="p-button p-button-primary" onClick={() => location.reload()}>
             Load again

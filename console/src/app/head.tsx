@@ -18,7 +18,7 @@ export function Head({ session, onSearch, onHelp }: { session: Session; onSearch
     try {
       await signOut();
     } catch {
-      toast("The server could not be told: the session lasts until it expires.", { tone: "bad" });
+      toast("The server could not be reached. The session stays valid until it expires.", { tone: "bad" });
       return;
     }
     // The page is reloaded, so that no data of the session stays in it.

@@ -4,11 +4,11 @@ import { listShortcuts } from "./shortcuts";
 
 // Shortcuts that belong to a part of a page and not to the page.
 const elsewhere = [
-  { keys: "j", label: "Next row of a list" },
-  { keys: "k", label: "Row before" },
+  { keys: "j", label: "Next row" },
+  { keys: "k", label: "Previous row" },
   { keys: "Enter", label: "Open the row" },
   { keys: "Ctrl+Shift+F6", label: "Leave the terminal" },
-  { keys: "Esc", label: "Close what is on top" },
+  { keys: "Esc", label: "Close the dialog on top" },
 ];
 
 /** The shortcuts that are available now. */

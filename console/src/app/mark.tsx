@@ -1,4 +1,4 @@
-/** The sign of Crannog: a hut on piles above the water. */
+/** The logo of Crannog: a hut on piles above the water. */
 export function Mark({ size = 20 }: { size?: number }) {
   return (
     <svg className="app-mark" width={size} height={size} viewBox="0 0 24 24" aria-hidden="true" focusable="false">

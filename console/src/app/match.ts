@@ -14,11 +14,11 @@ export function score(text: string, typed: string): number {
 }
 
 /** The best matches, sorted by score, then in their original order. */
-export function best<T>(things: readonly T[], typed: string, text: (thing: T) => string, most: number): T[] {
+export function best<T>(things: readonly T[], typed: string, text: (thing: T) => string, limit: number): T[] {
   return things
     .map((thing, at) => ({ thing, at, points: score(text(thing), typed) }))
     .filter((found) => found.points > 0)
     .sort((a, b) => b.points - a.points || a.at - b.at)
-    .slice(0, most)
+    .slice(0, limit)
     .map((found) => found.thing);
 }

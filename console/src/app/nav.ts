@@ -1,7 +1,7 @@
 import type { Scope } from "../api/console";
 import type { IconName } from "../parts/icon";
 
-export interface Place {
+export interface NavItem {
   to: string;
   label: string;
   icon: IconName;
@@ -14,7 +14,7 @@ export interface Place {
 }
 
 /** The pages of the console, as the navigation rail shows them. */
-export const places: readonly Place[] = [
+export const navItems: readonly NavItem[] = [
   { to: "/", label: "Fleet", icon: "fleet", key: "f", small: true },
   { to: "/approvals", label: "Approvals", icon: "approvals", key: "a", small: true },
   { to: "/record", label: "Audit log", icon: "record", key: "r", small: true },

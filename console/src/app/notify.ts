@@ -5,7 +5,7 @@ const listeners = new Set<() => void>();
 
 export type NotifyState = "on" | "off" | "refused" | "impossible";
 
-function wanted(): boolean {
+function switchedOn(): boolean {
   try {
     return localStorage.getItem(name) === "on";
   } catch {
@@ -16,10 +16,10 @@ function wanted(): boolean {
 function state(): NotifyState {
   if (!("Notification" in window)) return "impossible";
   if (Notification.permission === "denied") return "refused";
-  return wanted() && Notification.permission === "granted" ? "on" : "off";
+  return switchedOn() && Notification.permission === "granted" ? "on" : "off";
 }
 
-/** Reports whether to notify about a request: wanted, permitted, and the page is not visible. */
+/** Reports whether to notify about a request: switched on, permitted, and the page is not visible. */
 export function canNotify(): boolean {
   return state() === "on" && (document.hidden || !document.hasFocus());
 }

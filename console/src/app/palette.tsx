@@ -8,7 +8,7 @@ import { useApprovals, useFleet } from "../live";
 import { Icon, type IconName } from "../parts/icon";
 import { Inert } from "../parts/values";
 import { best } from "./match";
-import { places } from "./nav";
+import { navItems } from "./nav";
 import { useNotify } from "./notify";
 import { type Theme, setTheme } from "./theme";
 
@@ -40,7 +40,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
 
   const commands = useMemo(() => {
     const go = (to: string) => () => void navigate({ to });
-    const all: Command[] = places
+    const all: Command[] = navItems
       .filter((p) => !p.scope || covers(session.scope, p.scope))
       .map((p) => ({ id: p.to, icon: p.icon, text: p.label, quiet: p.key ? `g ${p.key}` : "", run: go(p.to) }));
     if (covers(session.scope, "operator")) all.unshift({ id: "new", icon: "plus", text: "New sandbox", run: go("/new") });
@@ -70,20 +70,20 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
       })),
     [rows, navigate],
   );
-  const questions = useMemo(
+  const requests = useMemo(
     () =>
       pending.map((a): Command => ({
         id: a.id,
         icon: "approvals",
         text: a.summary,
-        quiet: "waits for an answer",
+        quiet: "waits for a decision",
         run: () => void navigate({ to: "/approvals/$id", params: { id: a.id } }),
       })),
     [pending, navigate],
   );
 
   const found = [
-    ...best(questions, typed, (c) => `${c.text} ${c.id}`, typed ? 5 : 3),
+    ...best(requests, typed, (c) => `${c.text} ${c.id}`, typed ? 5 : 3),
     ...best(commands, typed, (c) => c.text, 20),
     ...(typed ? best(boxes, typed, (c) => `${c.text} ${c.id}`, 20) : boxes.slice(0, 8)),
   ];
@@ -148,7 +148,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
               </li>
             ))}
           </ul>
-          {found.length === 0 && <p className="app-palette-none quiet">Nothing is called that.</p>}
+          {found.length === 0 && <p className="app-palette-none quiet">No result.</p>}
         </Radix.Content>
       </Radix.Portal>
     </Radix.Root>

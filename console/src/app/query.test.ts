@@ -4,7 +4,7 @@ import type { Session } from "../api/console";
 import { ApiProblem } from "../api/problem";
 import { sessionQuery } from "../api/session";
 import { live } from "../live/live";
-import { beginQueries, farewell, queries } from "./query";
+import { beginQueries, signOutReason, queries } from "./query";
 
 const session = (expires: number): Session => ({
   id: "s1",
@@ -25,11 +25,11 @@ describe("the end of a session", () => {
   beforeEach(() => {
     vi.useFakeTimers();
     vi.spyOn(live, "stop");
-    farewell.text = "";
+    signOutReason.text = "";
   });
   afterEach(() => vi.useRealTimers());
 
-  it("leaves nothing that it has read, and says that it is over", async () => {
+  it("removes all data, and shows that the session has ended", async () => {
     queries.setQueryData(sessionQuery.queryKey, session(3_600_000));
     queries.setQueryData(["keys"], ["a key"]);
     expect(await answer(401)).toBeInstanceOf(ApiProblem);
@@ -37,31 +37,31 @@ describe("the end of a session", () => {
     expect(queries.getQueryData(sessionQuery.queryKey)).toBeNull();
     expect(queries.getQueryData(["keys"])).toBeUndefined();
     expect(live.stop).toHaveBeenCalled();
-    expect(farewell.text).toBe("Your session has ended.");
+    expect(signOutReason.text).toBe("Your session has ended.");
   });
 
-  it("says that it has expired where it has", async () => {
+  it("shows that the session has expired", async () => {
     queries.setQueryData(sessionQuery.queryKey, session(-1));
     await answer(401);
-    expect(farewell.text).toBe("Your session has expired.");
+    expect(signOutReason.text).toBe("Your session has expired.");
   });
 
-  it("is not what another refusal means", async () => {
+  it("does not follow from another refusal", async () => {
     queries.setQueryData(sessionQuery.queryKey, session(3_600_000));
     for (const status of [200, 403, 404, 500]) await answer(status);
     expect(queries.getQueryData(sessionQuery.queryKey)).not.toBeNull();
     expect(live.stop).not.toHaveBeenCalled();
   });
 
-  it("is no news to who was not signed in", async () => {
+  it("is not shown to a user who was not signed in", async () => {
     queries.setQueryData(sessionQuery.queryKey, null);
     await answer(401);
-    expect(farewell.text).toBe("");
+    expect(signOutReason.text).toBe("");
   });
 });
 
-describe("what the server refused", () => {
-  it("is not asked for again, and what it failed at is", () => {
+describe("a failed query", () => {
+  it("is repeated after an error of the server, and not after a refusal", () => {
     const retry = queries.getDefaultOptions().queries?.retry as (count: number, error: Error) => boolean;
     expect(retry(0, new ApiProblem(404, "not_found", "no"))).toBe(false);
     expect(retry(0, new ApiProblem(503, "unavailable", "no"))).toBe(true);

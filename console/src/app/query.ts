@@ -26,14 +26,14 @@ export const queries = new QueryClient({
 });
 
 /** The reason for showing the sign-in page, if there was a session before. */
-export const farewell = { text: "" };
+export const signOutReason = { text: "" };
 
 /** Connects session, stream and cache. It is called once, at the start. */
 export function beginQueries() {
   onSignedOut(() => {
     const session = queries.getQueryData(sessionQuery.queryKey);
     if (!session) return;
-    farewell.text = Date.parse(session.expires_at) <= Date.now() ? "Your session has expired." : "Your session has ended.";
+    signOutReason.text = Date.parse(session.expires_at) <= Date.now() ? "Your session has expired." : "Your session has ended.";
     live.stop();
     queries.setQueryData(sessionQuery.queryKey, null);
     // The next user may be another person, so the data is dropped. Not at once: the pages that show

@@ -9,23 +9,23 @@ import { Shell } from "./shell";
 const SignInPage = lazy(() => import("../signin/page").then((m) => ({ default: m.SignInPage })));
 
 // Taken before any other code reads the address.
-const given = takeToken();
+const tokenAtStart = takeToken();
 
 /** The sign-in page or the console. The requested page stays in the address until then. */
 export function Root() {
-  const [token, setToken] = useState(given);
+  const [token, setToken] = useState(tokenAtStart);
   // A page that is opened with a token usually has no session yet, so none is requested.
   const session = useQuery({ ...sessionQuery, enabled: token === null });
   const signedIn = session.data?.id;
 
   useEffect(() => {
     // A link that is opened in a tab with the console only changes the fragment, and loads nothing.
-    const look = () => {
+    const takeFromAddress = () => {
       const taken = takeToken();
       if (taken !== null) setToken(taken);
     };
-    window.addEventListener("hashchange", look);
-    return () => window.removeEventListener("hashchange", look);
+    window.addEventListener("hashchange", takeFromAddress);
+    return () => window.removeEventListener("hashchange", takeFromAddress);
   }, []);
 
   useEffect(() => {

@@ -12,8 +12,8 @@ import "./app.css";
 import { Banner } from "./banner";
 import { Head } from "./head";
 import { Mark } from "./mark";
-import { type Place, places, within } from "./nav";
-import { Watchman } from "./watchman";
+import { type NavItem, navItems, within } from "./nav";
+import { ApprovalAlerts } from "./alerts";
 import { type Shortcuts, useKeyboard, useShortcuts } from "./shortcuts";
 
 const Palette = lazy(() => import("./palette").then((m) => ({ default: m.Palette })));
@@ -25,7 +25,7 @@ export function Shell({ session }: { session: Session }) {
   const path = useLocation({ select: (l) => l.pathname });
   const pending = useApprovals().pending.length;
   const [open, setOpen] = useState<"palette" | "help" | null>(null);
-  const shown = places.filter((p) => !p.scope || covers(session.scope, p.scope));
+  const shown = navItems.filter((p) => !p.scope || covers(session.scope, p.scope));
   const close = (to: boolean) => !to && setOpen(null);
 
   useKeyboard();
@@ -52,12 +52,12 @@ export function Shell({ session }: { session: Session }) {
         <ul>
           {shown.map((p) => (
             <li key={p.to} className={p.small ? "app-place" : "app-place app-place-wide"}>
-              <PlaceLink place={p} here={within(path, p.to)} count={p.to === "/approvals" ? pending : 0} />
+              <NavLink place={p} here={within(path, p.to)} count={p.to === "/approvals" ? pending : 0} />
             </li>
           ))}
           <li className="app-place-more">
             <Menu
-              label="More places"
+              label="More pages"
               items={shown.filter((p) => !p.small).map((p) => ({ label: p.label, onSelect: () => void navigate({ to: p.to }) }))}
               trigger={
                 <button type="button" className="app-link">
@@ -76,7 +76,7 @@ export function Shell({ session }: { session: Session }) {
           <Outlet />
         </Suspense>
       </main>
-      <Watchman />
+      <ApprovalAlerts />
       <Toasts />
       <Suspense>
         {open === "palette" && <Palette session={session} open onOpenChange={close} onHelp={() => setOpen("help")} />}
@@ -86,7 +86,7 @@ export function Shell({ session }: { session: Session }) {
   );
 }
 
-function PlaceLink({ place, here, count }: { place: Place; here: boolean; count: number }) {
+function NavLink({ place, here, count }: { place: NavItem; here: boolean; count: number }) {
   return (
     <Link to={place.to} className="app-link" title={place.label} aria-current={here ? "page" : undefined}>
       <Icon name={place.icon} />

@@ -37,7 +37,7 @@ describe("shortcuts", () => {
     expect(keyName({ ...none, key: "l", altKey: true })).toBe("");
   });
 
-  it("knows pairs, for so long as they belong together", () => {
+  it("recognizes pairs of keys within the time limit", () => {
     const run = vi.fn();
     add({ "g f": { label: "fleet", run } });
     press(key("g"), 1_000);
@@ -50,7 +50,7 @@ describe("shortcuts", () => {
     expect(run).toHaveBeenCalledTimes(1);
   });
 
-  it("gives a key to the innermost, and back when that is gone", () => {
+  it("gives a key to the newest handler, and to the previous one after that is removed", () => {
     const [outer, inner] = [vi.fn(), vi.fn()];
     add({ a: { label: "outer", run: outer }, b: { label: "b", run: outer } });
     const remove = add({ a: { label: "inner", run: inner } });
@@ -87,7 +87,7 @@ describe("shortcuts", () => {
     expect(press(key("k", { ctrlKey: true }, child('<div class="xterm"><textarea id="x"></textarea></div>')), 2_000)).toBe(false);
   });
 
-  it("decides nothing behind a dialog", () => {
+  it("runs no shortcut behind a dialog", () => {
     const run = vi.fn();
     add({ a: { label: "approve", run } });
     document.body.innerHTML = '<div role="alertdialog"></div>';
@@ -95,7 +95,7 @@ describe("shortcuts", () => {
     expect(run).not.toHaveBeenCalled();
   });
 
-  it("leaves alone what somebody has used already, and what is being composed", () => {
+  it("ignores a key that was already handled or belongs to a composition", () => {
     add({ a: { label: "approve", run: vi.fn() } });
     const used = key("a");
     used.preventDefault();

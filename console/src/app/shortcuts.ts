@@ -10,7 +10,7 @@ export interface Shortcut {
 export type Shortcuts = Record<string, Shortcut>;
 
 // The most time between the two keys of "g f".
-const patience = 1_200;
+const maxInterval = 1_200;
 
 const layers: Shortcuts[] = [];
 let pressed = "";
@@ -38,7 +38,7 @@ export function press(event: KeyboardEvent, now = Date.now()): boolean {
   // The palette opens everywhere except in a terminal, where Ctrl-K belongs to the shell.
   if (typing && !(key.startsWith("mod+") && !(event.target as Element).closest(".xterm"))) return false;
   const modal = document.querySelector("[role='dialog'], [role='alertdialog']") !== null;
-  const pair = now - since < patience ? `${pressed} ${key}` : "";
+  const pair = now - since < maxInterval ? `${pressed} ${key}` : "";
   [pressed, since] = [key, now];
   for (const name of [pair, key]) {
     if (name === "") continue;

@@ -23,11 +23,11 @@ describe("the source", () => {
     (name) => /\.(ts|tsx|css)$/.test(name) && !/\.test\.tsx?$/.test(name) && !name.endsWith("schema.d.ts"),
   );
 
-  it("is all looked at", () => {
+  it("is checked completely", () => {
     expect(files.length).toBeGreaterThan(40);
   });
 
-  it.each(files)("%s makes nothing of text but text", (name) => {
+  it.each(files)("%s shows text only as text", (name) => {
     expect(faults(readFileSync(`src/${name}`, "utf8"))).toEqual(excepted[name] ?? []);
   });
 
@@ -39,11 +39,11 @@ describe("the source", () => {
     ['<a href="javascript:x">', "code from text"],
     ['<img src="https://cdn.example/x.png">', "another origin"],
     ['sandbox="allow-scripts allow-same-origin"', "a frame with rights"],
-  ])("would be found out: %s", (text, what) => {
+  ])("reports %s", (text, what) => {
     expect(faults(text)).toEqual([what]);
   });
 
-  it("has no script in the page itself but its own file", () => {
+  it("has one script in the page, from its own file", () => {
     const page = readFileSync("index.html", "utf8");
     expect([...page.matchAll(/<script[^>]*>/g)].map((m) => m[0])).toEqual(['<script type="module" src="/src/main.tsx">']);
     expect(page).not.toMatch(/\son\w+=|<style|https?:/);

@@ -3,11 +3,11 @@ import type { ReactNode, Ref } from "react";
 import { useCan } from "../api/session";
 import { Badge, Button, CopyText, Icon, Inert, inertLine, Kbd, Time, useNow, type Tone } from "../parts";
 import { leftOf, type Urgency } from "./countdown";
-import { factsOf, kindName, lastsOf, partsOf, rememberText, votesOf, type Fact, type Question } from "./question";
+import { factsOf, kindName, lastsOf, partsOf, rememberText, votesOf, type Fact, type ApprovalRequest } from "./request";
 
 const tones: Record<Urgency, Tone> = { calm: "quiet", soon: "warn", now: "bad", over: "quiet" };
 
-/** The remaining time of a request. It is not a live region: reading a clock aloud would hide everything else. */
+/** The remaining time of a request. It is not a live region: a screen reader that reads a clock aloud would hide all other text. */
 export function Countdown({ until }: { until: string }) {
   const left = leftOf(until, useNow(1000));
   return (
@@ -20,7 +20,7 @@ export function Countdown({ until }: { until: string }) {
 const stateTone: Record<string, Tone> = { pending: "warn", approved: "ok", spent: "ok", denied: "bad", expired: "quiet" };
 const stateWord: Record<string, string> = { approved: "approved, not used yet", spent: "approved and used" };
 
-export function QuestionState({ state }: { state: string }) {
+export function RequestState({ state }: { state: string }) {
   return (
     <Badge tone={stateTone[state] ?? "quiet"} icon={state === "denied" ? "deny" : state === "expired" ? "clock" : state === "pending" ? "question" : "check"}>
       {stateWord[state] ?? state}
@@ -34,12 +34,12 @@ export interface Deciding {
   deny: () => void;
   all: () => void;
   /** The number of pending requests with the same rule, this one included. */
-  alike: number;
+  similar: number;
   busy: boolean;
 }
 
 export interface CardProps {
-  question: Question;
+  request: ApprovalRequest;
   /** The sandbox's own name, if it has one. */
   name?: string | undefined;
   /** How similar requests were decided before. */
@@ -54,7 +54,7 @@ export interface CardProps {
 }
 
 /** One approval request with all facts that a grant is bound to. */
-export function Card({ question: q, name, past, focused, deciding, ref, headRef, onFocus, note }: CardProps) {
+export function Card({ request: q, name, past, focused, deciding, ref, headRef, onFocus, note }: CardProps) {
   const parts = partsOf(q);
   const count = votesOf(q);
   const open = q.state === "pending";
@@ -70,13 +70,13 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
       data-focused={focused || undefined}
       onFocus={onFocus}
     >
-      <header ref={headRef} data-question={q.id}>
+      <header ref={headRef} data-request={q.id}>
         <div className="a-line">
           <Badge tone="info">{kindName(q.kind)}</Badge>
-          {open ? <Countdown until={q.expires_at} /> : <QuestionState state={q.state} />}
+          {open ? <Countdown until={q.expires_at} /> : <RequestState state={q.state} />}
           {q.quorum > 1 && <Badge tone={count.given > 0 ? "warn" : "quiet"} icon="user">{count.text}</Badge>}
           <span className="quiet">
-            asked <Time at={q.created_at} relative />
+            requested <Time at={q.created_at} relative />
           </span>
         </div>
         <h2 className="a-what">
@@ -97,14 +97,14 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
       {parts.agent !== "" && (
         <div className="a-agent">
           <p className="a-agent-mark">
-            <Icon name="alert" size={14} /> The agent's own words. They were not checked.
+            <Icon name="alert" size={14} /> The agent's own words, unchecked.
           </p>
           <blockquote>
             <Inert text={parts.agent} block />
           </blockquote>
         </div>
       )}
-      <section aria-label="Exactly this">
+      <section aria-label="Facts">
         <Facts facts={facts.filter((f) => !f.dim)} />
         {hashes.length > 0 && (
           <details className="a-more">
@@ -129,9 +129,9 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
           )}
         </ul>
       </section>
-      <Votes question={q} />
+      <Votes request={q} />
       {note}
-      {deciding && open && <Actions question={q} deciding={deciding} />}
+      {deciding && open && <Actions request={q} deciding={deciding} />}
       <details className="a-more">
         <summary>Identity</summary>
         <dl className="a-facts">
@@ -146,7 +146,7 @@ export function Card({ question: q, name, past, focused, deciding, ref, headRef,
           <Row label="expires">
             <Time at={q.expires_at} />
           </Row>
-          <Row label="record">
+          <Row label="audit log">
             <Link to="/record" search={{ kind: "approval", sandbox: q.sandbox, text: q.id }}>
               its entries
             </Link>
@@ -183,7 +183,7 @@ function Row({ label, children }: { label: string; children: ReactNode }) {
   );
 }
 
-function Votes({ question: q }: { question: Question }) {
+function Votes({ request: q }: { request: ApprovalRequest }) {
   const votes = q.votes ?? [];
   if (votes.length === 0 && !q.reason) return null;
   return (
@@ -210,8 +210,8 @@ function Votes({ question: q }: { question: Question }) {
   );
 }
 
-function Actions({ question: q, deciding: d }: { question: Question; deciding: Deciding }) {
-  if (!useCan("operator")) return <p className="quiet">This session can look only: an operator decides.</p>;
+function Actions({ request: q, deciding: d }: { request: ApprovalRequest; deciding: Deciding }) {
+  if (!useCan("operator")) return <p className="quiet">This session is read-only. An operator decides.</p>;
   return (
     <footer className="a-actions">
       <Button variant="primary" icon="check" busy={d.busy} aria-keyshortcuts="a" onClick={d.approve}>
@@ -225,9 +225,9 @@ function Actions({ question: q, deciding: d }: { question: Question; deciding: D
       <Button variant="danger" icon="deny" disabled={d.busy} aria-keyshortcuts="d" onClick={d.deny}>
         Deny <Key name="d" />
       </Button>
-      {d.alike > 1 && (
+      {d.similar > 1 && (
         <Button variant="quiet" disabled={d.busy} onClick={d.all}>
-          Answer all {d.alike} by this rule…
+          Decide all {d.similar} of this rule…
         </Button>
       )}
     </footer>

@@ -16,7 +16,7 @@ describe("leftOf", () => {
     [-5, "expired", "over"],
   ])("%i ms", (ms, text, urgency) => expect(inMS(ms)).toEqual({ text, urgency }));
 
-  it("takes a malformed time as over", () => {
+  it("treats a malformed time as expired", () => {
     expect(leftOf("soon", now).urgency).toBe("over");
   });
 });

@@ -1,12 +1,12 @@
 import { useState } from "react";
 import { Button, Confirm, Dialog, Field, Inert, inertLine, Problem } from "../parts";
 import { sendAll, type Decision, type Failed } from "./decide";
-import { alwaysText, partsOf, type Question } from "./question";
+import { alwaysText, partsOf, type ApprovalRequest } from "./request";
 
-const mostReason = 512;
+const maxReason = 512;
 
 /** Denies a request, with the reason for the program inside. */
-export function DenyDialog({ question, onClose, onDeny }: { question: Question; onClose: () => void; onDeny: (reason: string) => Promise<void> }) {
+export function DenyDialog({ request, onClose, onDeny }: { request: ApprovalRequest; onClose: () => void; onDeny: (reason: string) => Promise<void> }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
@@ -43,7 +43,7 @@ export function DenyDialog({ question, onClose, onDeny }: { question: Question; 
         }}
       >
         <p>
-          <Inert text={partsOf(question).what} />
+          <Inert text={partsOf(request).what} />
         </p>
         <ReasonField value={reason} onChange={setReason} />
         {error !== undefined && <Problem error={error} />}
@@ -54,55 +54,55 @@ export function DenyDialog({ question, onClose, onDeny }: { question: Question; 
 
 function ReasonField({ value, onChange }: { value: string; onChange: (v: string) => void }) {
   return (
-    <Field label="Reason" hint="It goes back to the agent, so that it can do something else.">
-      <input type="text" autoFocus autoComplete="off" maxLength={mostReason} value={value} onChange={(e) => onChange(e.target.value)} />
+    <Field label="Reason" hint="The agent receives it.">
+      <input type="text" autoFocus autoComplete="off" maxLength={maxReason} value={value} onChange={(e) => onChange(e.target.value)} />
     </Field>
   );
 }
 
 /** Asks for confirmation before a host is allowed permanently. */
-export function AlwaysDialog({ question, onClose, onConfirm }: { question: Question; onClose: () => void; onConfirm: () => Promise<void> }) {
+export function AlwaysDialog({ request, onClose, onConfirm }: { request: ApprovalRequest; onClose: () => void; onConfirm: () => Promise<void> }) {
   const what = (
     <div className="a-form">
       <p>
         <strong className="mono a-endpoint">
-          <Inert text={question.always ?? ""} />
+          <Inert text={request.always ?? ""} />
         </strong>
       </p>
       <p>
-        is added to the policy of the sandbox <code>{question.sandbox}</code>, until that is changed or the sandbox ends. {alwaysText} This question is approved too.
+        is added to the policy of the sandbox <code>{request.sandbox}</code>, until that is changed or the sandbox ends. {alwaysText} This request is approved too.
       </p>
     </div>
   );
-  return <Confirm title="Always allow this host?" what={what} action={`Always allow ${inertLine(question.always ?? "").text}`} open onOpenChange={onClose} onConfirm={onConfirm} />;
+  return <Confirm title="Always allow this host?" what={what} action={`Always allow ${inertLine(request.always ?? "").text}`} open onOpenChange={onClose} onConfirm={onConfirm} />;
 }
 
 export interface BulkProps {
   /** The requests that were shown when it was opened. Later ones are not included. */
-  questions: readonly Question[];
+  requests: readonly ApprovalRequest[];
   names: ReadonlyMap<string, string>;
   onClose: () => void;
   onDecided: (id: string) => void;
 }
 
 /** Decides all requests of one rule, each of which is shown. */
-export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) {
+export function BulkDialog({ requests, names, onClose, onDecided }: BulkProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
   const [failed, setFailed] = useState<Failed[]>([]);
   const decide = async (d: Decision) => {
     if (busy) return;
     setBusy(true);
-    const wrong = await sendAll(failed.length > 0 ? failed.map((f) => f.question) : questions, d, onDecided);
+    const stillFailed = await sendAll(failed.length > 0 ? failed.map((f) => f.request) : requests, d, onDecided);
     setBusy(false);
-    setFailed(wrong);
-    if (wrong.length === 0) onClose();
+    setFailed(stillFailed);
+    if (stillFailed.length === 0) onClose();
   };
-  const count = failed.length > 0 ? failed.length : questions.length;
+  const count = failed.length > 0 ? failed.length : requests.length;
   return (
     <Dialog
-      title={`${questions.length} requests of one rule`}
-      description="Each of these is answered by itself, once. What is asked after this was opened is not among them."
+      title={`${requests.length} requests of one rule`}
+      description="Each request is decided by itself and once. Requests that arrived after this dialog was opened are not included."
       wide
       open
       onOpenChange={onClose}
@@ -122,11 +122,11 @@ export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) 
         <p>
           Rule{" "}
           <code>
-            <Inert text={questions[0]?.rule ?? ""} />
+            <Inert text={requests[0]?.rule ?? ""} />
           </code>
         </p>
         <ul className="a-bulk">
-          {questions.map((q) => (
+          {requests.map((q) => (
             <li key={q.id}>
               <Inert text={partsOf(q).what} />{" "}
               <span className="quiet">
@@ -135,12 +135,12 @@ export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) 
             </li>
           ))}
         </ul>
-        <Field label="Reason, if you deny" hint="It goes back to the agents.">
-          <input type="text" autoComplete="off" maxLength={mostReason} value={reason} onChange={(e) => setReason(e.target.value)} />
+        <Field label="Reason, if you deny" hint="The agents receive it.">
+          <input type="text" autoComplete="off" maxLength={maxReason} value={reason} onChange={(e) => setReason(e.target.value)} />
         </Field>
         {failed.map((f) => (
-          <div key={f.question.id}>
-            <p className="mono">{f.question.id}</p>
+          <div key={f.request.id}>
+            <p className="mono">{f.request.id}</p>
             <Problem error={f.error} />
           </div>
         ))}

@@ -1,11 +1,11 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { Inert, Problem, Table, Time, type Column } from "../parts";
-import { QuestionState } from "./card";
+import { RequestState } from "./card";
 import { useDecided } from "./decide";
-import { kindName, partsOf, type Question } from "./question";
+import { kindName, partsOf, type ApprovalRequest } from "./request";
 
-const columns: Column<Question>[] = [
-  { id: "state", header: "Answer", cell: (q) => <QuestionState state={q.state} /> },
+const columns: Column<ApprovalRequest>[] = [
+  { id: "state", header: "Decision", cell: (q) => <RequestState state={q.state} /> },
   {
     id: "what",
     header: "What",

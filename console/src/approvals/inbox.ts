@@ -2,7 +2,7 @@
 // when a key or a click may count.
 
 /** The fields of a request that the inbox needs. */
-export interface Dated {
+export interface Expiring {
   id: string;
   created_at: string;
   expires_at: string;
@@ -22,7 +22,7 @@ export interface Inbox {
   readonly focus: string | null;
   /** Since when it has the focus. */
   readonly focusedAt: number;
-  /** Since when each card has been in its place. */
+  /** Since when each card has been in its current position. */
   readonly placedAt: Readonly<Record<string, number>>;
   /** Since when the page itself has been visible. */
   readonly shownAt: number;
@@ -33,8 +33,8 @@ export function emptyInbox(now: number): Inbox {
 }
 
 /** byDeadline sorts the request that expires first to the top. */
-export function byDeadline<T extends Dated>(questions: readonly T[]): T[] {
-  return questions.toSorted(
+export function byDeadline<T extends Expiring>(requests: readonly T[]): T[] {
+  return requests.toSorted(
     (a, b) =>
       Date.parse(a.expires_at) - Date.parse(b.expires_at) ||
       Date.parse(a.created_at) - Date.parse(b.created_at) ||
@@ -43,34 +43,34 @@ export function byDeadline<T extends Dated>(questions: readonly T[]): T[] {
 }
 
 /**
- * settle updates the pending requests. The focus stays with its card however the others move. If
+ * reorder updates the pending requests. The focus stays with its card however the others move. If
  * its card is removed, the focus moves to the one below, or to the last.
  */
-export function settle(inbox: Inbox, order: readonly string[], now: number): Inbox {
+export function reorder(inbox: Inbox, order: readonly string[], now: number): Inbox {
   const placedAt: Record<string, number> = {};
-  order.forEach((id, place) => {
+  order.forEach((id, position) => {
     const before = inbox.placedAt[id];
-    placedAt[id] = before !== undefined && inbox.order[place] === id ? before : now;
+    placedAt[id] = before !== undefined && inbox.order[position] === id ? before : now;
   });
   if (inbox.focus !== null && order.includes(inbox.focus)) {
     return { ...inbox, order, placedAt };
   }
-  return { ...inbox, order, placedAt, focus: heir(inbox, order), focusedAt: now };
+  return { ...inbox, order, placedAt, focus: nextFocus(inbox, order), focusedAt: now };
 }
 
-function heir(inbox: Inbox, order: readonly string[]): string | null {
-  const place = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
-  if (place < 0) return order[0] ?? null;
-  const below = inbox.order.slice(place + 1).find((id) => order.includes(id));
+function nextFocus(inbox: Inbox, order: readonly string[]): string | null {
+  const position = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
+  if (position < 0) return order[0] ?? null;
+  const below = inbox.order.slice(position + 1).find((id) => order.includes(id));
   if (below !== undefined) return below;
-  const above = inbox.order.slice(0, place).findLast((id) => order.includes(id));
+  const above = inbox.order.slice(0, position).findLast((id) => order.includes(id));
   return above ?? order[0] ?? null;
 }
 
 /** move moves the focus by a number of cards, and stops at the ends. */
 export function move(inbox: Inbox, by: number, now: number): Inbox {
-  const place = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
-  const to = Math.min(Math.max(place + by, 0), inbox.order.length - 1);
+  const position = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
+  const to = Math.min(Math.max(position + by, 0), inbox.order.length - 1);
   return focusOn(inbox, inbox.order[to] ?? null, now);
 }
 
@@ -95,7 +95,7 @@ export function keyCounts(inbox: Inbox, inView: number | null, now: number): boo
 }
 
 /**
- * clickCounts is the same for a pointer, which hits a place and not a card: the card must not have
+ * clickCounts is the same for a pointer, which hits a position and not a card: the card must not have
  * moved.
  */
 export function clickCounts(inbox: Inbox, id: string, now: number): boolean {

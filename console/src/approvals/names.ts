@@ -1,11 +1,11 @@
 // The names of sandboxes that have approval requests.
 import { useQueries } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
-import type { Question } from "./question";
+import type { ApprovalRequest } from "./request";
 
 /** useNames returns the names of the requests' sandboxes; one without a name, or removed, is not in it. */
-export function useNames(questions: readonly Question[]): ReadonlyMap<string, string> {
-  const ids = [...new Set(questions.map((q) => q.sandbox))];
+export function useNames(requests: readonly ApprovalRequest[]): ReadonlyMap<string, string> {
+  const ids = [...new Set(requests.map((q) => q.sandbox))];
   const answers = useQueries({
     queries: ids.map((id) => ({
       queryKey: ["sandbox-name", id],

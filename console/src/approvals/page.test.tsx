@@ -4,9 +4,9 @@ import type { ReactNode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { press } from "../app/shortcuts";
 import { ApprovalsPage } from "./page";
-import type { Question } from "./question";
+import type { ApprovalRequest } from "./request";
 
-const world = vi.hoisted(() => ({
+const mocks = vi.hoisted(() => ({
   pending: [] as unknown[],
   sent: [] as string[],
   can: true,
@@ -19,25 +19,25 @@ vi.mock("@tanstack/react-router", () => ({
   useNavigate: () => () => undefined,
   useParams: () => ({}),
 }));
-vi.mock("../live", () => ({ useApprovals: () => ({ pending: world.pending, recent: [], ready: world.live }), useLiveState: () => (world.live ? "live" : "reconnecting") }));
-vi.mock("../api/session", () => ({ useCan: () => world.can, useSession: () => undefined }));
+vi.mock("../live", () => ({ useApprovals: () => ({ pending: mocks.pending, recent: [], ready: mocks.live }), useLiveState: () => (mocks.live ? "live" : "reconnecting") }));
+vi.mock("../api/session", () => ({ useCan: () => mocks.can, useSession: () => undefined }));
 vi.mock("./names", () => ({ useNames: () => new Map([["s1", "web"]]) }));
 vi.mock("./history", () => ({ Decided: () => null }));
 vi.mock("../api/client", () => ({
   api: {
-    GET: async (_: string, { params }: { params: { query: { state?: string } } }) => ({ data: { approvals: params.query.state === undefined ? world.listed : [] } }),
+    GET: async (_: string, { params }: { params: { query: { state?: string } } }) => ({ data: { approvals: params.query.state === undefined ? mocks.listed : [] } }),
     POST: async (path: string, { params, body }: { params: { path: { id: string } }; body: Record<string, unknown> }) => {
       const id = params.path.id;
       const deny = path.endsWith("/deny");
-      world.sent.push(deny ? `deny ${id}: ${String(body["reason"])}` : `approve ${id}${body["remember"] === true ? " for good" : ""}`);
-      return { data: { ...question(id), state: deny ? "denied" : "approved" } };
+      mocks.sent.push(deny ? `deny ${id}: ${String(body["reason"])}` : `approve ${id}${body["remember"] === true ? " permanently" : ""}`);
+      return { data: { ...request(id), state: deny ? "denied" : "approved" } };
     },
   },
   unwrap: async (answer: Promise<{ data: unknown }>) => (await answer).data,
 }));
 
 const start = Date.parse("2030-01-01T00:00:00Z");
-const question = (id: string, over: Partial<Question> = {}): Question => ({
+const request = (id: string, over: Partial<ApprovalRequest> = {}): ApprovalRequest => ({
   id,
   sandbox: "s1",
   kind: "net.request",
@@ -81,11 +81,11 @@ beforeEach(() => {
   vi.useFakeTimers({ now: start });
   vi.stubGlobal("IntersectionObserver", AlwaysSeen);
   Element.prototype.scrollIntoView = () => undefined;
-  world.pending = [];
-  world.can = true;
-  world.live = true;
-  world.listed = [];
-  world.sent = [];
+  mocks.pending = [];
+  mocks.can = true;
+  mocks.live = true;
+  mocks.listed = [];
+  mocks.sent = [];
 });
 afterEach(() => {
   cleanup();
@@ -94,147 +94,147 @@ afterEach(() => {
 });
 
 describe("the inbox", () => {
-  it("approves by key what has been in view long enough", async () => {
-    world.pending = [question("one")];
+  it("approves by key a request that has been in view long enough", async () => {
+    mocks.pending = [request("one")];
     render(page());
     await wait(500);
     key("a");
-    expect(world.sent).toEqual(["approve one"]);
+    expect(mocks.sent).toEqual(["approve one"]);
   });
 
-  it("decides nothing on a card that has only just come under the key", async () => {
-    world.pending = [question("one")];
+  it("decides nothing on a card that has just got the focus", async () => {
+    mocks.pending = [request("one")];
     render(page());
     await wait(100);
     key("a");
     key("d");
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
     expect(screen.queryByRole("dialog")).toBeNull();
     expect(screen.getByText(/Nothing was decided/)).toBeTruthy();
   });
 
   it("does not pass the key on to the next card", async () => {
-    world.pending = [question("one"), question("two", { expires_at: new Date(start + 9e6).toISOString() })];
+    mocks.pending = [request("one"), request("two", { expires_at: new Date(start + 9e6).toISOString() })];
     render(page());
     await wait(500);
     key("a");
     await wait(50);
     key("a");
-    expect(world.sent).toEqual(["approve one"]);
+    expect(mocks.sent).toEqual(["approve one"]);
     await wait(500);
     key("a");
-    expect(world.sent).toEqual(["approve one", "approve two"]);
+    expect(mocks.sent).toEqual(["approve one", "approve two"]);
   });
 
   it("decides nothing while a key is held down", async () => {
-    world.pending = [question("one")];
+    mocks.pending = [request("one")];
     render(page());
     await wait(500);
     key("a", { repeat: true });
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
   });
 
-  it("keeps the keys on their card when a more urgent one comes in above", async () => {
-    world.pending = [question("one")];
+  it("keeps the keys on their card when a more urgent one appears above", async () => {
+    mocks.pending = [request("one")];
     const { rerender } = render(page());
     await wait(500);
-    world.pending = [question("urgent", { expires_at: new Date(start + 60_000).toISOString() }), question("one")];
+    mocks.pending = [request("urgent", { expires_at: new Date(start + 60_000).toISOString() }), request("one")];
     rerender(page());
     expect(screen.getAllByRole("article")[0]?.getAttribute("aria-label")).toContain("urgent");
     key("a");
-    expect(world.sent).toEqual(["approve one"]);
+    expect(mocks.sent).toEqual(["approve one"]);
   });
 
   it("counts no click on a card that slid under the pointer", async () => {
-    world.pending = [question("one"), question("two")];
+    mocks.pending = [request("one"), request("two")];
     const { rerender } = render(page());
     await wait(500);
-    world.pending = [question("two")];
+    mocks.pending = [request("two")];
     rerender(page());
     fireEvent.click(screen.getByRole("button", { name: "Approve" }));
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
     await wait(500);
     fireEvent.click(screen.getByRole("button", { name: "Approve" }));
-    expect(world.sent).toEqual(["approve two"]);
+    expect(mocks.sent).toEqual(["approve two"]);
   });
 
-  it("asks once more before a host is allowed for good, and names it", async () => {
-    world.pending = [question("one", { always: "a.com:443" })];
+  it("asks for confirmation before a host is allowed permanently, and names it", async () => {
+    mocks.pending = [request("one", { always: "a.com:443" })];
     render(page());
     await wait(500);
     key("A");
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
     fireEvent.click(screen.getByRole("button", { name: "Always allow a.com:443" }));
     await wait(1);
-    expect(world.sent).toEqual(["approve one for good"]);
+    expect(mocks.sent).toEqual(["approve one permanently"]);
   });
 
   it("denies with a reason only", async () => {
-    world.pending = [question("one")];
+    mocks.pending = [request("one")];
     render(page());
     await wait(500);
     key("d");
     const dialog = within(screen.getByRole("dialog"));
     fireEvent.click(dialog.getByRole("button", { name: "Deny" }));
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
     fireEvent.change(dialog.getByRole("textbox"), { target: { value: " not now " } });
     fireEvent.click(dialog.getByRole("button", { name: "Deny" }));
     await wait(1);
-    expect(world.sent).toEqual(["deny one: not now"]);
+    expect(mocks.sent).toEqual(["deny one: not now"]);
   });
 
-  it("answers all of a rule that stood there when it was asked, and no later one", async () => {
-    world.pending = [question("one"), question("two"), question("other", { rule: "else" })];
+  it("decides all requests of a rule that were shown when the dialog opened, and no later one", async () => {
+    mocks.pending = [request("one"), request("two"), request("other", { rule: "else" })];
     const { rerender } = render(page());
     await wait(500);
-    fireEvent.click(screen.getAllByRole("button", { name: "Answer all 2 by this rule…" })[0] as HTMLElement);
-    world.pending = [...world.pending, question("late")];
+    fireEvent.click(screen.getAllByRole("button", { name: "Decide all 2 of this rule…" })[0] as HTMLElement);
+    mocks.pending = [...mocks.pending, request("late")];
     rerender(page());
     fireEvent.click(screen.getByRole("button", { name: "Approve all 2" }));
     await wait(10);
-    expect(world.sent).toEqual(["approve one", "approve two"]);
+    expect(mocks.sent).toEqual(["approve one", "approve two"]);
   });
 
   it("lets a viewer decide nothing", async () => {
-    world.can = false;
-    world.pending = [question("one")];
+    mocks.can = false;
+    mocks.pending = [request("one")];
     render(page());
     await wait(500);
     key("a");
-    expect(world.sent).toEqual([]);
+    expect(mocks.sent).toEqual([]);
     expect(screen.queryByRole("button", { name: "Approve" })).toBeNull();
   });
 
-  it("asks for what waits while the stream does not tell", async () => {
-    world.live = false;
-    world.listed = [question("listed")];
+  it("polls for pending requests while the stream is down", async () => {
+    mocks.live = false;
+    mocks.listed = [request("listed")];
     render(page());
     await wait(100);
     expect(screen.getAllByRole("article")).toHaveLength(1);
     await wait(500);
     key("a");
-    expect(world.sent).toEqual(["approve listed"]);
+    expect(mocks.sent).toEqual(["approve listed"]);
   });
 
-  it("does not go back in a second break to what it was told in the first", async () => {
-    world.live = false;
-    world.listed = [question("old")];
+  it("does not show the list of an earlier interruption in a later one", async () => {
+    mocks.live = false;
+    mocks.listed = [request("old")];
     const shown = render(page());
     await wait(100);
-    world.live = true;
-    world.pending = [question("new")];
+    mocks.live = true;
+    mocks.pending = [request("new")];
     shown.rerender(page());
     await wait(1000);
-    world.live = false;
+    mocks.live = false;
     shown.rerender(page());
     expect(screen.getAllByRole("article").map((a) => a.getAttribute("aria-label"))).toEqual(["Send a request: POST a.com/new"]);
   });
 
-  it("marks the agent's words, and takes out what could deceive", async () => {
-    world.pending = [question("one", { kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): \u202eok\u001b[31m approved by admin" })];
+  it("marks the agent's words, and removes characters that could deceive", async () => {
+    mocks.pending = [request("one", { kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): \u202eok\u001b[31m approved by admin" })];
     render(page());
     await wait(1);
-    expect(screen.getByText(/They were not checked/)).toBeTruthy();
+    expect(screen.getByText(/own words, unchecked/)).toBeTruthy();
     expect(document.body.textContent).not.toMatch(/[\u202e\u001b]/);
     expect(screen.getByRole("heading", { level: 2, name: "let the sandbox reach a.com:443 from now on" })).toBeTruthy();
   });

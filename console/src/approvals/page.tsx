@@ -8,32 +8,32 @@ import { Button, Empty, Kbd, Loading, Page, Problem, toast } from "../parts";
 import { asProblem } from "../api/problem";
 import "./approvals.css";
 import { Card } from "./card";
-import { send, useDecided, usePending, useQuestion, type Decision } from "./decide";
+import { send, useDecided, usePending, useRequest, type Decision } from "./decide";
 import { AlwaysDialog, BulkDialog, DenyDialog } from "./dialogs";
 import { Decided } from "./history";
-import { byDeadline, clickCounts, emptyInbox, focusOn, keyCounts, move, settle, shown } from "./inbox";
+import { byDeadline, clickCounts, emptyInbox, focusOn, keyCounts, move, reorder, shown } from "./inbox";
 import { useNames } from "./names";
 import { Notify } from "./notify";
-import { kindName, partsOf, pastOf, sameRule, type Question } from "./question";
+import { kindName, partsOf, pastOf, sameRule, type ApprovalRequest } from "./request";
 import { useInView, useShown } from "./view";
 
-type Open = { what: "deny" | "always"; question: Question } | { what: "bulk"; questions: readonly Question[] };
+type Open = { what: "deny" | "always"; request: ApprovalRequest } | { what: "bulk"; requests: readonly ApprovalRequest[] };
 
 export function ApprovalsPage() {
   const { id } = useParams({ strict: false }) as { id?: string };
   const { pending, recent, ready } = useApprovals();
-  const told = useLiveState() === "live" && ready;
-  const asked = usePending(!told);
+  const streaming = useLiveState() === "live" && ready;
+  const polled = usePending(!streaming);
   // A list that was requested in an earlier break is older than the events of the stream since
   // then.
-  const toldAt = useRef(0);
-  if (told) toldAt.current = Date.now();
-  const newer = asked.dataUpdatedAt >= toldAt.current ? asked.data : undefined;
-  const open = told ? pending : (newer ?? pending);
+  const streamedAt = useRef(0);
+  if (streaming) streamedAt.current = Date.now();
+  const newer = polled.dataUpdatedAt >= streamedAt.current ? polled.data : undefined;
+  const open = streaming ? pending : (newer ?? pending);
   const [answered, setAnswered] = useState<ReadonlySet<string>>(new Set());
-  const waiting = useMemo(() => byDeadline<Question>(open.filter((q) => !answered.has(q.id))), [open, answered]);
+  const waiting = useMemo(() => byDeadline<ApprovalRequest>(open.filter((q) => !answered.has(q.id))), [open, answered]);
   const names = useNames(waiting);
-  const known = ready || asked.data !== undefined;
+  const known = ready || polled.data !== undefined;
   const stamp = recent[0] ? `${recent[0].id} ${recent[0].state} ${recent.length}` : "";
   return (
     <Page title="Approvals" actions={<Notify />}>
@@ -52,9 +52,9 @@ export function ApprovalsPage() {
 }
 
 /** The request of a deep link, if it is not pending any more. */
-function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting: readonly Question[]; ready: boolean; stamp: string }) {
+function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting: readonly ApprovalRequest[]; ready: boolean; stamp: string }) {
   const open = id !== undefined && waiting.some((q) => q.id === id);
-  const one = useQuestion(ready && !open ? id : undefined, stamp);
+  const one = useRequest(ready && !open ? id : undefined, stamp);
   const navigate = useNavigate();
   const may = useCan("operator");
   const [taking, setTaking] = useState(false);
@@ -76,12 +76,12 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
   return (
     <section className="a-list" aria-label="This approval request">
       <Card
-        question={one.data}
+        request={one.data}
         note={
           <p className="a-actions">
             {may && one.data.state === "approved" && (
               <Button variant="danger" icon="deny" onClick={() => setTaking(true)}>
-                Take back…
+                Revoke…
               </Button>
             )}
             {close}
@@ -90,11 +90,11 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
       />
       {taking && (
         <DenyDialog
-          question={one.data}
+          request={one.data}
           onClose={() => setTaking(false)}
           onDeny={async (reason) => {
             await send(id, { do: "deny", reason });
-            toast("The grant is taken back.");
+            toast("The grant is revoked.");
             await one.refetch();
           }}
         />
@@ -104,7 +104,7 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
 }
 
 interface WaitingProps {
-  waiting: readonly Question[];
+  waiting: readonly ApprovalRequest[];
   ready: boolean;
   /** Changes with each decision. */
   stamp: string;
@@ -126,7 +126,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
   const order = waiting.map((q) => q.id).join(" ");
 
   useLayoutEffect(() => {
-    setInbox((before) => settle(before, order === "" ? [] : order.split(" "), Date.now()));
+    setInbox((before) => reorder(before, order === "" ? [] : order.split(" "), Date.now()));
   }, [order]);
   useEffect(() => {
     if (first !== undefined) setInbox((before) => focusOn(before, first, Date.now()));
@@ -135,16 +135,16 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
   useFocus(inbox.focus, cards.current, list);
 
   const decide = useCallback(
-    async (question: Question, d: Decision) => {
-      setBusy((before) => new Set(before).add(question.id));
+    async (request: ApprovalRequest, d: Decision) => {
+      setBusy((before) => new Set(before).add(request.id));
       try {
-        const now = await send(question.id, d);
-        if (now.state !== "pending") onAnswered(question.id);
+        const now = await send(request.id, d);
+        if (now.state !== "pending") onAnswered(request.id);
         toast(wordsFor(d, now), { tone: d.do === "deny" ? "info" : "ok" });
       } finally {
         setBusy((before) => {
           const rest = new Set(before);
-          rest.delete(question.id);
+          rest.delete(request.id);
           return rest;
         });
       }
@@ -152,35 +152,35 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
     [onAnswered],
   );
 
-  const begin = (q: Question, action: "approve" | "always" | "deny") => {
+  const begin = (q: ApprovalRequest, action: "approve" | "always" | "deny") => {
     setHint("");
     if (action === "approve") decide(q, { do: "approve", remember: false }).catch((e: unknown) => toast(asProblem(e).text, { tone: "bad" }));
-    else if (action === "deny") setOpen({ what: "deny", question: q });
-    else if (q.always) setOpen({ what: "always", question: q });
-    else setHint("This request cannot be remembered. a approves it once.");
+    else if (action === "deny") setOpen({ what: "deny", request: q });
+    else if (q.always) setOpen({ what: "always", request: q });
+    else setHint("This request cannot be remembered. The key a approves it once.");
   };
 
   const press = (event: KeyboardEvent, action: "approve" | "always" | "deny") => {
     const q = waiting.find((each) => each.id === inbox.focus);
     // A key that is held down decides nothing: it would act on the next card too.
     if (!q || busy.has(q.id) || event.repeat) return;
-    if (!may) setHint("This session can look only: an operator decides.");
+    if (!may) setHint("This session is read-only. An operator decides.");
     else if (!keyCounts(inbox, inView.since(q.id), Date.now())) {
       cards.current.get(q.id)?.scrollIntoView({ block: "nearest" });
-      setHint("Nothing was decided: this card has only just come up. Read it, then press again.");
+      setHint("Nothing was decided, because this card has just appeared. Read it, then press the key again.");
     } else begin(q, action);
   };
   useShortcuts({
     j: { label: "Next request", run: () => setInbox((before) => move(before, 1, Date.now())) },
-    k: { label: "Question before", run: () => setInbox((before) => move(before, -1, Date.now())) },
+    k: { label: "Previous request", run: () => setInbox((before) => move(before, -1, Date.now())) },
     a: { label: "Approve once", run: (e) => press(e, "approve") },
     A: { label: "Always allow the host", run: (e) => press(e, "always") },
     d: { label: "Deny with a reason", run: (e) => press(e, "deny") },
   });
 
-  const click = (q: Question, action: "approve" | "always" | "deny") => {
+  const click = (q: ApprovalRequest, action: "approve" | "always" | "deny") => {
     if (clickCounts(inbox, q.id, Date.now())) begin(q, action);
-    else setHint("Nothing was decided: the cards had only just moved. Read this one, then press again.");
+    else setHint("Nothing was decided, because the cards have just moved. Read this one, then press again.");
   };
 
   if (!ready) return <Loading what="Waiting for the approval requests" />;
@@ -200,13 +200,13 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
         {hint}
       </p>
       {waiting.length === 0 && (
-        <Empty title="No request waits for a decision">When a sandbox's policy leaves a decision to people, the approval request appears here, and the sandbox waits.</Empty>
+        <Empty title="No request waits for a decision">When a sandbox's policy requires an approval, the approval request appears here, and the sandbox waits.</Empty>
       )}
       <ul className="a-cards">
         {waiting.map((q) => (
           <li key={q.id}>
             <Card
-              question={q}
+              request={q}
               name={names.get(q.sandbox)}
               past={pastOf(decided, q)}
               focused={q.id === inbox.focus}
@@ -220,27 +220,27 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
                 approve: () => click(q, "approve"),
                 always: () => click(q, "always"),
                 deny: () => click(q, "deny"),
-                all: () => setOpen({ what: "bulk", questions: sameRule(waiting, q) }),
-                alike: sameRule(waiting, q).length,
+                all: () => setOpen({ what: "bulk", requests: sameRule(waiting, q) }),
+                similar: sameRule(waiting, q).length,
                 busy: busy.has(q.id),
               }}
             />
           </li>
         ))}
       </ul>
-      {open?.what === "deny" && <DenyDialog question={open.question} onClose={() => setOpen(null)} onDeny={(reason) => decide(open.question, { do: "deny", reason })} />}
+      {open?.what === "deny" && <DenyDialog request={open.request} onClose={() => setOpen(null)} onDeny={(reason) => decide(open.request, { do: "deny", reason })} />}
       {open?.what === "always" && (
-        <AlwaysDialog question={open.question} onClose={() => setOpen(null)} onConfirm={() => decide(open.question, { do: "approve", remember: true })} />
+        <AlwaysDialog request={open.request} onClose={() => setOpen(null)} onConfirm={() => decide(open.request, { do: "approve", remember: true })} />
       )}
-      {open?.what === "bulk" && <BulkDialog questions={open.questions} names={names} onClose={() => setOpen(null)} onDecided={onAnswered} />}
+      {open?.what === "bulk" && <BulkDialog requests={open.requests} names={names} onClose={() => setOpen(null)} onDecided={onAnswered} />}
     </section>
   );
 }
 
-function wordsFor(d: Decision, q: Question): string {
+function wordsFor(d: Decision, q: ApprovalRequest): string {
   const what = `${kindName(q.kind)}: ${partsOf(q).what}`;
   if (d.do === "deny") return `Denied. ${what}`;
-  if (q.state === "pending") return `Your approval counts. Another person must approve too. ${what}`;
+  if (q.state === "pending") return `Your approval is recorded. Another person must approve too. ${what}`;
   return d.remember ? `Always allowed. ${what}` : `Approved once. ${what}`;
 }
 

@@ -19,7 +19,7 @@ export function useInView(): InView {
     observer.current ??= new IntersectionObserver(
       (seen) => {
         for (const each of seen) {
-          const id = (each.target as HTMLElement).dataset["question"];
+          const id = (each.target as HTMLElement).dataset["request"];
           if (id === undefined) continue;
           if (!each.isIntersecting) since.current.delete(id);
           else if (!since.current.has(id)) since.current.set(id, Date.now());

@@ -21,12 +21,12 @@ export interface CellRun {
   count?: number;
 }
 
-/** mostText bounds what one cell keeps in the tab: a loop that prints must not fill it. */
-export const mostText = 512 * 1024;
-const mostResults = 64;
+/** maxText bounds what one cell keeps in the tab: a loop that prints must not fill it. */
+export const maxText = 512 * 1024;
+const maxResults = 64;
 // Each change between the two streams is a separate element on the page, and a program can make one
 // with every letter.
-const mostPieces = 1000;
+const maxPieces = 1000;
 
 export const startRun: CellRun = { outputs: [], dropped: 0, state: "running" };
 
@@ -37,7 +37,7 @@ export function take(run: CellRun, e: CellEvent): CellRun {
     case "stderr":
       return trimmed({ ...run, outputs: withText(run.outputs, e.type, String(e.text ?? "")) });
     case "result":
-      if (run.outputs.filter((o) => o.kind === "result").length >= mostResults) return run;
+      if (run.outputs.filter((o) => o.kind === "result").length >= maxResults) return run;
       return { ...run, outputs: [...run.outputs, { kind: "result", main: e.main === true, data: asData(e.data) }] };
     case "error": {
       const traceback = Array.isArray(e.traceback) ? e.traceback.join("\n") : String(e.traceback ?? "");
@@ -66,8 +66,8 @@ function withText(outputs: readonly Output[], kind: "stdout" | "stderr", text: s
 }
 
 function trimmed(run: CellRun): CellRun {
-  let over = run.outputs.reduce((n, o) => n + ("text" in o ? o.text.length : 0), 0) - mostText;
-  let pieces = run.outputs.length - mostPieces;
+  let over = run.outputs.reduce((n, o) => n + ("text" in o ? o.text.length : 0), 0) - maxText;
+  let pieces = run.outputs.length - maxPieces;
   if (over <= 0 && pieces <= 0) return run;
   let dropped = run.dropped;
   const outputs: Output[] = [];
@@ -121,13 +121,13 @@ function frameView(value: unknown): View[] {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return [];
   const columns = Object.entries(value as Record<string, unknown>).filter((c): c is [string, unknown[]] => Array.isArray(c[1]));
   if (columns.length === 0) return [];
-  const height = Math.min(Math.max(...columns.map(([, v]) => v.length)), mostRows);
-  const rows = Array.from({ length: height }, (_, i) => columns.slice(0, mostColumns).map(([, v]) => cell(v[i])));
-  return [{ as: "table", columns: columns.slice(0, mostColumns).map(([name]) => name), rows }];
+  const height = Math.min(Math.max(...columns.map(([, v]) => v.length)), maxRows);
+  const rows = Array.from({ length: height }, (_, i) => columns.slice(0, maxColumns).map(([, v]) => cell(v[i])));
+  return [{ as: "table", columns: columns.slice(0, maxColumns).map(([name]) => name), rows }];
 }
 
-const mostRows = 1000;
-const mostColumns = 64;
+const maxRows = 1000;
+const maxColumns = 64;
 
 /** chartView shows a chart's numbers as a table; its picture comes beside it. */
 function chartView(value: unknown): View[] {
@@ -146,7 +146,7 @@ function chartView(value: unknown): View[] {
   const columns = Array.isArray(first?.["points"])
     ? ["Label", axis(chart, "x_label", "x"), axis(chart, "y_label", "y"), ...Array.from({ length: Math.max(width - 3, 0) }, (_, i) => String(i + 4))]
     : Object.keys(first ?? {});
-  return [{ as: "table", columns, rows: rows.slice(0, mostRows) }];
+  return [{ as: "table", columns, rows: rows.slice(0, maxRows) }];
 }
 
 function axis(chart: object, name: string, otherwise: string): string {
@@ -167,8 +167,8 @@ function parsed(text: string): unknown {
 }
 
 // The frame has sandbox="" and so an origin of its own, no scripts, no forms and no access to the
-// page. Its policy keeps it from loading anything too: a request would show an outsider that
-// somebody is looking.
+// page. Its policy also prevents it from loading anything: a request would reveal to an outsider
+// that a person is viewing it.
 const framePolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'";
 const frameLook =
   "body{font:13px system-ui,sans-serif;margin:8px;background:#fff;color:#1a1f23}table{border-collapse:collapse}" +

@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { framed, mostText, startRun, take, viewsOf, type CellEvent, type CellRun } from "./cells";
+import { framed, maxText, startRun, take, viewsOf, type CellEvent, type CellRun } from "./cells";
 import { bodyOf, bytesOf, emptyForm, fieldFor, secondsOf } from "./form";
 import { LineReader, readLines } from "./ndjson";
 
 const run = (...events: CellEvent[]): CellRun => events.reduce(take, startRun);
 
 describe("a cell's output", () => {
-  it("is put together as it comes", () => {
+  it("is assembled as it arrives", () => {
     const r = run(
       { type: "stdout", text: "a" },
       { type: "stdout", text: "b\n" },
@@ -28,14 +28,14 @@ describe("a cell's output", () => {
     expect(r.outputs[0]).toMatchObject({ traceback: "x\ny" });
   });
 
-  it("says if the end was not heard", () => {
+  it("shows a missing end", () => {
     expect(run({ type: "end", lost: true }).state).toBe("lost");
   });
 
-  it("is bounded, and names what it dropped", () => {
-    const r = run({ type: "stdout", text: "x".repeat(mostText) }, { type: "stderr", text: "yy" }, { type: "stdout", text: "zzz" });
+  it("is limited, and reports how much was dropped", () => {
+    const r = run({ type: "stdout", text: "x".repeat(maxText) }, { type: "stderr", text: "yy" }, { type: "stdout", text: "zzz" });
     expect(r.dropped).toBe(5);
-    expect(r.outputs.map((o) => ("text" in o ? o.text.length : 0)).reduce((a, b) => a + b)).toBe(mostText);
+    expect(r.outputs.map((o) => ("text" in o ? o.text.length : 0)).reduce((a, b) => a + b)).toBe(maxText);
     expect(r.outputs.at(-1)).toEqual({ kind: "stdout", text: "zzz" });
     const many = run(...Array.from({ length: 200 }, (): CellEvent => ({ type: "result", data: {} })));
     expect(many.outputs).toHaveLength(64);
@@ -43,24 +43,24 @@ describe("a cell's output", () => {
     expect([turns.outputs.length, turns.outputs[0]?.kind, turns.dropped]).toEqual([1000, "result", 2 * 2001]);
   });
 
-  it("holds with events that are not what they should be", () => {
-    const odd = [{ type: "result", data: null }, { type: "error" }, { type: "stdout" }, { type: "new" }] as unknown as CellEvent[];
-    expect(() => run(...odd)).not.toThrow();
+  it("accepts malformed events", () => {
+    const malformed = [{ type: "result", data: null }, { type: "error" }, { type: "stdout" }, { type: "new" }] as unknown as CellEvent[];
+    expect(() => run(...malformed)).not.toThrow();
   });
 });
 
 describe("views of a result", () => {
-  it("show pictures from data only", () => {
+  it("show images from data only", () => {
     expect(viewsOf({ "image/png": "iVBO\nRw==" })).toEqual([{ as: "image", src: "data:image/png;base64,iVBORw==", alt: "Chart" }]);
     expect(viewsOf({ "image/png": '" onerror="x' })[0]?.as).toBe("text");
   });
 
-  it("show SVG as a picture, in which nothing runs", () => {
+  it("show SVG as an image, in which no code runs", () => {
     const [v] = viewsOf({ "image/svg+xml": "<svg onload='x'><script>1</script></svg>" });
     expect(v).toMatchObject({ as: "image", src: expect.stringMatching(/^data:image\/svg\+xml;charset=utf-8,%3Csvg/) });
   });
 
-  it("put HTML into a frame that may do nothing", () => {
+  it("put HTML into a frame without permissions", () => {
     const [v, text] = viewsOf({ "text/html": "<table></table>", "text/plain": "t" });
     expect(v?.as === "frame" && v.html.indexOf("default-src 'none'") < v.html.indexOf("<table>")).toBe(true);
     expect(text).toEqual({ as: "text", text: "t" });
@@ -97,7 +97,7 @@ describe("views of a result", () => {
 describe("lines of JSON", () => {
   const bytes = (s: string) => new TextEncoder().encode(s);
 
-  it("are put together from pieces that are cut anywhere, also inside a letter", () => {
+  it("are joined from pieces that may end anywhere, also inside a character", () => {
     const all = bytes('{"a":"ä€"}\n\n{"b":2}');
     for (let cut = 0; cut <= all.length; cut++) {
       const r = new LineReader();
@@ -105,14 +105,14 @@ describe("lines of JSON", () => {
     }
   });
 
-  it("are an error where they are no JSON", async () => {
+  it("are an error if they are not JSON", async () => {
     const body = new Response("{}\nnope\n").body;
     await expect(readLines(body as ReadableStream<Uint8Array>, () => undefined)).rejects.toThrow();
   });
 });
 
 describe("the form", () => {
-  it("reads sizes and times, and takes no bare number for a time", () => {
+  it("parses sizes and times, and rejects a number without a unit as a time", () => {
     expect(bytesOf("512M")).toBe(512 * 1024 * 1024);
     expect(bytesOf("1.5 GiB")).toBe(1.5 * 1024 ** 3);
     expect(bytesOf("many")).toBeNull();
@@ -122,11 +122,11 @@ describe("the form", () => {
     expect(secondsOf("0s")).toBeNull();
   });
 
-  it("leaves out what was not said", () => {
+  it("leaves out empty fields", () => {
     expect(bodyOf({ ...emptyForm, net: "" })).toEqual({ body: {}, wrong: {} });
   });
 
-  it("is a request", () => {
+  it("becomes a request", () => {
     const f = { ...emptyForm, name: " web ", net: "policy", level: "strict", allow: "a.com\nb.com:8443", memory: "1G", cpu: "0.5", timeout: "1h", metadata: "team=pay\nx = a=b" };
     expect(bodyOf(f)).toEqual({
       wrong: {},
@@ -140,13 +140,13 @@ describe("the form", () => {
     });
   });
 
-  it("complains at the field, and sends no default instead", () => {
+  it("shows an error at the field, and sends no default instead", () => {
     const f = { ...emptyForm, memory: "lots", cpu: "-1", pids: "1.5", disk: "?", timeout: "5", allow: "https://a.com/", metadata: "team" };
     expect(Object.keys(bodyOf({ ...f, net: "dev" }).wrong).toSorted()).toEqual(["allow", "cpu", "disk", "memory", "metadata", "pids", "timeout"]);
     expect(bodyOf({ ...emptyForm, allow: "a.com" }).wrong.allow).toContain("need a network");
   });
 
-  it("puts the server's problems where they belong", () => {
+  it("shows the server's problems at their fields", () => {
     expect(fieldFor({ code: "name_taken", text: "" })).toBe("name");
     expect(fieldFor({ code: "template_not_found", text: "" })).toBe("template");
     expect(fieldFor({ code: "policy_invalid", text: "line 3: network.unlisted" })).toBe("policy");

@@ -33,7 +33,7 @@ export const emptyForm: Form = {
 };
 
 export type FieldName = keyof Form;
-export type Complaints = Partial<Record<FieldName, string>>;
+export type FieldErrors = Partial<Record<FieldName, string>>;
 
 export interface CreateBody {
   name?: string;
@@ -71,9 +71,9 @@ const linesOf = (text: string) =>
     .filter((l) => l !== "");
 
 /** bodyOf parses the form. An invalid field is an error, and never the default. */
-export function bodyOf(f: Form): { body: CreateBody; wrong: Complaints } {
+export function bodyOf(f: Form): { body: CreateBody; wrong: FieldErrors } {
   const body: CreateBody = {};
-  const wrong: Complaints = {};
+  const wrong: FieldErrors = {};
   if (f.name.trim()) body.name = f.name.trim();
   if (f.template.trim()) body.template = f.template.trim();
   if (f.timeout.trim()) {
@@ -87,8 +87,8 @@ export function bodyOf(f: Form): { body: CreateBody; wrong: Complaints } {
   if (f.net) access.net = f.net as NonNullable<typeof access.net>;
   const allow = linesOf(f.allow);
   if (allow.length > 0) {
-    const odd = allow.find((h) => /[\s/]/.test(h) || h.includes("://"));
-    if (odd) wrong.allow = `"${odd}" is no host: write example.com or example.com:8443`;
+    const invalid = allow.find((h) => /[\s/]/.test(h) || h.includes("://"));
+    if (invalid) wrong.allow = `"${invalid}" is not a host: write example.com or example.com:8443`;
     else access.allow = allow;
   }
   if (f.policy.trim()) access.policy = f.policy;
@@ -98,7 +98,7 @@ export function bodyOf(f: Form): { body: CreateBody; wrong: Complaints } {
   return { body, wrong };
 }
 
-function limitsOf(f: Form, body: CreateBody, wrong: Complaints): void {
+function limitsOf(f: Form, body: CreateBody, wrong: FieldErrors): void {
   const limits: NonNullable<CreateBody["limits"]> = {};
   for (const [field, name] of [["memory", "memory_bytes"], ["disk", "disk_bytes"]] as const) {
     if (!f[field].trim()) continue;
@@ -119,7 +119,7 @@ function limitsOf(f: Form, body: CreateBody, wrong: Complaints): void {
   if (Object.keys(limits).length > 0) body.limits = limits;
 }
 
-function metadataOf(f: Form, body: CreateBody, wrong: Complaints): void {
+function metadataOf(f: Form, body: CreateBody, wrong: FieldErrors): void {
   const metadata: Record<string, string> = {};
   for (const line of f.metadata.split("\n").map((l) => l.trim())) {
     if (line === "") continue;
@@ -133,7 +133,7 @@ function metadataOf(f: Form, body: CreateBody, wrong: Complaints): void {
   if (Object.keys(metadata).length > 0) body.metadata = metadata;
 }
 
-// Codes and places of problems, and the fields that they belong to.
+// Codes and texts of problems, and the fields that they belong to.
 const byCode: [RegExp, FieldName][] = [
   [/name/, "name"],
   [/template|image|snapshot/, "template"],
@@ -147,7 +147,7 @@ const byCode: [RegExp, FieldName][] = [
   [/metadata/, "metadata"],
 ];
 
-const byPlace: [RegExp, FieldName][] = [
+const byText: [RegExp, FieldName][] = [
   [/\bbody\.name\b|\bname\b.*\b(taken|use)/i, "name"],
   [/\btemplate\b/i, "template"],
   [/timeout_seconds/i, "timeout"],
@@ -171,5 +171,5 @@ export function fieldFor(problem: { code: string; text: string }): FieldName | n
     const hit = byCode.find(([p]) => p.test(problem.code));
     if (hit) return hit[1];
   }
-  return byPlace.find(([p]) => p.test(problem.text))?.[1] ?? null;
+  return byText.find(([p]) => p.test(problem.text))?.[1] ?? null;
 }

@@ -3,7 +3,7 @@ import { Badge, Code, Duration, Inert, inert, Problem, Select } from "../parts";
 import { viewsOf, type Output, type View } from "./cells";
 import type { Cell } from "./running";
 
-const words = { running: "running", done: "done", failed: "failed", interrupted: "interrupted", lost: "broke off" } as const;
+const words = { running: "running", done: "done", failed: "failed", interrupted: "interrupted", lost: "connection lost" } as const;
 const tones = { running: "info", done: "ok", failed: "bad", interrupted: "warn", lost: "bad" } as const;
 const icons = { running: "clock", done: "check", failed: "alert", interrupted: "stop", lost: "alert" } as const;
 

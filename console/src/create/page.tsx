@@ -4,7 +4,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import { Button, Can, Empty, Loading, Page, Problem } from "../parts";
 import "./create.css";
-import { Making } from "./making";
+import { CreateForm } from "./createform";
 import { Runner } from "./runner";
 import { readSearch } from "./search";
 
@@ -26,9 +26,9 @@ export function NewPage() {
   );
   return (
     <Page title={search.sandbox ? "Run code" : "New sandbox"} actions={search.sandbox && again}>
-      <Can scope="operator" otherwise={<Empty title="This session can look only">An operator or an admin creates sandboxes.</Empty>}>
+      <Can scope="operator" otherwise={<Empty title="This session is read-only">An operator or an admin creates sandboxes.</Empty>}>
         {search.sandbox === undefined ? (
-          <Making
+          <CreateForm
             template={search.template}
             onMade={(sandbox) => {
               queries.setQueryData(["new", sandbox.id], sandbox);

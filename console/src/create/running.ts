@@ -23,7 +23,7 @@ async function stream(sandbox: string, language: string, code: string, signal: A
   });
   if (!response.ok || !response.body) {
     await read(response);
-    throw new Error("The answer has no output.");
+    throw new Error("The response has no output.");
   }
   await readLines<CellEvent>(response.body, each);
 }

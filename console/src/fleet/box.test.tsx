@@ -12,25 +12,25 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-const evil = 'evil\u202egnp.exe\u200b <img src=x onerror="alert(1)">\u001b]8;;http://x\u0007';
+const hostile = 'evil\u202egnp.exe\u200b <img src=x onerror="alert(1)">\u001b]8;;http://x\u0007';
 const row: FleetRow = {
   id: "box1",
-  name: evil,
-  template: evil,
+  name: hostile,
+  template: hostile,
   state: "running",
   level: "strict",
   engine: "gvisor",
   boundary: "userspace-kernel",
-  owner: evil,
-  labels: { [evil]: evil },
+  owner: hostile,
+  labels: { [hostile]: hostile },
   created_at: "2026-01-01T00:00:00Z",
   ends_at: null,
-  last_command: { text: evil, at: "2026-01-01T00:00:00Z", exit_code: 7 },
+  last_command: { text: hostile, at: "2026-01-01T00:00:00Z", exit_code: 7 },
   pending: 2,
   denied: 5,
   oom: true,
   attention: 9,
-  attention_why: evil,
+  attention_why: hostile,
 };
 const props: BoxProps = {
   row,
@@ -55,7 +55,7 @@ async function show(element: React.ReactNode) {
 }
 
 // All text that a reader or a screen reader gets.
-function said(container: HTMLElement): string {
+function visibleText(container: HTMLElement): string {
   const attributes = [...container.querySelectorAll("*")].flatMap((e) =>
     ["aria-label", "title", "alt", "placeholder"].map((name) => e.getAttribute(name) ?? ""),
   );
@@ -66,15 +66,15 @@ describe.each([
   ["a tile", Tile],
   ["a line", Line],
 ])("%s", (what, Box) => {
-  it("shows nothing that its box could deceive with", async () => {
+  it("shows no characters with which its sandbox could deceive", async () => {
     const { container } = await show(<Box {...props} />);
     // eslint-disable-next-line no-control-regex -- what must not be there
-    expect(said(container)).not.toMatch(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/);
+    expect(visibleText(container)).not.toMatch(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/);
     expect(container.querySelector("img, script")).toBeNull();
     expect(screen.getAllByRole("img", { name: "cleaned" }).length).toBeGreaterThan(0);
   });
 
-  it("names in words what needs a person", async () => {
+  it("shows in text why a person should look", async () => {
     const { container } = await show(<Box {...props} />);
     for (const words of ["running", "2 waiting", "5 denied", "out of memory", "exit 7", "strict", "userspace-kernel"]) {
       expect(container.textContent, words).toContain(words);
@@ -82,14 +82,14 @@ describe.each([
     expect(screen.getByRole(what === "a tile" ? "listitem" : "row", { name: /^evilgnp\.exe .*, running$/ })).toBeDefined();
   });
 
-  it("has no box to tick for a viewer", async () => {
+  it("has no checkbox for a viewer", async () => {
     await show(<Box {...props} operator={false} />);
     expect(screen.queryByRole("checkbox")).toBeNull();
   });
 });
 
-describe("doing something to many", () => {
-  it("does nothing before it was confirmed, and shows what came of each", async () => {
+describe("an action on many sandboxes", () => {
+  it("does nothing before it is confirmed, and shows each result", async () => {
     const asked = vi.fn((request: Request) =>
       Promise.resolve(
         request.method === "GET"

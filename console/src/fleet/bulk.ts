@@ -36,7 +36,7 @@ export type Outcome = { state: "waiting" } | { state: "done" } | { state: "faile
 export async function forEach<T>(
   all: readonly T[],
   run: (one: T) => Promise<void>,
-  tell: (one: T, outcome: Outcome) => void,
+  report: (one: T, outcome: Outcome) => void,
   atOnce = 4,
 ): Promise<void> {
   const left = [...all];
@@ -44,9 +44,9 @@ export async function forEach<T>(
     for (let one = left.shift(); one !== undefined; one = left.shift()) {
       try {
         await run(one);
-        tell(one, { state: "done" });
+        report(one, { state: "done" });
       } catch (thrown) {
-        tell(one, { state: "failed", problem: asProblem(thrown) });
+        report(one, { state: "failed", problem: asProblem(thrown) });
       }
     }
   };

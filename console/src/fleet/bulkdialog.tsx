@@ -28,12 +28,12 @@ export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly Fl
     if (phase !== "work") onClose(phase === "end" ? failed.map((row) => row.id) : null);
   };
 
-  const question =
+  const explanation =
     act === "stop"
-      ? "Everything in them that is not in a snapshot or exported is lost. This cannot be taken back."
+      ? "Everything in them that is not in a snapshot or exported is lost. This cannot be undone."
       : act === "pause"
-        ? "Their memory and files are written down and their processes end, until they are resumed."
-        : "Their processes go on where they were.";
+        ? "Their memory and files are saved, and their processes stop until they are resumed."
+        : "Their processes continue where they were.";
 
   return (
     <Dialog
@@ -55,8 +55,8 @@ export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly Fl
         )
       }
     >
-      {phase === "ask" && <p>{question}</p>}
-      {left > 0 && phase === "ask" && <p className="quiet">{left} of those chosen are left out: their state does not allow it.</p>}
+      {phase === "ask" && <p>{explanation}</p>}
+      {left > 0 && phase === "ask" && <p className="quiet">{left} of the chosen sandboxes are not included, because their state does not allow it.</p>}
       {phase !== "ask" && (
         <p role="status">
           {all.length - failed.length} {done}

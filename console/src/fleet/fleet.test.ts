@@ -22,7 +22,7 @@ describe("the address of the fleet", () => {
     [{ sort: "newest", view: "table" }, { sort: "newest", view: "table" }],
   ])("reads %j", (raw, search) => expect(fleetSearch(raw)).toEqual(search));
 
-  it("says the same when it is read again", () => {
+  it("does not change when it is parsed again", () => {
     const search = fleetSearch({ q: "x", attention: true, sort: "ends", view: "table" });
     expect(fleetSearch({ ...search })).toEqual(search);
     expect(fleetSearch({ q: "x".repeat(900) }).q).toHaveLength(200);
@@ -52,7 +52,7 @@ describe("the filter", () => {
     [{ q: "node", label: "run=7" }, ["c"]],
   ])("%j", (search, want) => expect(ids(filterFleet(rows, search))).toEqual(want));
 
-  it("offers each value with how many have it", () => {
+  it("offers each value with its number of rows", () => {
     expect(choices(rows, (row) => [row.state])).toEqual([
       { value: "paused", count: 1 },
       { value: "running", count: 2 },
@@ -81,7 +81,7 @@ describe("the order", () => {
     expect(ids(sortFleet([...rows].reverse(), sort))).toEqual(want);
   });
 
-  it("is kept while somebody works among the rows, with new ones at the end", () => {
+  it("is kept while the pointer moves among the rows, with new ones at the end", () => {
     const sorted = sortFleet(rows, "attention");
     expect(ids(keepOrder(["b", "d", "gone", "a"], sorted))).toEqual(["b", "d", "a", "c", "e"]);
     expect(ids(keepOrder([], sorted))).toEqual(ids(sorted));
@@ -89,7 +89,7 @@ describe("the order", () => {
 
   it("sorts a thousand quickly", () => {
     const many = Array.from({ length: 1_000 }, (_, i) => box(`box${(i * 7919) % 1000}`, { attention: i % 7 }));
-    let best = Infinity; // of some, as the others may have had to wait
+    let best = Infinity; // The best of several runs: in the others the process may have had to wait.
     for (let i = 0; i < 20; i++) {
       const began = performance.now();
       sortFleet(filterFleet(many, { q: "box" }), "attention");
@@ -125,26 +125,26 @@ describe("the keys", () => {
   });
 });
 
-describe("doing something to many", () => {
-  it("reports the outcome of each, does no more than some at once, and continues after a failure", async () => {
+describe("an action on many sandboxes", () => {
+  it("reports each result, limits how many run at once, and continues after a failure", async () => {
     let now = 0;
-    let most = 0;
+    let maxRunning = 0;
     const outcomes = new Map<string, Outcome>();
     await forEach(
       Array.from({ length: 25 }, (_, i) => `box${i}`),
       async (id) => {
-        most = Math.max(most, ++now);
+        maxRunning = Math.max(maxRunning, ++now);
         await Promise.resolve();
         now--;
         if (id === "box3") throw new ApiProblem(409, "state_conflict", "it is being paused");
       },
       (id, outcome) => outcomes.set(id, outcome),
     );
-    expect([outcomes.size, most]).toEqual([25, 4]);
+    expect([outcomes.size, maxRunning]).toEqual([25, 4]);
     expect([...outcomes].filter(([, o]) => o.state === "failed").map(([id]) => id)).toEqual(["box3"]);
   });
 
-  it("leaves out those whose state does not allow it", () => {
+  it("leaves out sandboxes whose state does not allow it", () => {
     const states = ["creating", "running", "paused", "stopped"];
     const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].fits(box("a", { state })));
     expect(fits("pause")).toEqual(["running"]);

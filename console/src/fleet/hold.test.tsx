@@ -11,16 +11,16 @@ afterEach(() => {
 
 const rows = (...ids: string[]) => ids.map((id) => ({ id }) as FleetRow);
 
-it("holds rows in their places for three seconds after the last move, but not against a new question", () => {
-  const { result, rerender } = renderHook(({ sorted, asked }) => useHeldOrder(sorted, asked), {
-    initialProps: { sorted: rows("a", "b", "c"), asked: "x" },
+it("keeps the order of rows for three seconds after the last move, but not after a new search", () => {
+  const { result, rerender } = renderHook(({ sorted, query }) => useHeldOrder(sorted, query), {
+    initialProps: { sorted: rows("a", "b", "c"), query: "x" },
   });
   const shown = () => result.current.rows.map((row) => row.id).join("");
-  rerender({ sorted: rows("c", "a", "b"), asked: "x" });
+  rerender({ sorted: rows("c", "a", "b"), query: "x" });
   expect(shown()).toBe("cab");
 
   act(() => result.current.touch());
-  rerender({ sorted: rows("n", "b", "a", "c"), asked: "x" });
+  rerender({ sorted: rows("n", "b", "a", "c"), query: "x" });
   expect(shown()).toBe("cabn");
   act(() => vi.advanceTimersByTime(2_000));
   act(() => result.current.touch());
@@ -30,6 +30,6 @@ it("holds rows in their places for three seconds after the last move, but not ag
   expect(shown()).toBe("nbac");
 
   act(() => result.current.touch());
-  rerender({ sorted: rows("b", "n"), asked: "y" });
+  rerender({ sorted: rows("b", "n"), query: "y" });
   expect(shown()).toBe("bn");
 });

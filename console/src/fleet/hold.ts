@@ -6,23 +6,23 @@ const rest = 3_000;
 
 /** The rows in their previous order, with new ones at the end. */
 export function keepOrder(before: readonly string[], sorted: readonly FleetRow[]): FleetRow[] {
-  const place = new Map(before.map((id, at) => [id, at]));
+  const position = new Map(before.map((id, at) => [id, at]));
   const last = before.length;
   // The sort is stable: new rows keep their own order at the end.
-  return [...sorted].sort((a, b) => (place.get(a.id) ?? last) - (place.get(b.id) ?? last));
+  return [...sorted].sort((a, b) => (position.get(a.id) ?? last) - (position.get(b.id) ?? last));
 }
 
 /**
- * Keeps rows in their places while the pointer moves among them. Otherwise a click could stop the
- * sandbox that has just moved to the place of another one.
+ * Keeps rows in their order while the pointer moves among them. Otherwise a click could stop the
+ * sandbox that has just moved to the position of another one.
  */
-export function useHeldOrder(sorted: FleetRow[], asked: unknown): { rows: FleetRow[]; touch: () => void } {
+export function useHeldOrder(sorted: FleetRow[], query: unknown): { rows: FleetRow[]; touch: () => void } {
   const [busy, setBusy] = useState(false);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-  const last = useRef<{ asked: unknown; ids: string[] }>({ asked, ids: [] });
-  const rows = busy && last.current.asked === asked ? keepOrder(last.current.ids, sorted) : sorted;
+  const last = useRef<{ query: unknown; ids: string[] }>({ query, ids: [] });
+  const rows = busy && last.current.query === query ? keepOrder(last.current.ids, sorted) : sorted;
   useEffect(() => {
-    last.current = { asked, ids: rows.map((row) => row.id) };
+    last.current = { query, ids: rows.map((row) => row.id) };
   });
   useEffect(() => () => clearTimeout(timer.current), []);
   const touch = () => {

@@ -18,10 +18,10 @@ export interface BoxListProps extends Pick<BoxProps, "operator" | "onChoose" | "
 /** The fleet; only visible rows are rendered. */
 export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
   const frame = useRef<HTMLDivElement>(null);
-  const [place, setPlace] = useState({ width: 0, top: 0 });
+  const [geometry, setGeometry] = useState({ width: 0, top: 0 });
   const [current, setCurrent] = useState(0);
-  const wanted = useRef<number | null>(null);
-  const across = table ? 1 : Math.max(1, Math.floor((place.width + tile.gap) / (tile.width + tile.gap)));
+  const focusTarget = useRef<number | null>(null);
+  const across = table ? 1 : Math.max(1, Math.floor((geometry.width + tile.gap) / (tile.width + tile.gap)));
   const size = table ? line : tile;
   const at = Math.min(current, Math.max(0, rows.length - 1));
 
@@ -31,7 +31,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
     const measure = () => {
       const scroller = scrollerOf();
       const top = scroller ? element.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop : 0;
-      setPlace((was) => (was.width === element.clientWidth && was.top === top ? was : { width: element.clientWidth, top }));
+      setGeometry((was) => (was.width === element.clientWidth && was.top === top ? was : { width: element.clientWidth, top }));
     };
     measure();
     const observer = new ResizeObserver(measure);
@@ -45,7 +45,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
     getScrollElement: scrollerOf,
     estimateSize: () => size.height + size.gap,
     overscan: table ? 8 : 2,
-    scrollMargin: place.top,
+    scrollMargin: geometry.top,
   });
   useEffect(() => virtual.measure(), [virtual, size]);
 
@@ -56,10 +56,10 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
 
   // The focused row may have to be scrolled into view first.
   useEffect(() => {
-    if (wanted.current === null) return;
-    const element = frame.current?.querySelector<HTMLElement>(`[data-index='${wanted.current}']`);
+    if (focusTarget.current === null) return;
+    const element = frame.current?.querySelector<HTMLElement>(`[data-index='${focusTarget.current}']`);
     if (!element) return;
-    wanted.current = null;
+    focusTarget.current = null;
     element.focus({ preventScroll: true });
   });
 
@@ -75,7 +75,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
       else {
         const next = nextIndex(event.key, index, rows.length, across);
         if (next === null) return;
-        wanted.current = next;
+        focusTarget.current = next;
         setCurrent(next);
         virtual.scrollToIndex(Math.floor(next / across), { align: "auto" });
       }
@@ -99,7 +99,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
     );
   });
   const height = virtual.getTotalSize() - (rows.length > 0 ? size.gap : 0);
-  const shift = { transform: `translateY(${(seen[0]?.start ?? place.top) - place.top}px)` };
+  const shift = { transform: `translateY(${(seen[0]?.start ?? geometry.top) - geometry.top}px)` };
 
   if (table) {
     return (

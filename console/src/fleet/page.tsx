@@ -60,7 +60,7 @@ export function FleetPage() {
       actions={
         <>
           <span className="fleet-count quiet">{ready && counted(rows, shown)}</span>
-          {/* Said aloud only where somebody filters: a fleet always changes. */}
+          {/* A screen reader announces it only for a filter, because a fleet always changes. */}
           <span className="unseen" role="status">
             {ready && filtered && `${shown.length} found`}
           </span>
@@ -101,10 +101,10 @@ export function FleetPage() {
           </Button>
         </div>
       )}
-      {!ready && <Loading what="Looking for sandboxes" />}
+      {!ready && <Loading what="Loading sandboxes" />}
       {ready && rows.length === 0 && <NoBoxes operator={operator} />}
       {ready && rows.length > 0 && shown.length === 0 && (
-        <Empty title="No sandbox passes the filter">
+        <Empty title="No sandbox matches the filter">
           {filtered && (
             <Link to="/" search={search.view ? { view: search.view } : {}}>
               Show all {rows.length}
@@ -143,10 +143,10 @@ function counted(rows: readonly FleetRow[], shown: readonly FleetRow[]): string 
 function NoBoxes({ operator }: { operator: boolean }) {
   return (
     <Empty title="No sandboxes yet">
-      <p>What agents and people start shows up here at once, with what it runs, uses and asks for.</p>
+      <p>Sandboxes of agents and people appear here at once, with their commands, resources and requests.</p>
       {operator && (
         <p>
-          <Link to="/new">Make one here</Link>, or from a shell:
+          <Link to="/new">Create one here</Link>, or from a shell:
         </p>
       )}
       <CopyText text="crannog run -- python3 -c 'print(6*7)'" />

@@ -66,7 +66,7 @@ function mentions(row: FleetRow, term: string): boolean {
 
 const stateOrder = ["running", "resuming", "creating", "pausing", "stopping", "paused", "stopped"];
 
-function place(state: string): number {
+function stateRank(state: string): number {
   const at = stateOrder.indexOf(state);
   return at < 0 ? stateOrder.length : at;
 }
@@ -74,11 +74,11 @@ function place(state: string): number {
 /** The rows in an order that does not change between equal rows from one second to the next. */
 export function sortFleet(rows: readonly FleetRow[], sort: Sort): FleetRow[] {
   const by: Record<Sort, (a: FleetRow, b: FleetRow) => number> = {
-    attention: (a, b) => b.attention - a.attention || place(a.state) - place(b.state),
+    attention: (a, b) => b.attention - a.attention || stateRank(a.state) - stateRank(b.state),
     name: () => 0,
     newest: (a, b) => time(b.created_at) - time(a.created_at),
     ends: (a, b) => ends(a) - ends(b),
-    state: (a, b) => place(a.state) - place(b.state),
+    state: (a, b) => stateRank(a.state) - stateRank(b.state),
   };
   return [...rows].sort((a, b) => by[sort](a, b) || compare(title(a), title(b)) || compare(a.id, b.id));
 }

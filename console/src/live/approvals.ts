@@ -8,7 +8,7 @@ export interface ApprovalView {
   ready: boolean;
 }
 
-const mostRecent = 50;
+const maxRecent = 50;
 
 /** The pending requests, as the server last sent them. */
 export class Approvals {
@@ -42,7 +42,7 @@ export class Approvals {
       this.seen.delete(approval.id);
       this.byID.delete(approval.id);
       const others = this.view.recent.filter((a) => a.id !== approval.id);
-      this.show([approval, ...others].slice(0, mostRecent), this.view.ready);
+      this.show([approval, ...others].slice(0, maxRecent), this.view.ready);
     }
     return fresh && this.view.ready ? [approval] : [];
   }

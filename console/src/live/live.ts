@@ -4,12 +4,12 @@ import { ApiProblem } from "../api/problem";
 import { Approvals } from "./approvals";
 import { Fleet, type FleetEvent, type FleetView } from "./fleet";
 import { Metrics } from "./metrics";
-import { type EventName, type LiveState, Stream, type Want, type Wires } from "./stream";
+import { type EventName, type LiveState, Stream, type Subscription, type StreamEnvironment } from "./stream";
 
 type Listener<T extends unknown[] = []> = (...args: T) => void;
 
 /** A set of listeners. */
-class Bell<T extends unknown[] = []> {
+class Emitter<T extends unknown[] = []> {
   private readonly all = new Set<Listener<T>>();
 
   readonly on = (listener: Listener<T>): (() => void) => {
@@ -17,13 +17,13 @@ class Bell<T extends unknown[] = []> {
     return () => this.all.delete(listener);
   };
 
-  ring(...args: T) {
+  emit(...args: T) {
     for (const listener of [...this.all]) listener(...args);
   }
 }
 
 /** Reference-counted subscriptions. */
-class Wanted {
+class CountedSet {
   private readonly counts = new Map<string, number>();
 
   add(name: string) {
@@ -51,27 +51,27 @@ export class Live {
   paused = false;
   hello: Hello | undefined;
 
-  readonly onState = new Bell();
-  readonly onFleet = new Bell();
-  readonly onApprovals = new Bell();
+  readonly onState = new Emitter();
+  readonly onFleet = new Emitter();
+  readonly onApprovals = new Emitter();
   /** A request that is new. */
-  readonly onQuestion = new Bell<[Approval]>();
-  readonly onEntry = new Bell<[Entry]>();
-  readonly onFlow = new Bell<[FlowRecord]>();
-  readonly onGap = new Bell<[Gap]>();
+  readonly onRequest = new Emitter<[Approval]>();
+  readonly onEntry = new Emitter<[Entry]>();
+  readonly onFlow = new Emitter<[FlowRecord]>();
+  readonly onGap = new Emitter<[Gap]>();
   /** The stream is connected again; the argument is true if the server restarted. */
-  readonly onReturn = new Bell<[boolean]>();
+  readonly onReturn = new Emitter<[boolean]>();
 
   private readonly stream: Stream;
-  private readonly topics = new Wanted();
-  private readonly watched = new Wanted();
+  private readonly topics = new CountedSet();
+  private readonly watched = new CountedSet();
   private hidden = false;
 
-  constructor(wires: Wires) {
+  constructor(environment: StreamEnvironment) {
     this.stream = new Stream(
-      wires,
+      environment,
       (name, data) => this.take(name, data),
-      () => this.onState.ring(),
+      () => this.onState.emit(),
     );
   }
 
@@ -87,8 +87,8 @@ export class Live {
     this.stream.stop();
   }
 
-  hurry() {
-    this.stream.hurry();
+  reconnectNow() {
+    this.stream.reconnectNow();
   }
 
   /** Subscribes to a topic until the returned function is called. */
@@ -116,7 +116,7 @@ export class Live {
     this.paused = paused;
     this.metrics.freeze(paused);
     if (!paused) this.showFleet();
-    this.onState.ring();
+    this.onState.emit();
   }
 
   /** Sets whether the page is visible: metrics are drawn only then. */
@@ -133,13 +133,13 @@ export class Live {
   private showFleet() {
     if (this.paused && this.fleetView.ready) return;
     this.fleetView = this.fleet.view;
-    this.onFleet.ring();
+    this.onFleet.emit();
   }
 
   private take(name: EventName, data: unknown) {
     switch (name) {
       case "hello":
-        this.greet(data as Hello);
+        this.receiveHello(data as Hello);
         break;
       case "fleet":
         if (this.fleet.apply(data as FleetEvent)) this.showFleet();
@@ -148,44 +148,44 @@ export class Live {
         this.metrics.apply((data as { rows: MetricRow[] | null }).rows ?? []);
         break;
       case "approvals":
-        this.ask(this.approvals.list((data as { approvals: Approval[] | null }).approvals ?? []));
+        this.announce(this.approvals.list((data as { approvals: Approval[] | null }).approvals ?? []));
         break;
       case "approval":
-        this.ask(this.approvals.event(data as ApprovalEvent));
+        this.announce(this.approvals.event(data as ApprovalEvent));
         break;
       case "entry":
-        this.onEntry.ring(data as Entry);
+        this.onEntry.emit(data as Entry);
         break;
       case "flow":
-        this.onFlow.ring(data as FlowRecord);
+        this.onFlow.emit(data as FlowRecord);
         break;
       case "gap":
-        this.onGap.ring(data as Gap);
+        this.onGap.emit(data as Gap);
         break;
     }
   }
 
-  private greet(hello: Hello) {
+  private receiveHello(hello: Hello) {
     const before = this.hello;
     this.hello = hello;
-    if (before) this.onReturn.ring(before.server_started !== hello.server_started);
+    if (before) this.onReturn.emit(before.server_started !== hello.server_started);
   }
 
-  private ask(fresh: Approval[]) {
-    this.onApprovals.ring();
-    for (const approval of fresh) this.onQuestion.ring(approval);
+  private announce(fresh: Approval[]) {
+    this.onApprovals.emit();
+    for (const approval of fresh) this.onRequest.emit(approval);
   }
 }
 
 /** The stream of a real browser. */
-export const browserWires: Wires = {
+export const browserEnvironment: StreamEnvironment = {
   open: (url) => new EventSource(url),
-  put: async (stream: string, want: Want) => {
+  put: async (stream: string, subscription: Subscription) => {
     const response = await fetch(`${base}/events/${encodeURIComponent(stream)}`, {
       method: "PUT",
       credentials: "same-origin",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(want),
+      body: JSON.stringify(subscription),
     });
     return response.status;
   },
@@ -201,4 +201,4 @@ export const browserWires: Wires = {
 };
 
 /** The instance of this tab. */
-export const live = new Live(browserWires);
+export const live = new Live(browserEnvironment);

@@ -6,7 +6,7 @@ export const kept = 60;
 // out of view, or the server unreachable.
 const silence = 3;
 // This many rings of sandboxes out of view are kept for scrolling back.
-const mostRings = 400;
+const maxRings = 400;
 
 export type MetricKind = "cpu" | "memory" | "egress";
 
@@ -64,7 +64,7 @@ export class Metrics {
       ring.push(row, now);
       if (this.listeners.has(row.id)) this.touched.add(row.id);
     }
-    if (this.rings.size > mostRings) this.forget();
+    if (this.rings.size > maxRings) this.forget();
     this.plan();
   }
 
@@ -110,7 +110,7 @@ export class Metrics {
 
   private forget() {
     for (const id of this.rings.keys()) {
-      if (this.rings.size <= mostRings) return;
+      if (this.rings.size <= maxRings) return;
       if (!this.listeners.has(id)) this.rings.delete(id);
     }
   }

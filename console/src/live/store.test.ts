@@ -14,7 +14,7 @@ const copy = (rows: FleetRow[]): FleetRow[] => JSON.parse(JSON.stringify(rows)) 
 const sample = (id: string, cpu: number): MetricRow => ({ id, cpu, memory: 1, memory_limit: 2, egress: 3, denied: 0 });
 
 describe("Fleet", () => {
-  it("keeps a row the same object as long as it says the same", () => {
+  it("keeps the same object for an unchanged row", () => {
     const fleet = new Fleet();
     expect(fleet.apply({ full: true, sandboxes: copy(thousand) })).toBe(true);
     const before = fleet.view;
@@ -26,7 +26,7 @@ describe("Fleet", () => {
     expect(fleet.view.rows.filter((row) => !before.rows.includes(row)).map((row) => row.id)).toEqual(["box7"]);
   });
 
-  it("is not ready before all rows were heard", () => {
+  it("is not ready before all rows were received", () => {
     const fleet = new Fleet();
     fleet.apply({ full: false, sandboxes: [box(1)], removed: [] });
     expect(fleet.view.ready).toBe(false);
@@ -34,10 +34,10 @@ describe("Fleet", () => {
     expect(fleet.view).toEqual({ rows: [], ready: true });
   });
 
-  it("takes in a change of a thousand rows quickly", () => {
+  it("applies a change of a thousand rows quickly", () => {
     const fleet = new Fleet();
     fleet.apply({ full: true, sandboxes: copy(thousand) });
-    let best = Infinity; // of some, as the others may have had to wait
+    let best = Infinity; // The best of several runs: in the others the process may have had to wait.
     for (let i = 0; i < 20; i++) {
       const began = performance.now();
       fleet.apply({ full: true, sandboxes: copy(thousand).map((row) => ({ ...row, denied: i })) });
@@ -68,7 +68,7 @@ describe("Metrics", () => {
     expect(metrics.points("missing", "cpu")).toEqual([]);
   });
 
-  it("leaves out the time in which nothing was measured", () => {
+  it("has a gap for the time without measurements", () => {
     const metrics = new Metrics();
     const at = (second: number, cpu: number) => metrics.apply([sample("a", cpu)], second * 1000);
     at(1, 1);
@@ -80,21 +80,21 @@ describe("Metrics", () => {
     expect(metrics.latest("a")?.cpu).toBe(4);
   });
 
-  it("tells only those who look, once for each frame", () => {
+  it("notifies only subscribers of a sandbox, once per frame", () => {
     const metrics = new Metrics();
-    const told = vi.fn();
-    const stop = metrics.subscribe("box3", told);
+    const notified = vi.fn();
+    const stop = metrics.subscribe("box3", notified);
     for (let i = 0; i < 5; i++) metrics.apply(thousand.map((row) => sample(row.id, i)));
-    expect([frames.length, told.mock.calls.length]).toEqual([1, 0]);
+    expect([frames.length, notified.mock.calls.length]).toEqual([1, 0]);
     draw();
-    expect(told).toHaveBeenCalledTimes(1);
+    expect(notified).toHaveBeenCalledTimes(1);
     stop();
     metrics.apply([sample("box3", 9)]);
     draw();
-    expect([frames.length, told.mock.calls.length]).toEqual([0, 1]);
+    expect([frames.length, notified.mock.calls.length]).toEqual([0, 1]);
   });
 
-  it("does not grow with all that was ever seen, and forgets no sandbox that is looked at", () => {
+  it("drops old sandboxes, and keeps those that are shown", () => {
     const metrics = new Metrics();
     metrics.subscribe("box0", () => undefined);
     for (const row of thousand) metrics.apply([sample(row.id, 1)]);
@@ -104,21 +104,21 @@ describe("Metrics", () => {
     expect(metrics.latest("box1")).toBeUndefined();
   });
 
-  it("holds still while frozen and shows all of it afterwards", () => {
+  it("does not change while frozen, and shows everything afterwards", () => {
     const metrics = new Metrics();
-    const told = vi.fn();
-    metrics.subscribe("a", told);
+    const notified = vi.fn();
+    metrics.subscribe("a", notified);
     metrics.freeze(true);
     metrics.apply([sample("a", 1)]);
     draw();
-    expect(told).not.toHaveBeenCalled();
+    expect(notified).not.toHaveBeenCalled();
     metrics.freeze(false);
     draw();
-    expect(told).toHaveBeenCalledTimes(1);
+    expect(notified).toHaveBeenCalledTimes(1);
   });
 });
 
-function question(id: string, more: Partial<Approval> = {}): Approval {
+function request(id: string, more: Partial<Approval> = {}): Approval {
   return {
     id,
     sandbox: "box1",
@@ -138,22 +138,22 @@ function question(id: string, more: Partial<Approval> = {}): Approval {
 }
 
 describe("Approvals", () => {
-  it("says of each question once that it is new, and of none that was there before", () => {
+  it("reports each request once as new, and none that existed before", () => {
     const approvals = new Approvals();
-    expect(approvals.list([question("a1")])).toEqual([]);
-    expect(approvals.event({ type: "pending", approval: question("a2") }).map((a) => a.id)).toEqual(["a2"]);
-    expect(approvals.event({ type: "vote", approval: question("a2") })).toEqual([]);
+    expect(approvals.list([request("a1")])).toEqual([]);
+    expect(approvals.event({ type: "pending", approval: request("a2") }).map((a) => a.id)).toEqual(["a2"]);
+    expect(approvals.event({ type: "vote", approval: request("a2") })).toEqual([]);
     // After the stream broke, the server sends all requests again, and one is new.
-    expect(approvals.list([question("a2"), question("a3")]).map((a) => a.id)).toEqual(["a3"]);
+    expect(approvals.list([request("a2"), request("a3")]).map((a) => a.id)).toEqual(["a3"]);
     expect(approvals.view.pending.map((a) => a.id)).toEqual(["a2", "a3"]);
   });
 
-  it("moves what was decided to the recent ones", () => {
+  it("moves decided requests to the recent ones", () => {
     const approvals = new Approvals();
-    approvals.list([question("late", { expires_at: "2026-01-01T01:00:00Z" }), question("soon")]);
+    approvals.list([request("late", { expires_at: "2026-01-01T01:00:00Z" }), request("soon")]);
     expect(approvals.view.pending.map((a) => a.id)).toEqual(["soon", "late"]);
-    approvals.event({ type: "approved", approval: question("soon", { state: "approved" }) });
-    approvals.event({ type: "spent", approval: question("soon", { state: "spent" }) });
+    approvals.event({ type: "approved", approval: request("soon", { state: "approved" }) });
+    approvals.event({ type: "spent", approval: request("soon", { state: "spent" }) });
     expect(approvals.view.pending.map((a) => a.id)).toEqual(["late"]);
     expect(approvals.view.recent.map((a) => a.state)).toEqual(["spent"]);
   });
@@ -163,20 +163,20 @@ describe("Feed", () => {
   beforeEach(() => vi.useFakeTimers());
   afterEach(() => vi.useRealTimers());
 
-  it("shows many lines at a pace, the newest of them, each once", () => {
+  it("shows the newest of many lines at an interval, each once", () => {
     const feed = new Feed<number>(100, (n) => n);
-    const told = vi.fn();
-    feed.subscribe(told);
+    const notified = vi.fn();
+    feed.subscribe(notified);
     for (let i = 0; i < 1_000; i++) {
       feed.push(i);
       feed.push(i);
     }
     vi.advanceTimersByTime(200);
-    expect(told).toHaveBeenCalledTimes(1);
+    expect(notified).toHaveBeenCalledTimes(1);
     expect([feed.view.items.length, feed.view.items[0], feed.view.items.at(-1)]).toEqual([100, 900, 999]);
   });
 
-  it("holds still while paused and counts what it holds", () => {
+  it("does not change while paused, and counts the lines that arrive", () => {
     const feed = new Feed<number>(10, (n) => n);
     feed.subscribe(() => undefined);
     feed.push(1);
@@ -190,7 +190,7 @@ describe("Feed", () => {
     expect([feed.view.items, feed.view.held]).toEqual([[1, 2, 3], 0]);
   });
 
-  it("says that something was lost", () => {
+  it("reports a loss", () => {
     const feed = new Feed<number>(10, (n) => n);
     feed.lost("12 entries");
     expect(feed.view.gap).toBe("12 entries");
@@ -211,7 +211,7 @@ describe("Live", () => {
   beforeEach(() => vi.useFakeTimers());
   afterEach(() => vi.useRealTimers());
 
-  it("holds the fleet still while paused, but never a question", () => {
+  it("does not update the fleet while paused, and never delays a request", () => {
     const source = new Quiet();
     const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
     live.start();
@@ -220,9 +220,9 @@ describe("Live", () => {
     source.say("approvals", { approvals: [] });
     live.setPaused(true);
     const asked = vi.fn();
-    live.onQuestion.on(asked);
+    live.onRequest.on(asked);
     source.say("fleet", { full: false, sandboxes: [box(2)], removed: [] });
-    source.say("approval", { type: "pending", approval: question("a1") });
+    source.say("approval", { type: "pending", approval: request("a1") });
     expect(live.fleetView.rows).toHaveLength(1);
     expect(asked).toHaveBeenCalledTimes(1);
     expect(live.approvals.view.pending).toHaveLength(1);
@@ -231,12 +231,12 @@ describe("Live", () => {
     live.stop();
   });
 
-  it("wants a topic as long as one of several does", async () => {
+  it("keeps a topic as long as one subscriber is left", async () => {
     const puts: string[][] = [];
     const source = new Quiet();
     const live = new Live({
       open: () => source,
-      put: async (_stream, want) => (puts.push([...want.topics, ...want.watch]), 200),
+      put: async (_stream, subscription) => (puts.push([...subscription.topics, ...subscription.watch]), 200),
       probe: async () => "ok",
       random: () => 0.5,
     });
@@ -260,7 +260,7 @@ describe("Live", () => {
     live.stop();
   });
 
-  it("says that it came back, and whether to the same server", () => {
+  it("reports a reconnect, and whether the server is the same", () => {
     const source = new Quiet();
     const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
     const back = vi.fn();

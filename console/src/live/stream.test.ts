@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type Source, Stream, type Want, type Wires } from "./stream";
+import { type Source, Stream, type Subscription, type StreamEnvironment } from "./stream";
 
 class FakeSource implements Source {
   closed = false;
@@ -32,17 +32,17 @@ class FakeSource implements Source {
 }
 
 const sources: FakeSource[] = [];
-const puts: { stream: string; want: Want }[] = [];
+const puts: { stream: string; subscription: Subscription }[] = [];
 let answer: number;
 let found: "ok" | "signed-out" | "unreachable";
-const wires: Wires = {
+const environment: StreamEnvironment = {
   open: (url) => {
     const source = new FakeSource(url);
     sources.push(source);
     return source;
   },
-  put: (stream, want) => {
-    puts.push({ stream, want });
+  put: (stream, subscription) => {
+    puts.push({ stream, subscription });
     return Promise.resolve(answer);
   },
   probe: () => Promise.resolve(found),
@@ -55,17 +55,17 @@ const last = (): FakeSource => {
 };
 
 describe("Stream", () => {
-  const heard: [string, unknown][] = [];
+  const received: [string, unknown][] = [];
   const states: string[] = [];
   let stream: Stream;
 
   beforeEach(() => {
     vi.useFakeTimers();
-    sources.length = puts.length = heard.length = states.length = 0;
+    sources.length = puts.length = received.length = states.length = 0;
     [answer, found] = [200, "ok"];
     stream = new Stream(
-      wires,
-      (name, data) => heard.push([name, data]),
+      environment,
+      (name, data) => received.push([name, data]),
       () => states.push(stream.state),
     );
     stream.carry(["approvals"], []);
@@ -76,7 +76,7 @@ describe("Stream", () => {
     vi.useRealTimers();
   });
 
-  it("is live once the server said hello, with one connection", async () => {
+  it("is live after the server's hello, with one connection", async () => {
     expect(stream.state).toBe("reconnecting");
     expect(last().asks("topics")).toBe("approvals");
     last().hello("s1");
@@ -86,41 +86,41 @@ describe("Stream", () => {
       last().say("beat", {});
     }
     expect([sources.length, puts.length]).toEqual([1, 0]);
-    expect(heard.map(([name]) => name)).toEqual(["hello"]);
+    expect(received.map(([name]) => name)).toEqual(["hello"]);
   });
 
-  it("hands on what it hears", () => {
+  it("passes on received events", () => {
     last().hello("s1");
     last().say("approvals", { approvals: [] });
-    expect(heard.map(([name]) => name)).toEqual(["hello", "approvals"]);
+    expect(received.map(([name]) => name)).toEqual(["hello", "approvals"]);
   });
 
-  it("tells the server once when several topics change, and not what did not", async () => {
+  it("updates the server once when several topics change, and not without a change", async () => {
     last().hello("s1");
     stream.carry(["approvals", "fleet"], []);
     stream.carry(["fleet", "approvals"], ["b", "a"]);
     await vi.advanceTimersByTimeAsync(1_000);
-    expect(puts).toEqual([{ stream: "s1", want: { topics: ["approvals", "fleet"], watch: ["a", "b"] } }]);
+    expect(puts).toEqual([{ stream: "s1", subscription: { topics: ["approvals", "fleet"], watch: ["a", "b"] } }]);
     stream.carry(["approvals", "fleet"], ["a", "b"]);
     await vi.advanceTimersByTimeAsync(5_000);
     expect(puts).toHaveLength(1);
   });
 
-  it("says after hello what changed while it was opening", async () => {
+  it("sends changes that were made while it was opening after the hello", async () => {
     stream.carry(["fleet"], []);
     last().hello("s1");
     await vi.advanceTimersByTimeAsync(1_000);
-    expect(puts.map((p) => p.want.topics)).toEqual([["fleet"]]);
+    expect(puts.map((p) => p.subscription.topics)).toEqual([["fleet"]]);
   });
 
-  it("watches no more than the server takes", async () => {
+  it("watches no more sandboxes than the server accepts", async () => {
     last().hello("s1");
     stream.carry(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
     await vi.advanceTimersByTimeAsync(1_000);
-    expect(puts[0]?.want.watch).toHaveLength(200);
+    expect(puts[0]?.subscription.watch).toHaveLength(200);
   });
 
-  it("comes back with what is wanted by then, and waits longer each time", async () => {
+  it("reconnects with the current topics, after longer waits each time", async () => {
     last().hello("s1");
     stream.carry(["fleet", "record:b1"], ["b1"]);
     const waits: number[] = [];
@@ -143,7 +143,7 @@ describe("Stream", () => {
     expect(states).toEqual(["live", "reconnecting", "offline", "live"]);
   });
 
-  it("begins with short waits again after it was live", async () => {
+  it("starts with short waits again after it was live", async () => {
     for (let i = 0; i < 4; i++) {
       last().fail();
       await vi.advanceTimersByTimeAsync(20_000);
@@ -155,7 +155,7 @@ describe("Stream", () => {
     expect(sources).toHaveLength(before + 1);
   });
 
-  it("continues after the last entry that it saw", async () => {
+  it("continues after the last received entry", async () => {
     stream.carry(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 41 }, "41");
@@ -165,7 +165,7 @@ describe("Stream", () => {
     expect(last().asks("after")).toBe("42");
   });
 
-  it.each([["record"], ["record:b1"], ["network:b1"]])("misses nothing of %s that came before it saw any", async (topic) => {
+  it.each([["record"], ["record:b1"], ["network:b1"]])("misses no event of %s before the first received one", async (topic) => {
     stream.carry([topic], []);
     last().hello("s1", "40");
     last().fail();
@@ -180,14 +180,14 @@ describe("Stream", () => {
     expect(last().asks("after")).toBe("47");
   });
 
-  it("asks for no old entries where only the fleet is looked at", async () => {
+  it("requests no old entries if only the fleet is shown", async () => {
     last().hello("s1", "40");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
     expect(last().asks("after")).toBeNull();
   });
 
-  it("asks for no old entries once no page reads the record", async () => {
+  it("requests no old entries once no page reads the audit log", async () => {
     stream.carry(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 42 }, "42");
@@ -198,7 +198,7 @@ describe("Stream", () => {
     expect(last().asks("after")).toBeNull();
   });
 
-  it("opens another where the server does not know this one any more", async () => {
+  it("opens another stream if the server no longer knows this one", async () => {
     last().hello("s1");
     answer = 404;
     stream.carry(["fleet"], []);
@@ -209,7 +209,7 @@ describe("Stream", () => {
     expect(last().asks("topics")).toBe("fleet");
   });
 
-  it("asks again later where the server would not", async () => {
+  it("repeats a refused update later", async () => {
     last().hello("s1");
     answer = 503;
     stream.carry(["fleet"], []);
@@ -220,7 +220,7 @@ describe("Stream", () => {
     expect(puts).toHaveLength(2);
   });
 
-  it("stops where the session has ended", async () => {
+  it("stops when the session has ended", async () => {
     last().hello("s1");
     found = "signed-out";
     last().fail();
@@ -229,20 +229,20 @@ describe("Stream", () => {
     expect(stream.state).toBe("offline");
   });
 
-  it("opens nothing while the server is away, and hurries when told to", async () => {
+  it("opens no stream while the server is unreachable, and retries at once on request", async () => {
     last().hello("s1");
     found = "unreachable";
     last().fail();
     await vi.advanceTimersByTimeAsync(60_000);
     expect(sources).toHaveLength(1);
-    stream.hurry();
+    stream.reconnectNow();
     expect(sources).toHaveLength(2);
     last().hello("s2");
-    stream.hurry();
+    stream.reconnectNow();
     expect(sources).toHaveLength(2);
   });
 
-  it("is not live on a stream that has fallen silent, and opens another", async () => {
+  it("is not live on a silent stream, and opens another", async () => {
     stream.carry(["record"], []);
     last().hello("s1", "40");
     await vi.advanceTimersByTimeAsync(20_000);
@@ -258,7 +258,7 @@ describe("Stream", () => {
     expect(stream.state).toBe("live");
   });
 
-  it("gives up a stream that never said hello", async () => {
+  it("gives up a stream without a hello", async () => {
     await vi.advanceTimersByTimeAsync(36_000);
     expect(sources.map((s) => s.closed)).toEqual([true, false]);
   });
@@ -267,22 +267,22 @@ describe("Stream", () => {
     stream.carry(["record"], []);
     last().hello("s1", "40");
     vi.setSystemTime(Date.now() + 34_000); // no timer runs in between
-    stream.hurry();
+    stream.reconnectNow();
     expect(sources).toHaveLength(1);
     vi.setSystemTime(Date.now() + 2_000);
-    stream.hurry();
+    stream.reconnectNow();
     expect(sources.map((s) => s.closed)).toEqual([true, false]);
     expect(last().asks("after")).toBe("40");
   });
 
-  it("takes half an event for a broken stream, and nothing from one that it left", async () => {
+  it("treats half an event as a broken stream, and ignores a stream that it has left", async () => {
     last().hello("s1");
     const old = last();
     old.raw("fleet", '{"full":tr');
     expect(old.closed).toBe(true);
     old.say("fleet", { full: true, sandboxes: [] });
     old.fail();
-    expect(heard.map(([name]) => name)).toEqual(["hello"]);
+    expect(received.map(([name]) => name)).toEqual(["hello"]);
     await vi.advanceTimersByTimeAsync(600);
     expect(sources).toHaveLength(2);
   });

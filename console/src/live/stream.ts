@@ -5,16 +5,16 @@ export interface Source {
 }
 
 /** The environment of the stream; tests replace it. */
-export interface Wires {
+export interface StreamEnvironment {
   open: (url: string) => Source;
   /** Tells the server what a stream should carry; resolves to the status. */
-  put: (stream: string, want: Want) => Promise<number>;
+  put: (stream: string, subscription: Subscription) => Promise<number>;
   /** Why a stream may have broken: the session ended, or the server is unreachable. */
   probe: () => Promise<"ok" | "signed-out" | "unreachable">;
   random: () => number;
 }
 
-export interface Want {
+export interface Subscription {
   topics: string[];
   watch: string[];
 }
@@ -25,18 +25,18 @@ export const eventNames = ["hello", "fleet", "metrics", "approvals", "approval",
 export type EventName = (typeof eventNames)[number];
 
 /** The most sandboxes whose metrics one stream carries. */
-export const mostWatched = 200;
+export const maxWatched = 200;
 
 const path = "/console/api/events";
 const first = 500;
 const longest = 15_000;
-const settle = 120;
+const updateDelay = 120;
 // The server sends a heartbeat every 15 seconds. A stream that was silent for longer has failed,
 // even if the browser does not know: it gets no notice of a pulled cable or of a machine that
 // slept. A page must not claim to be live then.
 const quiet = 35_000;
-// After this many failed tries the page shows that it is offline.
-const patience = 3;
+// After this many failed attempts the page shows that it is offline.
+const maxFailures = 3;
 
 /**
  * The one event stream of this tab. If it breaks, it opens another with the current topics, and
@@ -46,14 +46,14 @@ const patience = 3;
 export class Stream {
   state: LiveState = "reconnecting";
 
-  private readonly wires: Wires;
+  private readonly environment: StreamEnvironment;
   private readonly receive: (name: EventName, data: unknown) => void;
   private readonly changed: () => void;
-  private want: Want = { topics: [], watch: [] };
+  private subscription: Subscription = { topics: [], watch: [] };
   private sent = "";
   private source: Source | undefined;
   private id: string | undefined;
-  private heard = 0;
+  private lastEvent = 0;
   private failures = 0;
   private last: number | undefined;
   private running = false;
@@ -62,8 +62,8 @@ export class Stream {
   private sync: ReturnType<typeof setTimeout> | undefined;
   private putting = false;
 
-  constructor(wires: Wires, receive: (name: EventName, data: unknown) => void, changed: () => void) {
-    this.wires = wires;
+  constructor(environment: StreamEnvironment, receive: (name: EventName, data: unknown) => void, changed: () => void) {
+    this.environment = environment;
     this.receive = receive;
     this.changed = changed;
   }
@@ -85,32 +85,32 @@ export class Stream {
 
   /** Sets what the stream should carry from now on. */
   carry(topics: Iterable<string>, watch: Iterable<string>) {
-    this.want = { topics: [...topics].sort(), watch: [...watch].slice(0, mostWatched).sort() };
+    this.subscription = { topics: [...topics].sort(), watch: [...watch].slice(0, maxWatched).sort() };
     // If no topic of the audit log is requested, there is no entry to continue after.
     if (!this.follows()) this.last = undefined;
-    this.later(settle);
+    this.later(updateDelay);
   }
 
   /**
    * Tries again at once, unless it is certainly connected: the machine woke, or its network
    * returned.
    */
-  hurry() {
-    if (!this.running || (this.source && Date.now() - this.heard < quiet)) return;
+  reconnectNow() {
+    if (!this.running || (this.source && Date.now() - this.lastEvent < quiet)) return;
     clearTimeout(this.retry);
     this.open();
   }
 
   private open() {
     this.close();
-    const query = new URLSearchParams({ topics: this.want.topics.join(",") });
-    if (this.want.watch.length > 0) query.set("watch", this.want.watch.join(","));
+    const query = new URLSearchParams({ topics: this.subscription.topics.join(",") });
+    if (this.subscription.watch.length > 0) query.set("watch", this.subscription.watch.join(","));
     if (this.last !== undefined) query.set("after", String(this.last));
-    const source = this.wires.open(`${path}?${query.toString()}`);
+    const source = this.environment.open(`${path}?${query.toString()}`);
     this.source = source;
-    this.heard = Date.now();
+    this.lastEvent = Date.now();
     this.listen();
-    this.sent = JSON.stringify(this.want);
+    this.sent = JSON.stringify(this.subscription);
     for (const name of eventNames) {
       source.addEventListener(name, (event) => {
         if (this.source === source) this.event(name, event);
@@ -123,13 +123,13 @@ export class Stream {
 
   /** Closes a stream that has been silent for too long. */
   private listen() {
-    const left = this.heard + quiet - Date.now();
+    const left = this.lastEvent + quiet - Date.now();
     if (left <= 0) this.broken();
     else this.watch = setTimeout(() => this.listen(), left);
   }
 
   private event(name: EventName, event: MessageEvent<string>) {
-    this.heard = Date.now();
+    this.lastEvent = Date.now();
     let data: unknown;
     try {
       data = JSON.parse(event.data);
@@ -152,20 +152,20 @@ export class Stream {
   }
 
   private follows(): boolean {
-    return this.want.topics.some((t) => /^(record$|record:|network:)/.test(t));
+    return this.subscription.topics.some((t) => /^(record$|record:|network:)/.test(t));
   }
 
   private broken() {
     this.close();
     if (!this.running) return;
     this.failures++;
-    this.move(this.failures > patience ? "offline" : "reconnecting");
-    const wait = Math.min(longest, first * 2 ** (this.failures - 1)) * (0.75 + this.wires.random() / 2);
+    this.move(this.failures > maxFailures ? "offline" : "reconnecting");
+    const wait = Math.min(longest, first * 2 ** (this.failures - 1)) * (0.75 + this.environment.random() / 2);
     this.retry = setTimeout(() => void this.again(), wait);
   }
 
   private async again() {
-    const found = await this.wires.probe();
+    const found = await this.environment.probe();
     if (!this.running || this.source) return;
     if (found === "signed-out") this.stop();
     else if (found === "unreachable") this.broken();
@@ -178,12 +178,12 @@ export class Stream {
   }
 
   private async update() {
-    const [id, wanted] = [this.id, this.want];
+    const [id, wanted] = [this.id, this.subscription];
     if (!id || this.putting) return;
     const text = JSON.stringify(wanted);
     if (text === this.sent) return;
     this.putting = true;
-    const status = await this.wires.put(id, wanted).catch(() => 0);
+    const status = await this.environment.put(id, wanted).catch(() => 0);
     this.putting = false;
     if (this.id !== id) {
       // A newer stream has been opened, with all of these topics.

@@ -40,18 +40,18 @@ describe("format", () => {
     expect([3_600_000, 245_000, 4_100, 0, -5].map(countdown)).toEqual(["1:00:00", "4:05", "0:05", "0:00", "0:00"]);
   });
 
-  it("writes a share of one core", () => {
+  it("writes a fraction of one core", () => {
     expect([0, 0.004, 0.5, 1.5].map(cores)).toEqual(["0 %", "0.4 %", "50 %", "150 %"]);
   });
 
-  it("shows the day only of another day", () => {
+  it("shows the date only for another day", () => {
     const at = new Date(2026, 3, 5, 14, 3, 2);
     expect(localTime(at, at)).not.toContain("2026");
     expect(localTime(at, new Date(2026, 3, 6))).toContain("2026");
     expect(localTime(new Date("no"))).toBe("–");
   });
 
-  it("says UTC on hover", () => {
+  it("shows UTC on hover", () => {
     expect(utc(new Date(Date.UTC(2026, 0, 2, 3, 4, 5)))).toBe("2026-01-02 03:04:05 UTC");
   });
 });

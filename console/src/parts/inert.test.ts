@@ -23,26 +23,26 @@ describe("inert", () => {
     ["line separators", "a\u2028b", "a\nb"],
     ["half a character", "a\ud800b", "a\ufffdb"],
     ["a pile of accents", `e${"\u0301".repeat(40)}x`, `e${"\u0301".repeat(3)}x`],
-  ])("takes out %s and says so", (_what, dirty, clean) => {
+  ])("removes %s and reports it", (_what, dirty, clean) => {
     expect(inert(dirty)).toEqual({ text: clean, changed: true });
   });
 
-  it.each(["", "plain text", "two\nlines\tand a tab", "Grüße, 你好, שלום", "naïve e\u0301", "🙂"])("leaves %j alone", (text) => {
+  it.each(["", "plain text", "two\nlines\tand a tab", "Grüße, 你好, שלום", "naïve e\u0301", "🙂"])("does not change %j", (text) => {
     expect(inert(text)).toEqual({ text, changed: false });
   });
 
-  it("takes a line end of Windows for one and says nothing", () => {
+  it("accepts a line end of Windows without a report", () => {
     expect(inert("a\r\nb\u00e9")).toEqual({ text: "a\nb\u00e9", changed: false });
   });
 
-  it("leaves nothing that a second look would find", () => {
+  it("removes everything in one pass", () => {
     for (const dirty of ["\x1b\x1b[31m[31mx", "\x1b[\x1b[0m31mx", "\x9b\x9b1mx", "\x1b]\x1b]0;a\x07x"]) {
       const once = inert(dirty).text;
       expect(inert(once)).toEqual({ text: once, changed: false });
     }
   });
 
-  it("costs no more than the length", () => {
+  it("takes time proportional to the length", () => {
     // A function with quadratic cost does not end within the time of a test.
     inert("\x1b]".repeat(200_000));
     inert("\x9d".repeat(200_000));

@@ -32,7 +32,7 @@ const invisible =
   /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 // Many combined accents cover the lines above and below.
-const pile = /(\p{M}{3})\p{M}+/gu;
+const stackedMarks = /(\p{M}{3})\p{M}+/gu;
 
 /** Removes characters that could deceive a reader; lines and tabs stay. */
 export function inert(text: string): InertText {
@@ -46,7 +46,7 @@ export function inert(text: string): InertText {
     .toWellFormed()
     .replace(bidi, "")
     .replace(invisible, "")
-    .replace(pile, "$1");
+    .replace(stackedMarks, "$1");
   return { text: clean, changed: clean !== text.replace(/\r\n/g, "\n") };
 }
 

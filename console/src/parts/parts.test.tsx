@@ -7,30 +7,30 @@ import { Button, Code, Confirm, Dialog, Field, Inert, Table, Time, Verdict } fro
 afterEach(cleanup);
 
 describe("Inert", () => {
-  it.each([false, true])("shows markup as text and nothing else (block %s)", (block) => {
+  it.each([false, true])("shows markup only as text (block %s)", (block) => {
     const { container } = render(<Inert block={block} text={'<img src=x onerror="alert(1)"><script>alert(2)</script>'} />);
     expect(container.querySelector("img, script")).toBeNull();
     expect(container.textContent).toBe('<img src=x onerror="alert(1)"><script>alert(2)</script>');
   });
 
-  it("says that something was taken out, and only then", () => {
+  it("shows that characters were removed, and only then", () => {
     const { rerender } = render(<Inert text={"pay\u200bpal \x1b[31mred"} />);
     expect(screen.getByRole("img", { name: "cleaned" })).toBeDefined();
     rerender(<Inert text="paypal red" />);
     expect(screen.queryByRole("img")).toBeNull();
   });
 
-  it("says so before the text, which may be cut off", () => {
+  it("shows it before the text, which may be cut off", () => {
     const { container } = render(<Inert text={`a\u202e${"b".repeat(500)}`} />);
     expect(container.querySelector(".p-inert")?.firstElementChild?.className).toBe("p-cleaned");
   });
 
-  it("cannot turn the words beside it", () => {
+  it("cannot reverse the text beside it", () => {
     const { container } = render(<Inert text={"שלום\u202e exe"} />);
     expect(container.querySelector("bdi")?.textContent).toBe("שלום exe");
   });
 
-  it("is what source is shown by too", () => {
+  it("also cleans shown source code", () => {
     const { container } = render(<Code text={"a\x1b]52;c;x\x07b\nc"} />);
     expect(container.querySelector("code")?.textContent).toBe("ab\nc");
   });
@@ -59,7 +59,7 @@ describe("Dialog", () => {
   });
 });
 
-describe("words beside colours", () => {
+describe("text beside colours", () => {
   it.each([
     ["allow", "allowed"],
     ["deny", "denied"],
@@ -73,7 +73,7 @@ describe("words beside colours", () => {
 });
 
 describe("Time", () => {
-  it("has UTC on hover, and survives what is no time", () => {
+  it("has UTC on hover, and accepts an invalid time", () => {
     const { container, rerender } = render(<Time at="2026-01-02T03:04:05Z" />);
     expect(container.querySelector("time")?.title).toBe("2026-01-02 03:04:05 UTC");
     rerender(<Time at="0" />);
@@ -83,7 +83,7 @@ describe("Time", () => {
 });
 
 describe("Button", () => {
-  it("does nothing a second time while it is busy", async () => {
+  it("ignores a second click while it is busy", async () => {
     const run = vi.fn();
     render(
       <Button busy onClick={run}>
@@ -113,7 +113,7 @@ describe("Confirm", () => {
   const dialog = (onConfirm: () => unknown, onOpenChange: (open: boolean) => void) =>
     render(<Confirm title="Stop it?" what="All is lost." action="Stop" danger open onOpenChange={onOpenChange} onConfirm={onConfirm} />);
 
-  it("stays with the server's words where it failed", async () => {
+  it("stays open with the server's error", async () => {
     const change = vi.fn();
     dialog(() => Promise.reject(new ApiProblem(409, "state_conflict", "it is being paused", "try again")), change);
     await userEvent.click(screen.getByRole("button", { name: "Stop" }));
@@ -121,7 +121,7 @@ describe("Confirm", () => {
     expect(change).not.toHaveBeenCalled();
   });
 
-  it("goes where it was done, and does nothing on Cancel", async () => {
+  it("closes after success, and does nothing on Cancel", async () => {
     const [change, run] = [vi.fn(), vi.fn(() => Promise.resolve())];
     dialog(run, change);
     await userEvent.click(screen.getByRole("button", { name: "Cancel" }));
@@ -146,7 +146,7 @@ describe("Table", () => {
     expect(open).toHaveBeenCalledTimes(1);
   });
 
-  it("shows its text where it is empty", () => {
+  it("shows its text if it is empty", () => {
     render(<Table columns={columns} rows={[]} rowKey={(r) => r} rowLabel={(r) => r} empty={<p>nothing</p>} />);
     expect(screen.getByText("nothing")).toBeDefined();
     expect(screen.queryByRole("table")).toBeNull();

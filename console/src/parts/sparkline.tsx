@@ -5,18 +5,18 @@ export function sparkPath(points: ArrayLike<number>, max: number, width: number,
   const top = max > 0 ? max : 1;
   const step = room > 1 ? width / (room - 1) : width;
   let path = "";
-  let pen = "M";
+  let command = "M";
   for (let i = 0; i < n; i++) {
     const point = points[i] ?? 0;
     if (Number.isNaN(point)) {
-      pen = "M";
+      command = "M";
       continue;
     }
     const value = Math.min(Math.max(point, 0), top);
     const x = width - (n - 1 - i) * step;
     const y = height - 1 - (value / top) * (height - 2);
-    path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
-    pen = "L";
+    path += `${command}${x.toFixed(1)} ${y.toFixed(1)}`;
+    command = "L";
   }
   return path;
 }

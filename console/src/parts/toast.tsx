@@ -9,7 +9,7 @@ interface Note {
   tone: Tone;
 }
 
-const most = 4;
+const limit = 4;
 let notes: Note[] = [];
 let next = 1;
 const listeners = new Set<() => void>();
@@ -22,7 +22,7 @@ function set(changed: Note[]) {
 /** Reports in a corner that an action succeeded or failed. */
 export function toast(text: string, { tone = "info" }: { tone?: Tone } = {}) {
   const id = next++;
-  set([...notes, { id, text, tone }].slice(-most));
+  set([...notes, { id, text, tone }].slice(-limit));
   setTimeout(() => dismiss(id), tone === "bad" ? 12_000 : 5_000);
 }
 

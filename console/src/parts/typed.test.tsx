@@ -4,7 +4,7 @@ import { useTyped } from "./typed";
 
 afterEach(cleanup);
 
-it("keeps what is typed while the address follows, and takes what somebody else says", () => {
+it("keeps typed text while the address follows, and accepts other changes of it", () => {
   const said: string[] = [];
   const { result, rerender } = renderHook(({ address }) => useTyped(address, (text) => said.push(text)), { initialProps: { address: "" } });
   const text = () => result.current[0];

@@ -10,12 +10,12 @@ export function Time({ at, relative: near }: { at: string; relative?: boolean })
   if (Number.isNaN(date.getTime())) return <span className="quiet">–</span>;
   return (
     <time dateTime={at} title={near ? `${localTime(date)} · ${utc(date)}` : utc(date)}>
-      {near ? <Near at={date.getTime()} /> : localTime(date)}
+      {near ? <RelativeTime at={date.getTime()} /> : localTime(date)}
     </time>
   );
 }
 
-function Near({ at }: { at: number }) {
+function RelativeTime({ at }: { at: number }) {
   // A time since the last tick of the clock must not be shown as in the future.
   return relative(at, Math.max(useNow(10_000), Date.now()));
 }
@@ -78,7 +78,7 @@ export function Inert({ text, block = false }: { text: string; block?: boolean }
 function Cleaned({ clean }: { clean: InertText }) {
   if (!clean.changed) return null;
   return (
-    <span className="p-cleaned" role="img" aria-label="cleaned" title="Control or invisible characters were taken out of this text.">
+    <span className="p-cleaned" role="img" aria-label="cleaned" title="Control or invisible characters were removed from this text.">
       <Icon name="alert" size={12} />
     </span>
   );

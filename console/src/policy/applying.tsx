@@ -26,7 +26,7 @@ export function ApplyDialog({ sandbox, document, warnings, onClose, onApplied }:
   const what = (
     <div className="y-form">
       <p>
-        The sandbox <strong>{sandbox.name ? <Inert text={sandbox.name} /> : sandbox.id}</strong> gets the draft in place of all that it was given: its own document, its network ({now.net}), and every host that was allowed by hand or by an approval. Pending requests, and grants that were not used, are void.
+        The sandbox <strong>{sandbox.name ? <Inert text={sandbox.name} /> : sandbox.id}</strong> gets the draft instead of everything that it was given: its own document, its network ({now.net}), and every host that was allowed by hand or by an approval. Pending requests, and grants that were not used, are void.
       </p>
       <Field label="Level" hint={`Now ${now.level}. If the draft names a level too, the stricter one counts.`}>
         <Select label="Level" value={level} options={levels} onChange={(v) => setLevel(v as Level)} />

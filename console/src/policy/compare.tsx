@@ -20,13 +20,13 @@ export function Compare({ draft, texts, against, onAgainst }: { draft: string; t
     const view = openDiff(parent.current, before, draft);
     return () => view.destroy();
   }, [before, draft]);
-  if (!text) return <p className="quiet">There is nothing to compare with yet.</p>;
+  if (!text) return <p className="quiet">There is no document to compare with yet.</p>;
   return (
     <>
       <Field label="The draft, compared with">
         <Select label="The draft, compared with" value={text.id} options={texts.map((t) => ({ value: t.id, label: t.label }))} onChange={onAgainst} />
       </Field>
-      {!differs(text.document, draft) && <p role="status">They say the same.</p>}
+      {!differs(text.document, draft) && <p role="status">The documents are the same.</p>}
       <div ref={parent} className="y-editor" data-keys="own" />
     </>
   );

@@ -21,25 +21,25 @@ function at(text: string, explicit = false) {
 }
 
 describe("completion", () => {
-  it("offers fields where fields may stand, and begins their values", () => {
+  it("offers fields where fields are valid, and begins their values", () => {
     expect(at("n|")).toMatchObject({ from: 0, labels: ["level", "network"], apply: "level: " });
     expect(at("network:\n  h|")).toMatchObject({ labels: ["unlisted", "hosts"] });
     expect(at("network:\n  hosts:\n    - t|")).toMatchObject({ labels: ["tunnel", "rules"], apply: "tunnel: " });
   });
 
-  it("puts what goes below a field under it", () => {
+  it("indents the content of a field below it", () => {
     const pos = completions(schema, new CompletionContext(EditorState.create({ doc: "n" }), 1, true));
     expect(pos?.options[1]?.apply).toBe("network:\n  ");
     const inside = completions(schema, new CompletionContext(EditorState.create({ doc: "network:\n  h" }), 12, true));
     expect(inside?.options[1]?.apply).toBe("hosts:\n    - ");
   });
 
-  it("offers values where values may stand", () => {
+  it("offers values where values are valid", () => {
     expect(at("level: s|")).toMatchObject({ from: 7, labels: ["strict", "standard"] });
     expect(at("network:\n  hosts:\n    - {tunnel: |", true)).toMatchObject({ labels: ["true", "false"] });
   });
 
-  it("says nothing where nothing was asked, in comments, and where nothing is known", () => {
+  it("offers nothing without a request, in comments, and at unknown fields", () => {
     expect(at("level: |")).toBeNull();
     expect(at("level: |", true)).not.toBeNull();
     expect(at("# lev|", true)).toBeNull();
@@ -47,7 +47,7 @@ describe("completion", () => {
   });
 });
 
-describe("what a word means", () => {
+describe("the description of a word", () => {
   it("is found for fields and for their values", () => {
     const text = "level: strict\nnetwork:\n  hosts:\n    - {tunnel: true}\n";
     expect(docAt(schema, text, 2)).toMatchObject({ path: ["level"], doc: "What it adds to." });

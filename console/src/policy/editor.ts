@@ -11,7 +11,7 @@ import { tags } from "@lezer/highlight";
 import { inertLine } from "../parts/inert";
 import { rangesOf, type Finding } from "./lint";
 import { at, fieldsAt, valuesAt, type Schema } from "./schema";
-import { placeAt } from "./yamlpath";
+import { positionAt } from "./yamlpath";
 
 const colours = HighlightStyle.define([
   { tag: [tags.propertyName, tags.definition(tags.propertyName)], color: "var(--info)" },
@@ -21,7 +21,7 @@ const colours = HighlightStyle.define([
   { tag: [tags.punctuation, tags.separator, tags.bracket, tags.squareBracket, tags.brace], color: "var(--text-quiet)" },
 ]);
 
-const look = EditorView.theme({
+const editorTheme = EditorView.theme({
   "&": { height: "100%", backgroundColor: "var(--bg-raised)", color: "var(--text)", fontSize: "13px" },
   "&.cm-focused": { outline: "none" },
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.5" },
@@ -54,7 +54,7 @@ export function basics(label: string): Extension[] {
     EditorView.lineWrapping,
     yaml(),
     syntaxHighlighting(colours),
-    look,
+    editorTheme,
     EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false", autocorrect: "off", autocapitalize: "off" }),
   ];
 }
@@ -62,10 +62,10 @@ export function basics(label: string): Extension[] {
 /** completions returns the fields or values that are valid at a position. */
 export function completions(schema: Schema, context: CompletionContext): CompletionResult | null {
   const text = context.state.doc.toString();
-  const place = placeAt(text, context.pos);
-  if (!place || (place.typed === "" && !context.explicit)) return null;
-  const options = place.at === "key" ? fieldOptions(schema, place.path, text, place.from) : valueOptions(schema, place.path);
-  return options.length > 0 ? { from: place.from, options, validFor: /^[\w.-]*$/ } : null;
+  const position = positionAt(text, context.pos);
+  if (!position || (position.typed === "" && !context.explicit)) return null;
+  const options = position.at === "key" ? fieldOptions(schema, position.path, text, position.from) : valueOptions(schema, position.path);
+  return options.length > 0 ? { from: position.from, options, validFor: /^[\w.-]*$/ } : null;
 }
 
 function fieldOptions(schema: Schema, path: readonly string[], text: string, from: number): Completion[] {
@@ -90,9 +90,9 @@ export function docAt(schema: Schema, text: string, pos: number): { path: string
   while (from > 0 && word.test(text[from - 1] ?? "")) from--;
   while (to < text.length && word.test(text[to] ?? "")) to++;
   if (from === to) return null;
-  const place = placeAt(text, to);
-  if (!place) return null;
-  const path = place.at === "key" ? [...place.path, text.slice(from, to)] : place.path.filter((step, i, all) => step !== "[]" || i < all.length - 1);
+  const position = positionAt(text, to);
+  if (!position) return null;
+  const path = position.at === "key" ? [...position.path, text.slice(from, to)] : position.path.filter((step, i, all) => step !== "[]" || i < all.length - 1);
   const doc = at(schema, path)?.description;
   return doc ? { path, doc, from, to } : null;
 }

@@ -80,9 +80,9 @@ export function asURL(typed: string): { url: string } | { wrong: string } {
   try {
     url = new URL(full);
   } catch {
-    return { wrong: "This is no URL" };
+    return { wrong: "This is not a URL" };
   }
-  if (url.protocol !== "https:" && url.protocol !== "http:") return { wrong: "Only http and https are explained" };
+  if (url.protocol !== "https:" && url.protocol !== "http:") return { wrong: "Only http and https URLs can be explained" };
   // The text is used and not its parsed form: the policy refuses some paths because of their
   // spelling.
   return { url: full };

@@ -82,10 +82,10 @@ export function PolicyPage() {
   const start = (t: Text) => {
     if (view.current) replaceAll(view.current, t.document);
     change(t.document);
-    toast(`The draft is now ${t.label}. Undo brings the old one back.`);
+    toast(`The draft is now ${t.label}. Undo restores the previous one.`);
   };
-  // A person who comes from a sandbox without having begun a draft wants to start from that
-  // sandbox's requested policy.
+  // A user who opens this page from a sandbox, and has no draft, starts from the requested policy of
+  // that sandbox.
   const asked = policy.data?.layers?.find((l) => l.kind === "task")?.document;
   useEffect(() => {
     if (asked === undefined || kept !== beginning) return;

@@ -1,16 +1,16 @@
 import { describe, expect, it } from "vitest";
 import { asURL, headline, rangesOf } from "./lint";
 import { at, fieldsAt, valuesAt, type Schema } from "./schema";
-import { placeAt } from "./yamlpath";
+import { positionAt } from "./yamlpath";
 
-/** place returns the position that "|" marks. */
-function place(text: string) {
+/** position returns the position that "|" marks. */
+function position(text: string) {
   const offset = text.indexOf("|");
-  const p = placeAt(text.replace("|", ""), offset);
+  const p = positionAt(text.replace("|", ""), offset);
   return p && { path: p.path.join("."), at: p.at, typed: p.typed, before: text.slice(0, p.from) };
 }
 
-describe("places in YAML", () => {
+describe("positions in YAML", () => {
   it.each([
     ["|", "", "key", ""],
     ["pol|", "", "key", "pol"],
@@ -32,23 +32,23 @@ describe("places in YAML", () => {
     ["filesystem:\n  protect: [\"**/a\", |", "filesystem.protect.[]", "value", ""],
     ["# a: b\nnetwork:\n  # more\n\n  wr|", "network", "key", "wr"],
   ])("%j", (text, path, kind, typed) => {
-    expect(place(text)).toMatchObject({ path, at: kind, typed });
+    expect(position(text)).toMatchObject({ path, at: kind, typed });
   });
 
-  it("are none in comments", () => {
-    expect(place("level: strict # |")).toBeNull();
-    expect(place("# |")).toBeNull();
-    expect(place('host: "a#b|')).not.toBeNull();
+  it("do not exist in comments", () => {
+    expect(position("level: strict # |")).toBeNull();
+    expect(position("# |")).toBeNull();
+    expect(position('host: "a#b|')).not.toBeNull();
   });
 
-  it("begin where the word begins", () => {
-    expect(place("level: st|")?.before).toBe("level: ");
-    expect(place("rules:\n  - {id: read, do: al|")?.before).toBe("rules:\n  - {id: read, do: ");
+  it("begin at the start of the word", () => {
+    expect(position("level: st|")?.before).toBe("level: ");
+    expect(position("rules:\n  - {id: read, do: al|")?.before).toBe("rules:\n  - {id: read, do: ");
   });
 
-  it("never fail, wherever one looks", () => {
+  it("exist or are null at every offset, without an exception", () => {
     const text = "a: [{b: c}, d]\n- - x: {\n   y: 'z\n\t?? : ]}\n--- \n- ";
-    for (let i = 0; i <= text.length; i++) expect(() => placeAt(text, i)).not.toThrow();
+    for (let i = 0; i <= text.length; i++) expect(() => positionAt(text, i)).not.toThrow();
   });
 });
 
@@ -70,14 +70,14 @@ const schema: Schema = {
 };
 
 describe("schema", () => {
-  it("knows the fields of a place, and what they mean", () => {
+  it("returns the fields at a path, with their descriptions", () => {
     expect(fieldsAt(schema, []).map((f) => f.name)).toEqual(["level", "network", "loop", "lost"]);
     expect(fieldsAt(schema, [])[1]).toEqual({ name: "network", doc: "What may be reached.", shape: "fields" });
     expect(fieldsAt(schema, ["network"])[0]?.shape).toBe("list");
     expect(fieldsAt(schema, ["network", "hosts", "[]"]).map((f) => f.name)).toEqual(["tunnel", "methods"]);
   });
 
-  it("knows the values of a field", () => {
+  it("returns the values of a field", () => {
     expect(valuesAt(schema, ["level"])).toEqual(["strict", "standard"]);
     expect(valuesAt(schema, ["network", "unlisted"])).toEqual(["ask", "deny"]);
     expect(valuesAt(schema, ["network", "hosts", "[]", "tunnel"])).toEqual(["true", "false"]);
@@ -85,7 +85,7 @@ describe("schema", () => {
     expect(valuesAt(schema, ["network", "hosts", "[]", "methods", "[]"])).toEqual(["GET", "POST"]);
   });
 
-  it("holds with what is not there, and with circles", () => {
+  it("accepts missing targets and cycles", () => {
     expect(at(schema, ["nothing", "[]"])).toBeNull();
     expect(fieldsAt(schema, ["loop"])).toEqual([]);
     expect(fieldsAt(schema, ["lost"])).toEqual([]);
@@ -96,19 +96,19 @@ describe("schema", () => {
 describe("findings", () => {
   const text = "policy: v1\nnetwork:\n  unlisted: maybe\n";
 
-  it("stand at their lines", () => {
+  it("are placed at their lines", () => {
     const [r] = rangesOf(text, [{ line: 3, path: "network.unlisted", text: "must be allow, ask or deny", severity: "error" }]);
     expect(text.slice(r?.from, r?.to)).toBe("unlisted: maybe");
     expect(r?.text).toBe("network.unlisted: must be allow, ask or deny");
   });
 
-  it("stand at their columns", () => {
+  it("are placed at their columns", () => {
     const [r] = rangesOf(text, [{ line: 3, column: 13, text: "x", severity: "warning" }]);
     expect(text.slice(r?.from, r?.to)).toBe("maybe");
     expect(r?.severity).toBe("warning");
   });
 
-  it("do not fall out of a text that has become shorter", () => {
+  it("stay inside a text that has become shorter", () => {
     for (const line of [-3, 0, 1, 2, 99]) {
       for (const column of [-1, 0, 1, 500]) {
         for (const short of ["", "a", "a\n"]) {
@@ -120,7 +120,7 @@ describe("findings", () => {
     }
   });
 
-  it("have a headline", () => {
+  it("are summarized in a headline", () => {
     const p = (severity: string) => ({ line: 1, text: "", severity });
     expect(headline([])).toBe("No problems");
     expect(headline([p("warning")])).toBe("1 warning; it can be applied");
@@ -129,7 +129,7 @@ describe("findings", () => {
 });
 
 describe("URLs", () => {
-  it("are taken as they are written", () => {
+  it("are used as they are written", () => {
     expect(asURL(" https://a.com/%2e%2e/x ")).toEqual({ url: "https://a.com/%2e%2e/x" });
     expect(asURL("a.com:8443/x")).toEqual({ url: "https://a.com:8443/x" });
     expect(asURL("ftp://a.com")).toHaveProperty("wrong");

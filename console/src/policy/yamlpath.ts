@@ -1,7 +1,7 @@
 // Finds the path of a position in a YAML document by its indentation. This is good enough for
 // incomplete documents, which no parser accepts.
 
-export interface Place {
+export interface Position {
   /** Keys from the top; "[]" is an element of a list. */
   path: string[];
   /** What is being written at the end of path: a key, or the value of one. */
@@ -19,13 +19,13 @@ interface Level {
 
 const keyPattern = /^("[^"]*"|'[^']*'|[A-Za-z_][\w.-]*)\s*:(?:\s+|$)/;
 
-/** placeAt returns the path of an offset. Null means that it is in a comment. */
-export function placeAt(text: string, offset: number): Place | null {
+/** positionAt returns the path of an offset. Null means that it is in a comment. */
+export function positionAt(text: string, offset: number): Position | null {
   const start = text.lastIndexOf("\n", offset - 1) + 1;
   const line = text.slice(start, offset);
   if (/(^|\s)#/.test(line.replace(/"[^"]*"|'[^']*'/g, (s) => "x".repeat(s.length)))) return null;
   const stack = stackAbove(text.slice(0, start).split("\n"));
-  return placeIn(line, start, stack);
+  return positionIn(line, start, stack);
 }
 
 /** stackAbove returns the keys that are open after the lines. */
@@ -76,7 +76,7 @@ function close(stack: Level[], column: number, dash: boolean): void {
   }
 }
 
-function placeIn(line: string, start: number, stack: Level[]): Place {
+function positionIn(line: string, start: number, stack: Level[]): Position {
   const blank = line.trim() === "";
   if (blank) {
     close(stack, line.length, false);
@@ -84,7 +84,7 @@ function placeIn(line: string, start: number, stack: Level[]): Place {
   }
   const { rest, column } = walkLine(line, stack);
   const open = rest.search(/[[{]/);
-  if (open === 0) return placeInFlow(rest, start + column, pathOf(stack));
+  if (open === 0) return positionInFlow(rest, start + column, pathOf(stack));
   const hasKey = stack.at(-1)?.key !== "[]" && stack.at(-1) !== undefined && lineHasKey(line);
   return { path: pathOf(stack), at: hasKey ? "value" : "key", typed: rest.trimStart(), from: start + line.length - rest.trimStart().length };
 }
@@ -95,8 +95,8 @@ function lineHasKey(line: string): boolean {
 
 const pathOf = (stack: readonly Level[]) => stack.map((l) => l.key);
 
-/** placeInFlow continues inside brackets and braces. */
-function placeInFlow(rest: string, from: number, base: readonly string[]): Place {
+/** positionInFlow continues inside brackets and braces. */
+function positionInFlow(rest: string, from: number, base: readonly string[]): Position {
   // One entry per open bracket: "{" and the key whose value is being written, or "[".
   const open: { list: boolean; key: string | null }[] = [];
   let word = 0;

@@ -16,12 +16,12 @@ export function Detail({ seq, search }: { seq: number; search: RecordSearch }) {
       <header className="r-detail-head">
         <h2>Entry {seq}</h2>
         <span className="r-steps">
-          <Step to={seq - 1} search={search} label="Entry before" icon="chevron-up" />
-          <Step to={seq + 1} search={search} label="Entry after" icon="chevron-down" />
+          <Step to={seq - 1} search={search} label="Previous entry" icon="chevron-up" />
+          <Step to={seq + 1} search={search} label="Next entry" icon="chevron-down" />
           <IconButton icon="close" label="Close entry" onClick={close} />
         </span>
       </header>
-      {found.error ? <Problem error={found.error} retry={() => void found.refetch()} /> : found.isPending ? <Loading /> : found.data ? <Body entry={found.data} /> : <Gone seq={seq} />}
+      {found.error ? <Problem error={found.error} retry={() => void found.refetch()} /> : found.isPending ? <Loading /> : found.data ? <Body entry={found.data} /> : <MissingEntry seq={seq} />}
     </aside>
   );
 }
@@ -31,7 +31,7 @@ function Step({ to, search, label, icon }: { to: number; search: RecordSearch; l
   return <IconButton icon={icon} label={label} disabled={to < 0} onClick={() => void navigate({ to: "/record/$seq", params: { seq: String(to) }, search })} />;
 }
 
-function Gone({ seq }: { seq: number }) {
+function MissingEntry({ seq }: { seq: number }) {
   return <p className="quiet">There is no entry {seq}: it has not been written yet, or was removed when the audit log reached its size limit.</p>;
 }
 
@@ -72,7 +72,7 @@ function Body({ entry }: { entry: Entry }) {
             </dd>
           </>
         )}
-        <dt>Line before</dt>
+        <dt>Previous hash</dt>
         <dd>{entry.prev ? <CopyText text={entry.prev} label={`${entry.prev.slice(0, 16)}…`} /> : "none: it is the first"}</dd>
       </dl>
       {entry.data !== undefined && entry.data !== null && (
@@ -129,35 +129,35 @@ function Pair({ name, value }: { name: string; value: unknown }) {
 }
 
 function ProofOf({ entry }: { entry: Entry }) {
-  const [wanted, setWanted] = useState(false);
-  const proof = useProof(entry.seq, wanted);
+  const [requested, setRequested] = useState(false);
+  const proof = useProof(entry.seq, requested);
   return (
     <section aria-label="Proof">
       <h3>Proof</h3>
-      {!wanted && (
-        <Button icon="policy" onClick={() => setWanted(true)}>
+      {!requested && (
+        <Button icon="policy" onClick={() => setRequested(true)}>
           Prove this entry
         </Button>
       )}
-      {wanted && proof.isPending && <Loading what="Asking for the proof" />}
+      {requested && proof.isPending && <Loading what="Requesting the proof" />}
       {proof.error && <Problem error={proof.error} retry={() => void proof.refetch()} />}
-      {proof.data && <Proven proof={proof.data} />}
+      {proof.data && <ProofResult proof={proof.data} />}
     </section>
   );
 }
 
-function Proven({ proof }: { proof: Proof }) {
+function ProofResult({ proof }: { proof: Proof }) {
   const [checked, setChecked] = useState<Checked | null>(null);
   useEffect(() => {
-    let gone = false;
+    let unmounted = false;
     void checkProof(proof).then((c) => {
-      if (!gone) setChecked(c);
+      if (!unmounted) setChecked(c);
     });
     return () => {
-      gone = true;
+      unmounted = true;
     };
   }, [proof]);
-  if (!checked) return <Loading what="Checking it here" />;
+  if (!checked) return <Loading what="Checking the proof" />;
   const bad = checked.included === false || checked.signed === false;
   return (
     <div className="r-proof">
@@ -175,7 +175,7 @@ function Proven({ proof }: { proof: Proof }) {
         <dt>Key</dt>
         <dd>
           <CopyText text={proof.key} />
-          <p className="quiet">It is this server's own word until you compare it with one that you keep.</p>
+          <p className="quiet">Only this server vouches for it until you compare it with one that you keep.</p>
         </dd>
         <dt>Line</dt>
         <dd>

@@ -109,7 +109,7 @@ export function summaryOf(e: Entry): string {
 function endOf(d: Data): string {
   const code = d["exit"] ?? d["code"];
   const how = text(d["error"]) !== "" ? `failed: ${text(d["error"])}` : d["signal"] ? `ended by signal ${text(d["signal"])}` : named("exit code", code);
-  const end = join(how, d["hit"] !== undefined && `ran into the limit ${text(d["hit"])}`, d["lost"] === true && "the end was not heard");
+  const end = join(how, d["hit"] !== undefined && `reached the limit ${text(d["hit"])}`, d["lost"] === true && "the end was not received");
   // Unknown is different from zero.
   return end === "" ? "no exit code" : end;
 }

@@ -42,7 +42,7 @@ export function queryOf(search: RecordSearch, now: number): { query: ServerQuery
     const raw = search[bound];
     if (!raw) continue;
     const at = timeOf(raw, now);
-    if (at === null) wrong.push(`"${raw}" is no time: write 2h, 3d, or a date`);
+    if (at === null) wrong.push(`"${raw}" is not a time: write 2h, 3d, or a date`);
     else query[bound] = at;
   }
   return { query, wrong };

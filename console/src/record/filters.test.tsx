@@ -14,7 +14,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-it("keeps what is typed while the address follows", async () => {
+it("keeps typed text while the address follows", async () => {
   const { rerender } = render(<Filters search={{}} wrong={[]} />);
   const field = () => screen.getByLabelText<HTMLInputElement>("Text");
   const type = (value: string) => fireEvent.change(field(), { target: { value } });

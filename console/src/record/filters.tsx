@@ -46,7 +46,7 @@ interface TypedProps {
   input?: React.RefObject<HTMLInputElement | null>;
 }
 
-const patience = 350;
+const addressDelay = 350;
 
 function Typed({ name, label, placeholder, wide, search, change, input }: TypedProps) {
   const said = search[name] ?? "";
@@ -64,7 +64,7 @@ function Typed({ name, label, placeholder, wide, search, change, input }: TypedP
     const timer = setTimeout(() => {
       sent.current = typed;
       latest.current({ [name]: typed === "" ? undefined : typed });
-    }, patience);
+    }, addressDelay);
     return () => clearTimeout(timer);
   }, [typed, said, name]);
   return (

@@ -36,7 +36,7 @@ export function RecordPage() {
             Verify
           </Button>
           <Can scope="admin">
-            <a className="p-button p-button-plain" href={exportURL(query)} download="record.jsonl" title={searchesHere(search) ? "By sandbox, kind and time; text and actor do not narrow it" : undefined}>
+            <a className="p-button p-button-plain" href={exportURL(query)} download="record.jsonl" title={searchesHere(search) ? "The export is filtered by sandbox, kind and time, and not by text or actor" : undefined}>
               Export
             </a>
           </Can>
@@ -48,19 +48,19 @@ export function RecordPage() {
       <div className="r-split" data-open={open !== null || undefined}>
         <Entries search={search} query={query} open={open} />
         {open !== null && <Detail key={open} seq={open} search={search} />}
-        {seq !== undefined && open === null && <Empty title="This is no entry's number" />}
+        {seq !== undefined && open === null && <Empty title="This is not the number of an entry" />}
       </div>
     </Page>
   );
 }
 
-const mostLive = 1000;
+const maxLive = 1000;
 // By then the stream sends the topics of this page.
 const settled = 1500;
 
 function Entries({ search, query, open }: { search: RecordSearch; query: ReturnType<typeof queryOf>["query"]; open: number | null }) {
   const older = useOlder(search, query);
-  const live = useEntries(null, { limit: mostLive });
+  const live = useEntries(null, { limit: maxLive });
   const navigate = useNavigate();
   const { setPaused } = live;
   const [readOver, setReadOver] = useState<string | null>(null);
@@ -77,8 +77,8 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
   // The filter may contain a sandbox's name; entries have its ID.
   const id = search.sandbox ? (older.entries[0]?.sandbox ?? search.sandbox) : undefined;
   const entries = useMemo(() => {
-    const wanted: RecordSearch = id ? { ...search, sandbox: id } : search;
-    return merge(older.entries, live.entries.filter((e) => keeps(e, wanted, query)));
+    const filter: RecordSearch = id ? { ...search, sandbox: id } : search;
+    return merge(older.entries, live.entries.filter((e) => keeps(e, filter, query)));
   }, [older.entries, live.entries, search, query, id]);
 
   return (
@@ -119,11 +119,11 @@ function End({ older, search, none }: { older: Older; search: RecordSearch; none
   if (older.before !== null) {
     return (
       <p className="r-end">
-        {searchesHere(search) && <span className="quiet">Looked back to entry {older.before}. </span>}
+        {searchesHere(search) && <span className="quiet">Searched back to entry {older.before}. </span>}
         <Button onClick={older.more}>{searchesHere(search) ? "Search further back" : "Show older entries"}</Button>
       </p>
     );
   }
-  if (none) return <Empty title={isFiltered(search) ? "No entry matches" : "Nothing is on record yet"} />;
-  return <p className="r-end quiet">This is where the record begins.</p>;
+  if (none) return <Empty title={isFiltered(search) ? "No entry matches" : "The audit log has no entries yet"} />;
+  return <p className="r-end quiet">The audit log begins here.</p>;
 }

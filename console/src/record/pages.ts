@@ -13,18 +13,18 @@ export interface Page {
 export type ReadBack = (before: number | undefined, limit: number) => Promise<Entry[]>;
 
 const chunk = 200;
-const mostChunks = 10;
+const maxChunks = 10;
 
 /**
  * readPage reads backwards until it has enough entries, the audit log begins, or it has read
- * mostChunks chunks. The bound ends a search that finds nothing, which then reports how far it
+ * maxChunks chunks. The bound ends a search that finds nothing, which then reports how far it
  * searched.
  */
-export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, before: number | undefined, want: number): Promise<Page> {
+export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, before: number | undefined, limit: number): Promise<Page> {
   const found: Entry[][] = [];
   let count = 0;
   let from = before;
-  for (let n = 0; n < mostChunks; n++) {
+  for (let n = 0; n < maxChunks; n++) {
     const entries = await read(from, chunk);
     const kept = entries.filter(keep);
     found.unshift(kept);
@@ -32,7 +32,7 @@ export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, befo
     const first = entries[0];
     if (first === undefined || first.seq === 0 || entries.length < chunk) return { entries: found.flat(), before: null };
     from = first.seq;
-    if (count >= want) break;
+    if (count >= limit) break;
   }
   return { entries: found.flat(), before: from ?? null };
 }

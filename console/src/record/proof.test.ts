@@ -40,7 +40,7 @@ async function signedProof(seq: number, size: number): Promise<Proof> {
 }
 
 describe("inclusion", () => {
-  it("holds for every entry of trees of every shape, and for no other", async () => {
+  it("verifies for every entry of trees of every shape, and for no other", async () => {
     for (let size = 1; size <= 17; size++) {
       const leaves = await Promise.all(Array.from({ length: size }, (_, i) => leafHash(`line ${i}`)));
       const root = base64(await rootOf(leaves));
@@ -56,18 +56,18 @@ describe("inclusion", () => {
     }
   });
 
-  it("is of a place in the tree", async () => {
+  it("is bound to an index in the tree", async () => {
     expect(await rootFrom(await leafHash("x"), 3, 3, [])).toBeNull();
     expect(await rootFrom(await leafHash("x"), -1, 3, [])).toBeNull();
   });
 });
 
 describe("a proof", () => {
-  it("holds as it was made", async () => {
+  it("verifies unchanged", async () => {
     expect(await checkProof(await signedProof(5, 11))).toMatchObject({ included: true, signed: true });
   });
 
-  it("fails when a byte is flipped anywhere that counts", async () => {
+  it("fails when any covered byte is flipped", async () => {
     const good = await signedProof(5, 11);
     const other = await signedProof(5, 11);
     expect(await checkProof({ ...good, entry: good.entry.replace("exec", "exit") })).toMatchObject({ included: false });

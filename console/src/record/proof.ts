@@ -48,20 +48,20 @@ export function leafHash(line: string): Promise<Bytes> {
 export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: readonly Bytes[]): Promise<Bytes | null> {
   if (!(seq >= 0 && seq < size)) return null;
   let node = leaf;
-  let place = seq;
+  let index = seq;
   let last = size - 1;
   for (const h of hashes) {
     if (last === 0) return null;
-    if (place % 2 === 1 || place === last) {
+    if (index % 2 === 1 || index === last) {
       node = await sha256(nodeMark, h, node);
-      while (place % 2 === 0 && place !== 0) {
-        place = Math.floor(place / 2);
+      while (index % 2 === 0 && index !== 0) {
+        index = Math.floor(index / 2);
         last = Math.floor(last / 2);
       }
     } else {
       node = await sha256(nodeMark, node, h);
     }
-    place = Math.floor(place / 2);
+    index = Math.floor(index / 2);
     last = Math.floor(last / 2);
   }
   return last === 0 ? node : null;
@@ -76,15 +76,15 @@ export async function checkProof(p: Proof): Promise<Checked> {
     return { included: null, signed: null, text: "This browser checks no proofs over plain HTTP. Download the proof and check it with crannog audit prove --check." };
   }
   try {
-    const stated = statedBy(p.checkpoint.note);
-    if (stated.size !== p.checkpoint.size || stated.root !== p.checkpoint.root) {
-      return { included: false, signed: false, text: "The proof says something else than its checkpoint." };
+    const treeHead = treeHeadOf(p.checkpoint.note);
+    if (treeHead.size !== p.checkpoint.size || treeHead.root !== p.checkpoint.root) {
+      return { included: false, signed: false, text: "The proof does not match its signed tree head." };
     }
     if ((JSON.parse(p.entry) as { seq?: unknown }).seq !== p.seq) {
-      return { included: false, signed: false, text: "The proof is of another entry." };
+      return { included: false, signed: false, text: "The proof belongs to another entry." };
     }
-    const root = await rootFrom(await leafHash(p.entry), p.seq, stated.size, (p.hashes ?? []).map(bytesOf));
-    if (root === null || !same(root, bytesOf(stated.root))) {
+    const root = await rootFrom(await leafHash(p.entry), p.seq, treeHead.size, (p.hashes ?? []).map(bytesOf));
+    if (root === null || !same(root, bytesOf(treeHead.root))) {
       return { included: false, signed: null, text: "The entry is not in the audit log of the signed tree head." };
     }
     const signed = await isSigned(p.checkpoint.note, p.key);
@@ -100,7 +100,7 @@ function wordsFor(signed: boolean | null): string {
   return "The entry is in the audit log of the tree head, which is signed by the key below.";
 }
 
-function statedBy(note: string): { size: number; root: string } {
+function treeHeadOf(note: string): { size: number; root: string } {
   const [, size, root] = note.split("\n");
   if (!size || !/^\d+$/.test(size) || !root) throw new Error("not a checkpoint");
   return { size: Number(size), root };

@@ -1,6 +1,6 @@
 import { act, cleanup, renderHook } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { patience } from "../app/patience.fixture";
+import { eventTimeout } from "../app/timeout.fixture";
 import type { Entry } from "./entry";
 import { useOlder } from "./read";
 
@@ -21,14 +21,14 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-it("adds what was written before the stream told of it, and leaves what was read", async () => {
+it("adds entries written before the stream delivered them, and keeps those already read", async () => {
   const { result } = renderHook(() => useOlder({}, {}));
-  await vi.waitFor(() => expect(result.current.before).toBe(300), patience);
+  await vi.waitFor(() => expect(result.current.before).toBe(300), eventTimeout);
   act(() => result.current.more());
-  await vi.waitFor(() => expect(result.current.before).toBe(100), patience);
+  await vi.waitFor(() => expect(result.current.before).toBe(100), eventTimeout);
   all.push(entry(500), entry(501));
   act(() => result.current.catchUp());
-  await vi.waitFor(() => expect(result.current.entries[0]?.seq).toBe(501), patience);
+  await vi.waitFor(() => expect(result.current.entries[0]?.seq).toBe(501), eventTimeout);
   expect(result.current.entries).toHaveLength(402);
   expect(result.current.before).toBe(100);
 });

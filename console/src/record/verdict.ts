@@ -23,7 +23,7 @@ export interface Verdict {
 const faults: Record<string, (seq: number) => string> = {
   changed: (seq) => `Entry ${seq} was changed after it was written`,
   missing: (seq) => `Entry ${seq} was cut out`,
-  reordered: (seq) => `Entry ${seq} is not in its place`,
+  reordered: (seq) => `Entry ${seq} is not at its position`,
   cut: (seq) => `The end is gone, from entry ${seq} on`,
   forked: () => "This is another history than a checkpoint is of",
   unsigned: () => "A signed tree head is not signed by this audit log's key",

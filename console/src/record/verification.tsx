@@ -86,7 +86,7 @@ function Statement() {
   if (!c.data) return null;
   return (
     <dl className="r-facts r-statement">
-      <dt>Newest checkpoint</dt>
+      <dt>Newest signed tree head</dt>
       <dd>{c.data.size} entries</dd>
       <dt>Head hash</dt>
       <dd>
@@ -116,9 +116,9 @@ function Against({ run, busy }: { run: (against: string[]) => Promise<void>; bus
   };
   return (
     <details>
-      <summary>Compare with checkpoints that you kept elsewhere</summary>
+      <summary>Compare with signed tree heads that you kept elsewhere</summary>
       <div className="r-against">
-        <Field label="Signed notes" error={wrong || undefined} hint="Only copies that were kept outside this server show a history that was written anew by somebody with its key.">
+        <Field label="Signed notes" error={wrong || undefined} hint="Only copies outside this server reveal that a person with its key rewrote the history.">
           <textarea rows={6} spellCheck={false} className="mono" value={pasted} onChange={(e) => setPasted(e.target.value)} />
         </Field>
         <Button busy={busy} disabled={pasted.trim() === ""} onClick={compare}>

@@ -71,7 +71,7 @@ export function Actions() {
       )}
       <Confirm
         {...open("pause")} title={`Pause ${inertLine(name).text}?`} action="Pause"
-        what="Its memory and processes are written down and its programs end. It uses nothing but disk until it is resumed, and then continues where it was. Connections to the outside break."
+        what="Its memory and processes are saved, and its programs stop. Until it is resumed it uses only disk. Then it continues where it was. Its outside connections break."
         onConfirm={async () => {
           await unwrap(api.POST("/v1/sandboxes/{id}/pause", { params, body: {} }));
           await refresh();
@@ -86,7 +86,7 @@ export function Actions() {
         }
         onConfirm={async () => {
           const ended = await endSandbox(sandbox.id, sandbox.state);
-          if (!ended) toast("It had ended already.");
+          if (!ended) toast("The sandbox had already ended.");
           if (paused) void navigate({ to: "/" });
           else await refresh();
         }}
@@ -117,7 +117,7 @@ export function TakeSnapshot({ open, onOpenChange }: Opened) {
   const [name, setName] = useState("");
   const [filesOnly, setFilesOnly] = useState(false);
   const refresh = useRefresh();
-  const take = useDeed(async () => {
+  const take = useSubmit(async () => {
     const taken = await unwrap(
       api.POST("/v1/sandboxes/{id}/snapshots", { params: { path: { id: sandbox.id } }, body: { files_only: filesOnly, ...(name ? { name } : {}) } }),
     );
@@ -133,7 +133,7 @@ export function TakeSnapshot({ open, onOpenChange }: Opened) {
       footer={<DialogFooter cancel={() => onOpenChange(false)} action="Take snapshot" {...take} />}
     >
       <form className="sb-form" onSubmit={take.submit}>
-        <Field label="Name" hint="The newest snapshot of a name has it. May be empty.">
+        <Field label="Name" hint="If several snapshots have the same name, it means the newest. May be empty.">
           <input type="text" value={name} maxLength={256} onChange={(e) => setName(e.currentTarget.value)} />
         </Field>
         <Toggle label="Files only, without memory and processes" on={filesOnly} onChange={setFilesOnly} />
@@ -147,7 +147,7 @@ function ForkDialog({ open, onOpenChange }: Opened) {
   const sandbox = useSandbox();
   const navigate = useNavigate();
   const [count, setCount] = useState(1);
-  const fork = useDeed(async () => {
+  const fork = useSubmit(async () => {
     const { forks } = await unwrap(api.POST("/v1/sandboxes/{id}/fork", { params: { path: { id: sandbox.id } }, body: { count } }));
     const made = (forks ?? []).flatMap((one: Schemas["Fork"]) => (one.sandbox ? [one.sandbox] : []));
     const failed = (forks ?? []).find((one: Schemas["Fork"]) => one.error)?.error;
@@ -161,7 +161,7 @@ function ForkDialog({ open, onOpenChange }: Opened) {
   return (
     <Dialog
       open={open} onOpenChange={onOpenChange} title="Fork this sandbox"
-      description="Each copy has its files, memory and processes as they are now, the same policy, and its own time until it ends. This one continues."
+      description="Each copy gets the current files, memory and processes, the same policy, and its own time limit. This sandbox continues."
       footer={<DialogFooter cancel={() => onOpenChange(false)} action={count === 1 ? "Fork" : `Fork ${count} times`} {...fork} />}
     >
       <form className="sb-form" onSubmit={fork.submit}>
@@ -228,7 +228,7 @@ export function useRollBack(done: () => void) {
     if (snapshot) await unwrap(api.POST("/v1/sandboxes/{id}/rollback", { params, body: { snapshot } }));
     else await unwrap(api.POST("/v1/sandboxes/{id}/reset", { params }));
     await refresh("snapshots", "changes", "processes", "terminals", "files");
-    toast("It is as it was then.", { tone: "ok" });
+    toast("The sandbox was rolled back.", { tone: "ok" });
   };
   const run = (snapshot: string) => {
     setBusy(true);
@@ -239,14 +239,14 @@ export function useRollBack(done: () => void) {
 }
 
 /** A form for an action, with the result of the action. */
-export function useDeed(deed: () => Promise<void>) {
+export function useSubmit(action: () => Promise<void>) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
   const run = () => {
     if (busy) return;
     setBusy(true);
     setError(undefined);
-    deed().catch(setError).finally(() => setBusy(false));
+    action().catch(setError).finally(() => setBusy(false));
   };
   return {
     busy, error, run,

@@ -19,7 +19,7 @@ export function Facts() {
           {sandbox.network.level || "–"} <span className="quiet">on {sandbox.engine}</span>
         </Fact>
         <Fact name="Boundary">
-          <Badge tone={boundaryTone(sandbox.boundary)} icon="lock" title="What the wall around it is made of">
+          <Badge tone={boundaryTone(sandbox.boundary)} icon="lock" title="The boundary: what separates it from the host">
             {sandbox.boundary}
           </Badge>
         </Fact>
@@ -77,7 +77,7 @@ function TimeLeft() {
     try {
       await unwrap(api.POST("/v1/sandboxes/{id}/extend", { params: { path: { id: sandbox.id } }, body: { seconds } }));
       await refresh();
-      toast(`It ends no sooner than in ${label}.`, { tone: "ok" });
+      toast(`It runs for at least ${label} more.`, { tone: "ok" });
     } catch (thrown) {
       toast(asProblem(thrown).text, { tone: "bad" });
     }
@@ -91,7 +91,7 @@ function TimeLeft() {
           <Menu
             label="Extend"
             icon="clock"
-            head={<span className="quiet">Ends no sooner than in</span>}
+            head={<span className="quiet">Runs for at least</span>}
             items={steps.map(([label, seconds]) => ({ label, onSelect: () => void extend(seconds, label) }))}
           />
         </Can>

@@ -53,7 +53,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
                 key={one.key} ref={lines.measureElement} data-index={one.index} role={row} aria-label={nameOf?.(item)} tabIndex={-1}
                 aria-rowindex={as === "table" ? one.index + 1 : undefined}
                 aria-posinset={as === "list" ? one.index + 1 : undefined} aria-setsize={as === "list" ? items.length : undefined}
-                className="sb-line" onKeyDown={walk} style={{ transform: `translateY(${one.start}px)` }}
+                className="sb-line" onKeyDown={moveFocus} style={{ transform: `translateY(${one.start}px)` }}
               >
                 {children(item)}
               </div>
@@ -74,7 +74,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
 }
 
 /** Moves among lines with j and k. */
-function walk(event: KeyboardEvent<HTMLElement>) {
+function moveFocus(event: KeyboardEvent<HTMLElement>) {
   if (event.ctrlKey || event.metaKey || event.altKey || (event.key !== "j" && event.key !== "k")) return;
   const to = event.key === "j" ? event.currentTarget.nextElementSibling : event.currentTarget.previousElementSibling;
   if (to instanceof HTMLElement) {

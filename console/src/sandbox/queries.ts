@@ -10,7 +10,7 @@ export const SandboxContext = createContext<Sandbox | undefined>(undefined);
 
 export function useSandbox(): Sandbox {
   const sandbox = useContext(SandboxContext);
-  if (!sandbox) throw new Error("There is no sandbox here.");
+  if (!sandbox) throw new Error("This page belongs to no sandbox.");
   return sandbox;
 }
 
@@ -50,7 +50,7 @@ export function useRefresh() {
   };
 }
 
-/** Data of this sandbox from the console's own paths. */
+/** Reads data of this sandbox from the console's own paths. */
 export function useInside<T>(what: string, options: { every?: number; enabled?: boolean } = {}) {
   const sandbox = useSandbox();
   return useQuery({
@@ -67,7 +67,7 @@ export function inside(id: string, what: string): string {
   return `/sandboxes/${encodeURIComponent(id)}/${what}`;
 }
 
-/** The same, with everything that a browser needs to open it directly. */
+/** The console's path as a URL that a browser can open directly. */
 export function insideURL(id: string, what: string): string {
   return base + inside(id, what);
 }

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 import { sandboxSearch } from "./search";
 
-it("reads filters, and leaves out what it does not know", () => {
+it("parses filters, and drops unknown ones", () => {
   expect(sandboxSearch({ show: "files,evil,network", programs: true, terminal: 12, verdict: "denied", host: "pypi.org", port: 8080, since: 7 })).toEqual({
     show: "files,network", programs: true, terminal: 12, verdict: "denied", host: "pypi.org", port: 8080, since: "7",
   });

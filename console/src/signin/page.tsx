@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { asProblem } from "../api/problem";
 import { sessionQuery, signIn } from "../api/session";
-import { farewell, others } from "../app/query";
+import { signOutReason, others } from "../app/query";
 import { Mark } from "../app/mark";
 import { Button } from "../parts/button";
 import { Field } from "../parts/form";
@@ -24,14 +24,14 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
   const [text, setText] = useState("");
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(token !== null);
-  const tried = useRef<string | null>(null);
+  const attempted = useRef<string | null>(null);
 
   const enter = async (given: string) => {
     setBusy(true);
     setError(undefined);
     try {
       const session = await signIn(given);
-      farewell.text = "";
+      signOutReason.text = "";
       // This session must not see data that another session has read here.
       queries.removeQueries({ predicate: others });
       queries.setQueryData(sessionQuery.queryKey, session);
@@ -44,8 +44,8 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
 
   useEffect(() => {
     // A token is sent once, and never again.
-    if (token === null || tried.current === token) return;
-    tried.current = token;
+    if (token === null || attempted.current === token) return;
+    attempted.current = token;
     void enter(token);
   });
 
@@ -66,12 +66,12 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
           <Mark size={28} />
           <h1>Sign in to Crannog</h1>
         </header>
-        {farewell.text && !busy && <p role="status">{farewell.text}</p>}
+        {signOutReason.text && !busy && <p role="status">{signOutReason.text}</p>}
         <p className="quiet">There is no password. On the machine that runs the server, create a link that works once:</p>
         <CopyText text="crannog console" />
         {error !== undefined && <Problem error={error} />}
         <form onSubmit={submit}>
-          <Field label="Link or token" hint="It is good for ten minutes and one use.">
+          <Field label="Link or token" hint="It is valid once, for ten minutes.">
             <input
               type="password"
               autoComplete="off"
@@ -84,7 +84,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
             {busy ? "Signing in" : "Sign in"}
           </Button>
         </form>
-        {session && !busy && <Button onClick={onDone}>Go on as {session.name || session.scope}</Button>}
+        {session && !busy && <Button onClick={onDone}>Continue as {session.name || session.scope}</Button>}
       </div>
     </main>
   );

@@ -5,7 +5,7 @@ import { StrictMode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { onSignedOut } from "../api/client";
 import { sessionQuery } from "../api/session";
-import { patience } from "../app/patience.fixture";
+import { eventTimeout } from "../app/timeout.fixture";
 import { SignInPage } from "./page";
 
 const session = { id: "s1", name: "local", scope: "viewer", version: "1" };
@@ -35,17 +35,17 @@ describe("signing in", () => {
     return done;
   };
 
-  it("spends a token of the address once", async () => {
+  it("uses a token of the address once", async () => {
     asked.mockResolvedValue(json(200, session));
     queries.setQueryData(["keys"], ["read by an admin before"]);
     const done = show("abcdefghijklmnop");
-    await vi.waitFor(() => expect(done).toHaveBeenCalled(), patience);
+    await vi.waitFor(() => expect(done).toHaveBeenCalled(), eventTimeout);
     expect(asked.mock.calls.map(([url, init]) => [url, init.method, init.body])).toEqual([["/console/api/session", "POST", '{"token":"abcdefghijklmnop"}']]);
     expect(queries.getQueryData(sessionQuery.queryKey)).toEqual(session);
     expect(queries.getQueryData(["keys"])).toBeUndefined();
   });
 
-  it("shows why it failed, and takes another link", async () => {
+  it("shows why it failed, and accepts another link", async () => {
     asked.mockResolvedValueOnce(json(401, { code: "token_invalid", detail: "the token was used" }));
     const out = vi.fn();
     const stop = onSignedOut(out);
@@ -56,21 +56,21 @@ describe("signing in", () => {
     expect(out).not.toHaveBeenCalled();
     asked.mockResolvedValueOnce(json(200, session));
     await userEvent.type(screen.getByLabelText("Link or token"), "http://x/console/#token=another{Enter}");
-    await vi.waitFor(() => expect(done).toHaveBeenCalled(), patience);
+    await vi.waitFor(() => expect(done).toHaveBeenCalled(), eventTimeout);
     expect(asked.mock.lastCall?.[1].body).toBe('{"token":"another"}');
     stop();
   });
 
-  it("asks for nothing by itself where there is no token", () => {
+  it("sends no request without a token", () => {
     show(null);
     expect(screen.getByRole("heading", { level: 1 }).textContent).toBe("Sign in to Crannog");
     expect(asked).not.toHaveBeenCalled();
   });
 
-  it("lets who is signed in already go on", async () => {
+  it("lets a user who is already signed in continue", async () => {
     queries.setQueryData(sessionQuery.queryKey, session as never);
     const done = show(null);
-    await userEvent.click(screen.getByRole("button", { name: "Go on as local" }));
+    await userEvent.click(screen.getByRole("button", { name: "Continue as local" }));
     expect(done).toHaveBeenCalled();
   });
 });

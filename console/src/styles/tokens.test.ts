@@ -22,10 +22,10 @@ function contrast(a: string, b: string): number {
   return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05);
 }
 
-const grounds = ["--bg", "--bg-raised", "--bg-sunken", "--bg-hover"];
+const backgrounds = ["--bg", "--bg-raised", "--bg-sunken", "--bg-hover"];
 const texts = ["--text", "--text-quiet", "--accent", "--ok", "--warn", "--bad", "--info"];
 const pairs: [string, string][] = [
-  ...grounds.flatMap((ground) => texts.map((text): [string, string] => [text, ground])),
+  ...backgrounds.flatMap((ground) => texts.map((text): [string, string] => [text, ground])),
   ["--ok", "--ok-bg"],
   ["--warn", "--warn-bg"],
   ["--bad", "--bad-bg"],
@@ -42,15 +42,15 @@ const pairs: [string, string][] = [
 
 describe.each(["light", "dark"] as const)("the %s theme", (name) => {
   const colours = theme(name);
-  it.each(pairs)("lets %s be read on %s", (text, ground) => {
+  it.each(pairs)("has enough contrast for %s on %s", (text, ground) => {
     expect(contrast(colours.get(text) ?? "#808080", colours.get(ground) ?? "#808080")).toBeGreaterThanOrEqual(4.5);
   });
-  it.each(["--bg", "--bg-raised"])("shows the edge of a control on %s", (ground) => {
+  it.each(["--bg", "--bg-raised"])("has enough contrast for the edge of a control on %s", (ground) => {
     expect(contrast(colours.get("--line-strong") ?? "#808080", colours.get(ground) ?? "#808080")).toBeGreaterThanOrEqual(3);
   });
 });
 
-it("measures as WCAG does", () => {
+it("computes contrast as WCAG does", () => {
   expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);
   expect(contrast("#777777", "#ffffff")).toBeCloseTo(4.48, 2);
 });

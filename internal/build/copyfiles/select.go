@@ -19,6 +19,7 @@ import (
 	"github.com/moby/patternmatcher"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
 // CodeMissing is the code of the error for files that do not exist.
@@ -27,8 +28,9 @@ const CodeMissing = "build_file_missing"
 // Source is a tree from which files are copied.
 type Source struct {
 	Root *os.Root
-	// Owners preserves the owners of files. Otherwise the files belong to root.
-	Owners bool
+	// Owner returns the owner and the set-id bits of a file. If it is nil, the files belong to root.
+	// The tree on the host has neither: it belongs to the server's user, and has no set-id bits.
+	Owner func(name string) fileowners.Owner
 	// Resolve returns a path with all links resolved. If it is nil, links that lead out of the tree
 	// are not followed.
 	Resolve func(name string) (string, error)
@@ -45,7 +47,7 @@ type Item struct {
 	link string
 	data []byte // content of a file without a source
 	root *os.Root
-	own  bool
+	of   fileowners.Owner
 }
 
 // Selection is the set of files of one instruction.
@@ -250,7 +252,10 @@ func (w *walk) directory(to, from, rel string) error {
 }
 
 func (w *walk) add(to, from string, info fs.FileInfo) error {
-	i := Item{Name: to, from: from, info: info, root: w.src.Root, own: w.src.Owners}
+	i := Item{Name: to, from: from, info: info, root: w.src.Root}
+	if w.src.Owner != nil {
+		i.of = w.src.Owner(from)
+	}
 	switch {
 	case info.IsDir(), info.Mode().IsRegular():
 	case info.Mode()&fs.ModeSymlink != 0:
@@ -281,16 +286,6 @@ func (i Item) open() (io.ReadCloser, error) {
 	return f, nil
 }
 
-func (i Item) owner() (uid, gid int) {
-	if i.info == nil || !i.own {
-		return 0, 0
-	}
-	if stat, ok := i.info.Sys().(*syscall.Stat_t); ok {
-		return int(stat.Uid), int(stat.Gid)
-	}
-	return 0, 0
-}
-
 // Digest returns a digest of a selection: names, kinds, modes, owners and bytes. Times do not
 // count, so that a fresh checkout of the same files has the same digest.
 func (s *Selection) Digest() (string, error) {
@@ -300,8 +295,7 @@ func (s *Selection) Digest() (string, error) {
 		if i.info != nil {
 			mode = i.info.Mode()
 		}
-		uid, gid := i.owner()
-		fmt.Fprintf(sum, "%q %v %d %d %q\n", i.Name, mode, uid, gid, i.link)
+		fmt.Fprintf(sum, "%q %v %d %d %o %q\n", i.Name, mode, i.of.UID, i.of.GID, i.of.SetID, i.link)
 		if !mode.IsRegular() {
 			continue
 		}

@@ -165,7 +165,7 @@ type writer struct {
 }
 
 func (o *writer) header(h tar.Header, i Item) tar.Header {
-	h.Uid, h.Gid = i.owner()
+	h.Uid, h.Gid = int(i.of.UID), int(i.of.GID)
 	if o.d.Owned {
 		h.Uid, h.Gid = o.d.UID, o.d.GID
 	}
@@ -197,7 +197,7 @@ func (o *writer) item(to string, i Item) error {
 	was := fs.FileMode(0o644)
 	if i.info != nil {
 		was = i.info.Mode()
-		h.Mode, h.ModTime, h.Size = bitsOf(was), i.info.ModTime(), i.info.Size()
+		h.Mode, h.ModTime, h.Size = bitsOf(was)|int64(i.of.SetID), i.info.ModTime(), i.info.Size()
 	}
 	if o.d.Mode != nil && was&fs.ModeSymlink == 0 {
 		h.Mode = (*o.d.Mode)(was, was.IsDir())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -86,7 +85,7 @@ func (g *stage) selectNow(ctx context.Context, c copying, into *copyfiles.Select
 		}
 		// The source is read until the layer is complete.
 		context.AfterFunc(ctx, func() { root.Close() })
-		src = copyfiles.Source{Root: root, Owners: os.Geteuid() == 0, Resolve: tree.Resolve, Skip: tree.Made, What: c.from}
+		src = copyfiles.Source{Root: root, Owner: tree.Owner, Resolve: tree.Resolve, Skip: tree.Made, What: c.from}
 	}
 	if len(c.files.SourcePaths) > 0 {
 		if err := into.Select(ctx, src, c.files.SourcePaths, c.options); err != nil {

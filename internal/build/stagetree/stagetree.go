@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/crannog/crannog/internal/filetree/fileowners"
 	"github.com/crannog/crannog/internal/image/blob"
 	"github.com/crannog/crannog/internal/image/layer"
 	"github.com/crannog/crannog/internal/image/root"
@@ -24,6 +25,8 @@ type Tree struct {
 	limits layer.Limits
 	// made are paths that no layer has, because they were created for sandboxes.
 	made map[string]bool
+	// owners are the owners and set-id bits that the layers name. The files on the host have neither.
+	owners layer.Owners
 }
 
 // New creates an empty tree.
@@ -31,7 +34,7 @@ func New(dir string, limits layer.Limits) (*Tree, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return &Tree{Dir: dir, limits: limits, made: map[string]bool{}}, os.Chmod(dir, 0o755)
+	return &Tree{Dir: dir, limits: limits, made: map[string]bool{}, owners: layer.Owners{}}, os.Chmod(dir, 0o755)
 }
 
 // Unpacked returns the tree of an unpacked image. It is read-only.
@@ -44,6 +47,7 @@ func (t *Tree) change(do func(*layer.Tree) error) error {
 		return err
 	}
 	defer l.Close()
+	l.Continue(t.owners)
 	if err := do(l); err != nil {
 		return err
 	}
@@ -163,6 +167,9 @@ func (t *Tree) ReadFile(name string, limit int64) ([]byte, error) {
 
 // Open opens the tree for reading. Links that lead out of it are not followed.
 func (t *Tree) Open() (*os.Root, error) { return os.OpenRoot(t.Dir) }
+
+// Owner returns the owner and the set-id bits of a file, given by its path without links.
+func (t *Tree) Owner(name string) fileowners.Owner { return t.owners[path.Clean(name)] }
 
 // Made reports whether a path was created for sandboxes, so that no layer has it.
 func (t *Tree) Made(name string) bool { return t.made[name] }

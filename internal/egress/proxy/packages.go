@@ -24,12 +24,12 @@ func (x *exchange) installs() (bool, *refusal) {
 	if !ok || x.action.method != http.MethodGet && x.action.method != http.MethodHead {
 		return false, nil
 	}
-	if x.box.packages == nil {
+	if x.box.back.packages == nil {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", pullthrough.RuleRequest, "the policy requires the package cache, and there is none")
 	}
 	// The answer is shared by sandboxes, so nothing of this one's request goes into it: no header,
 	// no query, no secret.
-	answer, err := x.box.packages(x.ctx, pullthrough.Request{
+	answer, err := x.box.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.Gate(time.Now), Upstream: registryFetch{x},
 	})

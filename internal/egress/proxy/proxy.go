@@ -57,7 +57,6 @@ type Handler struct {
 	limits  Limits
 	// spoolFile creates the file that holds a large body.
 	spoolFile func() (*os.File, error)
-	packages  PackageCache
 
 	names   *names.Table
 	probes  probes
@@ -92,8 +91,9 @@ type front struct {
 
 // back reaches upstream servers and verifies them.
 type back struct {
-	dialer *names.Dialer
-	roots  *x509.CertPool
+	dialer   *names.Dialer
+	roots    *x509.CertPool
+	packages PackageCache // nil if there is none
 }
 
 // life ends with the Handler, and all its work with it.
@@ -131,10 +131,10 @@ func New(c Config) (*Handler, error) {
 		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the egress gateway is missing")
 	}
 	b := &Handler{
-		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile, packages: c.Packages,
+		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
 		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
 		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
-		back:  back{dialer: c.Dialer, roots: c.Roots},
+		back:  back{dialer: c.Dialer, roots: c.Roots, packages: c.Packages},
 		uses:  secretUses{spent: map[string]int64{}, permits: map[permission]bool{}},
 	}
 	if b.spoolFile == nil {

@@ -63,7 +63,7 @@ type Tree struct {
 	// owners is set if files get the owners that the layers name.
 	owners bool
 	// special has the owners and set-id bits of all files except plain files of root.
-	special map[string]fileowners.Owner
+	special Owners
 	dirs    map[string]dirState // by path below the root
 	made    map[string]bool     // paths that come from the layer being unpacked
 	parent  *place              // directory of the last entry
@@ -82,14 +82,21 @@ type place struct {
 	file *os.File
 }
 
+// Owners are the owners and set-id bits of files, by path below the root. A file that is absent
+// belongs to root and has no set-id bits.
+type Owners map[string]fileowners.Owner
+
 // Open starts to unpack into dir, which must be empty and used by this process only.
 func Open(dir string, limits Limits) (*Tree, error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}
-	return &Tree{dir: dir, root: root, limits: limits, owners: os.Geteuid() == 0, special: map[string]fileowners.Owner{}, dirs: map[string]dirState{}}, nil
+	return &Tree{dir: dir, root: root, limits: limits, owners: os.Geteuid() == 0, special: Owners{}, dirs: map[string]dirState{}}, nil
 }
+
+// Continue makes the tree add to the owners of layers that were unpacked into the directory before.
+func (t *Tree) Continue(before Owners) { t.special = before }
 
 // Close closes the directory.
 func (t *Tree) Close() error {

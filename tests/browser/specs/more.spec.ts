@@ -26,7 +26,7 @@ test("a verdict becomes a rule from its row", async ({ admin, server }) => {
   const get = async () => (await server.exec(made.id, `curl -s -m 20 http://${upstream}/by-rule`)).stdout;
   expect(await get()).not.toContain("hello");
   await admin.goto(`${server.base}/console/s/${made.id}/network`);
-  await admin.getByRole("button", { name: `What to do about ${upstream}` }).first().click();
+  await admin.getByRole("button", { name: `Actions for ${upstream}` }).first().click();
   await admin.getByRole("menuitem", { name: "Allow host" }).click();
   const dialog = admin.getByRole("dialog");
   await expect(dialog.getByRole("region", { name: "Draft" })).toContainText(upstream);

@@ -89,7 +89,7 @@ func run(ctx context.Context, sandboxes, moving int, state, listen string) (err 
 	}
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
-		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
+		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: emptyTemplates{}, Server: true, Version: "fleet",
 		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: sandboxes + 1},
 		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
 	})
@@ -120,11 +120,11 @@ func fill(ctx context.Context, d *server.Server, sandboxes, moving int, url stri
 func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var group sync.WaitGroup
-	places := make(chan struct{}, 8)
+	slots := make(chan struct{}, 8)
 	for i := range n {
-		places <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			sb, err := d.Service.Create(ctx, sandbox.Principal{Local: true}, sandbox.CreateRequest{
 				Template: "base", Name: fmt.Sprintf("box-%04d", i), Forever: true,
 				Metadata: map[string]string{"team": fmt.Sprintf("team-%d", i%7), "task": fmt.Sprintf("task-%d", i)},
@@ -136,10 +136,10 @@ func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	return ids, errors.Join(errs...)
 }
 
-type shelf struct{}
+type emptyTemplates struct{}
 
 // Resolve implements sandbox.Templates.
-func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
+func (emptyTemplates) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 

@@ -68,10 +68,10 @@ var corePattern = []Attempt{
 
 var sysfs = []Attempt{
 	{Class: "/sys", Name: "uevent-helper", Gain: "a program that the kernel starts as root of the host", Control: onlyOpened, try: opens("/sys/kernel/uevent_helper", unix.O_WRONLY)},
-	{Class: "/sys", Name: "mount-debugfs", Gain: "internals of the kernel", Control: ownPlaces, try: onScratch(mountKind("debugfs"))},
-	{Class: "/sys", Name: "mount-tracefs", Gain: "what the host's programs do", Control: ownPlaces, try: onScratch(mountKind("tracefs"))},
-	{Class: "/sys", Name: "mount-securityfs", Gain: "rules of the host's security modules", Control: ownPlaces, try: onScratch(mountKind("securityfs"))},
-	{Class: "/sys", Name: "mount-bpf", Gain: "the host's kernel programs", Control: ownPlaces, try: onScratch(mountKind("bpf"))},
+	{Class: "/sys", Name: "mount-debugfs", Gain: "internals of the kernel", Control: ownNamespaces, try: onScratch(mountKind("debugfs"))},
+	{Class: "/sys", Name: "mount-tracefs", Gain: "what the host's programs do", Control: ownNamespaces, try: onScratch(mountKind("tracefs"))},
+	{Class: "/sys", Name: "mount-securityfs", Gain: "rules of the host's security modules", Control: ownNamespaces, try: onScratch(mountKind("securityfs"))},
+	{Class: "/sys", Name: "mount-bpf", Gain: "the host's kernel programs", Control: ownNamespaces, try: onScratch(mountKind("bpf"))},
 	{Class: "/sys", Name: "list-disks", Gain: "the host's disks", try: func(*Target) error { return lists("/sys/class/block") }},
 	{Class: "/sys", Name: "take-processor-offline", Gain: "a host with fewer processors", Control: onlyOpened, try: opens("/sys/devices/system/cpu/cpu1/online", unix.O_WRONLY)},
 	{Class: "/sys", Name: "suspend", Gain: "a host that sleeps", Control: onlyOpened, try: opens("/sys/power/state", unix.O_WRONLY)},
@@ -115,7 +115,7 @@ var devices = []Attempt{
 	{Class: "devices", Name: "open-kvm", Gain: "the kernel's code for virtual machines", try: opens("/dev/kvm", unix.O_RDWR)},
 	{Class: "devices", Name: "open-fuse", Gain: "file systems of its own, which win races", try: opens("/dev/fuse", unix.O_RDWR)},
 	{Class: "devices", Name: "open-tun", Gain: "network devices", try: opens("/dev/net/tun", unix.O_RDWR)},
-	{Class: "devices", Name: "mount-devices", Gain: "all devices of the host", Control: ownPlaces, try: onScratch(mountKind("devtmpfs"))},
+	{Class: "devices", Name: "mount-devices", Gain: "all devices of the host", Control: ownNamespaces, try: onScratch(mountKind("devtmpfs"))},
 	{Class: "devices", Name: "mount-disk", Gain: "the host's files", Control: badArgument, try: onScratch(func(dir string) error { return permitted(unix.Mount("/dev/null", dir, "ext4", 0, "")) })},
 	{Class: "devices", Name: "attach-usb", Gain: "the machine's devices", try: opensAny("/dev/bus/usb/*/*", unix.O_RDWR)},
 }
@@ -161,7 +161,7 @@ var cgroups = []Attempt{
 		return openFile(filepath.Join(dir, "release_agent"), unix.O_WRONLY)
 	})},
 	{Class: "control groups", Name: "visible-release-agent", Gain: "the same with a hierarchy that is mounted already", Control: onlyOpened, try: opensAny("/sys/fs/cgroup/*/release_agent", unix.O_WRONLY)},
-	{Class: "control groups", Name: "mount-unified", Gain: "the limits of all groups", Control: ownPlaces, try: onScratch(mountKind("cgroup2"))},
+	{Class: "control groups", Name: "mount-unified", Gain: "the limits of all groups", Control: ownNamespaces, try: onScratch(mountKind("cgroup2"))},
 	{Class: "control groups", Name: "raise-memory", Gain: "more memory than its limit", Control: onlyOpened, try: opensFirst([]string{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.soft_limit_in_bytes", "/sys/fs/cgroup/memory.max"})},
 	{Class: "control groups", Name: "raise-processes", Gain: "more processes than its limit", Control: "of another setting, " + onlyOpened, try: opensFirst([]string{"/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/cgroup.clone_children"})},
 	{Class: "control groups", Name: "leave-group", Gain: "no limits", Control: onlyOpened, try: opensAny("/sys/fs/cgroup/*/cgroup.procs", unix.O_WRONLY)},

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	ownPlaces   = "in a mount namespace of its own"
-	badArgument = "with an argument that is judged after the caller's rights"
+	ownNamespaces = "in a mount namespace of its own"
+	badArgument   = "with an argument that is judged after the caller's rights"
 )
 
 var mounts = []Attempt{
-	{Class: "mounts", Name: "mount-tmpfs", Gain: "files of its choice over those that others read", Control: ownPlaces, try: onScratch(mountKind("tmpfs"))},
-	{Class: "mounts", Name: "mount-proc", Gain: "a /proc without the masks", Control: ownPlaces, try: onScratch(mountKind("proc"))},
-	{Class: "mounts", Name: "mount-sysfs", Gain: "a writable /sys", Control: ownPlaces, try: onScratch(mountKind("sysfs"))},
-	{Class: "mounts", Name: "mount-overlay", Gain: "files with rights that their file system does not give", Control: ownPlaces, try: onScratch(mountOverlay)},
-	{Class: "mounts", Name: "bind", Gain: "a hidden directory at another path", Control: ownPlaces, try: onScratch(func(dir string) error {
+	{Class: "mounts", Name: "mount-tmpfs", Gain: "files of its choice over those that others read", Control: ownNamespaces, try: onScratch(mountKind("tmpfs"))},
+	{Class: "mounts", Name: "mount-proc", Gain: "a /proc without the masks", Control: ownNamespaces, try: onScratch(mountKind("proc"))},
+	{Class: "mounts", Name: "mount-sysfs", Gain: "a writable /sys", Control: ownNamespaces, try: onScratch(mountKind("sysfs"))},
+	{Class: "mounts", Name: "mount-overlay", Gain: "files with rights that their file system does not give", Control: ownNamespaces, try: onScratch(mountOverlay)},
+	{Class: "mounts", Name: "bind", Gain: "a hidden directory at another path", Control: ownNamespaces, try: onScratch(func(dir string) error {
 		return unix.Mount("/usr", dir, "", unix.MS_BIND|unix.MS_REC, "")
 	})},
-	{Class: "mounts", Name: "remount-root", Gain: "a read-only root that is writable", Control: ownPlaces, try: func(*Target) error {
+	{Class: "mounts", Name: "remount-root", Gain: "a read-only root that is writable", Control: ownNamespaces, try: func(*Target) error {
 		return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND, "")
 	}},
 	{Class: "mounts", Name: "unmount-mask", Gain: "what a mask hides", Control: "of a mount that it made", try: func(t *Target) error {
@@ -36,7 +36,7 @@ var mounts = []Attempt{
 			return unix.Unmount(dir, unix.MNT_DETACH)
 		})(t)
 	}},
-	{Class: "mounts", Name: "share-mounts", Gain: "mounts that appear outside", Control: ownPlaces, try: func(*Target) error {
+	{Class: "mounts", Name: "share-mounts", Gain: "mounts that appear outside", Control: ownNamespaces, try: func(*Target) error {
 		return unix.Mount("", "/", "", unix.MS_PRIVATE, "")
 	}},
 	{Class: "mounts", Name: "pivot-root", Gain: "another root", Control: badArgument, try: call(unix.SYS_PIVOT_ROOT, bad, bad)},

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, type Schemas, unwrap } from "../../api/client";
 import { Badge, Dialog, Inert, Loading, Problem, toast, Toggle, Verdict } from "../../parts";
-import { DialogFooter, useDeed } from "../actions";
+import { DialogFooter, useSubmit } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
 import { Flags } from "./changes";
 
@@ -19,7 +19,7 @@ export function ApplyDialog({ close }: { close: () => void }) {
     queryFn: () => unwrap(api.POST("/v1/sandboxes/{id}/apply", { params, body: { ...body, dry_run: true } })),
     retry: false, gcTime: 0,
   });
-  const apply = useDeed(async () => {
+  const apply = useSubmit(async () => {
     if (!draft.data) return;
     // Exactly the listed changes are applied, or none.
     const done = await unwrap(api.POST("/v1/sandboxes/{id}/apply", { params, body: { ...body, digest: draft.data.digest } }));
@@ -34,8 +34,8 @@ export function ApplyDialog({ close }: { close: () => void }) {
       footer={<DialogFooter cancel={close} action="Apply" busy={apply.busy} run={apply.run} disabled={!data || (data.applied ?? []).length === 0 || data.effect === "deny"} />}
     >
       <div className="sb-form">
-        <Toggle label="Also files that are protected or run by themselves" on={flagged} onChange={setFlagged} />
-        <Toggle label="Also where the file was changed outside in the meantime" on={overwrite} onChange={setOverwrite} />
+        <Toggle label="Also protected files and files that run by themselves" on={flagged} onChange={setFlagged} />
+        <Toggle label="Also files that have changed on the host since" on={overwrite} onChange={setOverwrite} />
         {draft.isPending && <Loading />}
         {draft.error && <Problem error={draft.error} />}
         {data && (
@@ -49,8 +49,8 @@ export function ApplyDialog({ close }: { close: () => void }) {
                 {data.effect === "ask" && " Somebody is asked; apply again once they approved."}
               </p>
             )}
-            <List title="Comes out" changes={data.applied} />
-            <List title="Stays inside" changes={data.skipped} />
+            <List title="Applied" changes={data.applied} />
+            <List title="Not applied" changes={data.skipped} />
           </>
         )}
         {apply.error !== undefined && <Problem error={apply.error} />}

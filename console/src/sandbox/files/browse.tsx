@@ -4,7 +4,7 @@ import { type DragEvent, useEffect, useMemo, useRef, useState } from "react";
 import { asProblem } from "../../api/problem";
 import { Button, Can, Confirm, Dialog, Empty, Field, IconButton, Inert, inertLine, Problem, toast } from "../../parts";
 import { useCan } from "../../api/session";
-import { DialogFooter, useDeed } from "../actions";
+import { DialogFooter, useSubmit } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
 import { useFilters } from "../search";
 import { Files } from "./inside";
@@ -35,7 +35,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
     return () => onUnsaved(false);
   }, [dirty, onUnsaved]);
   const blocker = useBlocker({ shouldBlockFn: () => dirty, enableBeforeUnload: dirty, withResolver: true });
-  const [over, setOver] = useState<{ list: File[]; names: string[] }>();
+  const [replacing, setReplacing] = useState<{ list: File[]; names: string[] }>();
   const picker = useRef<HTMLInputElement>(null);
 
   const dirs = [root, ...open];
@@ -65,7 +65,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
   const send = async (list: File[], anyway = false) => {
     const there = new Set((await files.list(here)).map((one) => one.name));
     const names = list.map((one) => one.name).filter((name) => there.has(name));
-    if (names.length > 0 && !anyway) return setOver({ list, names });
+    if (names.length > 0 && !anyway) return setReplacing({ list, names });
     setSending(true);
     let sent = 0;
     try {
@@ -138,7 +138,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
         )}
       </div>
       <NewName
-        open={asked === "directory"} onOpenChange={() => ask(undefined)} title="New directory" action="Make directory" where={here} from=""
+        open={asked === "directory"} onOpenChange={() => ask(undefined)} title="New directory" action="Create directory" where={here} from=""
         onName={async (name) => {
           await files.makeDirectory(joined(here, name));
           setOpen((before) => new Set([...before, here]));
@@ -149,14 +149,14 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
         open={asked === "rename"} onOpenChange={() => ask(undefined)} title="Rename" action="Rename" where={parentOf(path)} from={path.slice(path.lastIndexOf("/") + 1)}
         onName={async (name) => {
           const to = joined(parentOf(path), name);
-          if ((await files.list(parentOf(path))).some((one: FileEntry) => one.path === to)) throw new Error("There is something of that name already.");
+          if ((await files.list(parentOf(path))).some((one: FileEntry) => one.path === to)) throw new Error("A file or directory of this name exists already.");
           await files.move(path, to);
           await changed();
           set({ path: to });
         }}
       />
       <Confirm
-        open={asked === "remove"} onOpenChange={() => ask(undefined)} title="Delete this file?" action="Delete" danger what={`${inertLine(path).text} is removed inside of the sandbox.`}
+        open={asked === "remove"} onOpenChange={() => ask(undefined)} title="Delete this file?" action="Delete" danger what={`${inertLine(path).text} is removed inside the sandbox.`}
         onConfirm={async () => {
           await files.remove(path);
           await changed();
@@ -164,13 +164,13 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
         }}
       />
       <Confirm
-        open={blocker.status === "blocked"} onOpenChange={() => blocker.reset?.()} title="Leave without saving?" action="Leave" danger what="What you edited is not saved yet, and will be lost."
+        open={blocker.status === "blocked"} onOpenChange={() => blocker.reset?.()} title="Leave without saving?" action="Leave" danger what="Your edits are not saved and will be lost."
         onConfirm={() => blocker.proceed?.()}
       />
       <Confirm
-        open={over !== undefined} onOpenChange={() => setOver(undefined)} title="Replace files?" action="Replace" danger
-        what={`In ${inertLine(here).text} there is already: ${inertLine((over?.names ?? []).join(", ")).text}`}
-        onConfirm={() => send(over?.list ?? [], true)}
+        open={replacing !== undefined} onOpenChange={() => setReplacing(undefined)} title="Replace files?" action="Replace" danger
+        what={`In ${inertLine(here).text} there is already: ${inertLine((replacing?.names ?? []).join(", ")).text}`}
+        onConfirm={() => send(replacing?.list ?? [], true)}
       />
     </div>
   );
@@ -197,19 +197,19 @@ function NewName({ open, onOpenChange, title, action, where, from, onName }: New
 function NameForm({ action, where, from, onName, close }: Pick<NewNameProps, "action" | "where" | "from" | "onName"> & { close: () => void }) {
   const [name, setName] = useState(from);
   const wrong = wrongName(name);
-  const deed = useDeed(async () => {
+  const submission = useSubmit(async () => {
     if (wrong) throw new Error(wrong);
     await onName(name);
     close();
   });
   return (
-    <form className="sb-form" onSubmit={deed.submit}>
+    <form className="sb-form" onSubmit={submission.submit}>
       <Field label="Name" hint={<>In {inertLine(where).text}</>} error={name !== "" && wrong ? wrong : undefined}>
         <input type="text" value={name} autoFocus onChange={(event) => setName(event.currentTarget.value)} />
       </Field>
-      {deed.error !== undefined && <Problem error={deed.error} />}
+      {submission.error !== undefined && <Problem error={submission.error} />}
       <footer className="sb-form-foot">
-        <DialogFooter cancel={close} action={action} busy={deed.busy} run={deed.run} disabled={wrong !== ""} />
+        <DialogFooter cancel={close} action={action} busy={submission.busy} run={submission.run} disabled={wrong !== ""} />
       </footer>
     </form>
   );

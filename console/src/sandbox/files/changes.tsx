@@ -86,7 +86,7 @@ export function Changes() {
                   Export
                 </Button>
               }
-              head={flagged && <span className="quiet">Flagged files stay inside unless told</span>}
+              head={flagged && <span className="quiet">Flagged files are not included by default</span>}
               items={[
                 { label: "As a patch", onSelect: () => keep("patch") },
                 { label: "As a tar", onSelect: () => keep("tar") },
@@ -113,7 +113,7 @@ export function Changes() {
       ) : !changes.data ? (
         <Loading what="Comparing" />
       ) : all.length === 0 ? (
-        <Empty title="Nothing was changed">In {inertLine(changes.data.dir).text}, all is as it was.</Empty>
+        <Empty title="Nothing was changed">No file in {inertLine(changes.data.dir).text} has changed.</Empty>
       ) : (
         <>
           <p className="sb-stat" role="status">
@@ -202,7 +202,7 @@ function One({ change }: { change: Change }) {
           </span>
         </p>
       )}
-      {change.text ? <DiffText key={change.path} text={change.text} path={change.path} /> : <Empty title={change.binary ? "Its content is no text" : change.type === "dir" ? "This is a directory" : "No text to show"}>{change.type === "file" && !change.binary ? "Its content is the same, too large, or kept inside by the policy." : undefined}</Empty>}
+      {change.text ? <DiffText key={change.path} text={change.text} path={change.path} /> : <Empty title={change.binary ? "Its content is not text" : change.type === "dir" ? "This is a directory" : "No text to show"}>{change.type === "file" && !change.binary ? "Its content is the same, too large, or kept inside by the policy." : undefined}</Empty>}
     </section>
   );
 }

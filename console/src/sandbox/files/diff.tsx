@@ -2,8 +2,8 @@ import { useMemo, useState } from "react";
 import { Button, Inert, inertLine } from "../../parts";
 import { type Hunk, type Line, parseUnified } from "./unified";
 
-/** The most lines that are drawn without a click. */
-const most = 1500;
+/** The number of lines that are drawn without a click. */
+const limit = 1500;
 
 const signs: Record<Line["kind"], string> = { added: "+", removed: "−", same: " ", note: "" };
 const words: Record<Line["kind"], string> = { added: "added: ", removed: "removed: ", same: "", note: "" };
@@ -13,7 +13,7 @@ export function DiffText({ text, path }: { text: string; path: string }) {
   const hunks = useMemo(() => parseUnified(text), [text]);
   const [all, setAll] = useState(false);
   const total = hunks.reduce((n, hunk) => n + hunk.lines.length, 0);
-  let left = all ? Infinity : most;
+  let left = all ? Infinity : limit;
   return (
     <div className="sb-diff-frame" tabIndex={0} role="region" aria-label={`Diff of ${inertLine(path).text}`}>
       <table className="sb-diff">
@@ -25,7 +25,7 @@ export function DiffText({ text, path }: { text: string; path: string }) {
           })}
         </tbody>
       </table>
-      {!all && total > most && <Button onClick={() => setAll(true)}>Show all {total} lines</Button>}
+      {!all && total > limit && <Button onClick={() => setAll(true)}>Show all {total} lines</Button>}
     </div>
   );
 }

@@ -18,7 +18,7 @@ export interface EditorProps {
 // without width, hide what a line really means.
 const special = /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
-const look = EditorView.theme({
+const editorTheme = EditorView.theme({
   "&": { height: "100%", backgroundColor: "var(--bg-sunken)", color: "var(--text)" },
   "&.cm-focused": { outline: "2px solid var(--accent)", outlineOffset: "-2px" },
   ".cm-scroller": { fontFamily: "var(--mono)", fontSize: "12.5px", lineHeight: "1.5" },
@@ -45,7 +45,7 @@ export function Editor({ text, label, writable, view, onChange, onSave }: Editor
     const state = EditorState.create({
       doc: text,
       extensions: [
-        EditorState.lineSeparator.of(ends), EditorState.readOnly.of(!writable), lineNumbers(), history(), search({ top: true }), highlightSelectionMatches(), look,
+        EditorState.lineSeparator.of(ends), EditorState.readOnly.of(!writable), lineNumbers(), history(), search({ top: true }), highlightSelectionMatches(), editorTheme,
         highlightSpecialChars({ addSpecialChars: special }), EditorView.lineWrapping,
         EditorView.contentAttributes.of({ "aria-label": label, ...(writable ? {} : { "aria-readonly": "true", tabindex: "0" }) }),
         // Tab leaves the editor, as in every other field.

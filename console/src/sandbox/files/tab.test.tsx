@@ -22,7 +22,7 @@ const tab = (state: string) => (
   </SandboxContext>
 );
 
-it.each(["stopped", "paused"])("keeps what somebody wrote when the sandbox is %s", async (state) => {
+it.each(["stopped", "paused"])("keeps unsaved text when the sandbox is %s", async (state) => {
   const { rerender } = render(tab("running"));
   await userEvent.click(screen.getByRole("button", { name: "write" }));
   rerender(tab(state));

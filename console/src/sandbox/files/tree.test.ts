@@ -8,7 +8,7 @@ const listings = new Map<string, FileEntry[]>([
 ]);
 
 describe("rowsOf", () => {
-  it("has directories first, and what is open below them", () => {
+  it("lists directories first, with the entries of open ones below them", () => {
     const rows = rowsOf("/", listings, new Set(["/a", "/b"]));
     expect(rows.map((r) => [r.path, r.level, r.open, r.loading])).toEqual([
       ["/a", 1, true, false],
@@ -20,7 +20,7 @@ describe("rowsOf", () => {
     expect(rows[2]).toMatchObject({ index: 2, siblings: 4 });
   });
 
-  it("ends where a directory is below itself", () => {
+  it("stops at a directory that is below itself", () => {
     const loop = new Map([["/", [entry("/", "dir")]]]);
     expect(rowsOf("/", loop, new Set(["/"])).length).toBeLessThan(100);
   });
@@ -43,7 +43,7 @@ describe("keyed", () => {
 });
 
 describe("paths", () => {
-  it("are taken apart and put together", () => {
+  it("are split and joined", () => {
     expect([parentOf("/a/b"), parentOf("/a"), parentOf("/")]).toEqual(["/a", "/", "/"]);
     expect([joined("/", "a"), joined("/a", "b")]).toEqual(["/a", "/a/b"]);
     expect(above("/", "/a/b/c")).toEqual(["/a", "/a/b"]);

@@ -14,7 +14,7 @@ describe("parseUnified", () => {
     ]);
   });
 
-  it("takes content that looks like a header for content", () => {
+  it("treats content that looks like a header as content", () => {
     const source = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- a/evil\n-@@ -9,9 +9,9 @@\n+++ b/evil\n+@@ -1 +1 @@\n@@ -9 +9 @@\n-a\n+b\n";
     const hunks = parseUnified(source);
     expect(hunks).toHaveLength(2);
@@ -24,8 +24,8 @@ describe("parseUnified", () => {
     expect(hunks[1]?.lines.map((l) => l.kind)).toEqual(["removed", "added"]);
   });
 
-  it("keeps the note about a missing end of line, and makes nothing of nonsense", () => {
+  it("keeps the note about a missing end of line, and returns nothing for other text", () => {
     expect(parseUnified("@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n")[0]?.lines.map((l) => l.kind)).toEqual(["added", "note"]);
-    for (const odd of ["", "x", "@@ -a +b @@\n+x", "@@ -1,99999999 +1 @@\n+x"]) expect(() => parseUnified(odd)).not.toThrow();
+    for (const malformed of ["", "x", "@@ -a +b @@\n+x", "@@ -1,99999999 +1 @@\n+x"]) expect(() => parseUnified(malformed)).not.toThrow();
   });
 });

@@ -60,14 +60,14 @@ describe("a file", () => {
   };
   const click = (name: string) => userEvent.click(screen.getByRole("button", { name }));
 
-  it("that is only looked at is never written, whatever key is pressed", async () => {
+  it("is never written while it is only viewed, whatever key is pressed", async () => {
     inside.text = "x".repeat((1 << 20) + 5);
     await show();
     await click("Ctrl-S");
     expect(written).toEqual([]);
   });
 
-  it("is written by the key once it was edited", async () => {
+  it("is saved by the key once it was edited", async () => {
     await show();
     await click("Edit");
     await click("Ctrl-S");
@@ -78,7 +78,7 @@ describe("a file", () => {
     expect(written).toEqual(["one and more"]);
   });
 
-  it("stays as it was opened while somebody edits it, and then is not written over what came in the meantime", async () => {
+  it("is not reloaded while a person edits it, and saving does not overwrite a newer version", async () => {
     await show();
     await click("Edit");
     await click("type");
@@ -88,7 +88,7 @@ describe("a file", () => {
     again();
     expect(screen.getByText("edits one")).toBeDefined();
     await click("Ctrl-S");
-    expect(await screen.findByRole("alertdialog", { name: "It was changed in the meantime" })).toBeDefined();
+    expect(await screen.findByRole("alertdialog", { name: "The file has changed" })).toBeDefined();
     expect(written).toEqual([]);
   });
 });

@@ -117,18 +117,18 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         )}
       </div>
       {!can ? (
-        <Empty title="A viewer sees names, and no contents">Reading a file can take it out of the sandbox, which needs the scope operator.</Empty>
+        <Empty title="A viewer sees names and no contents">Reading a file takes data out of the sandbox, which requires the scope operator.</Empty>
       ) : file.isPending ? (
         <Loading what="Reading the file" />
       ) : !file.data || !shown ? (
         <Problem error={file.error} retry={() => void file.refetch()} />
       ) : shown.as === "image" ? (
-        <Picture bytes={file.data.bytes} type={shown.type} path={path} />
+        <ImageView bytes={file.data.bytes} type={shown.type} path={path} />
       ) : shown.as === "bytes" ? (
-        <Empty title="This is no text">It is neither text nor a picture that is shown here.</Empty>
+        <Empty title="This file cannot be shown">It is neither text nor an image of a supported type.</Empty>
       ) : (
         <>
-          {!shown.whole && <p className="sb-note">This is the first mebibyte of it.</p>}
+          {!shown.whole && <p className="sb-note">Only the first mebibyte is shown.</p>}
           {!shown.exact && (
             <p className="sb-note">
               <Badge tone="warn">not exact</Badge> It is not valid UTF-8: invalid bytes are shown as �. It cannot be edited here.
@@ -140,15 +140,15 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         </>
       )}
       <Confirm
-        open={clash} onOpenChange={setClash} title="It was changed in the meantime" action="Save anyway" danger
-        what="A program inside wrote this file after you opened it. What it wrote is lost if you save."
+        open={clash} onOpenChange={setClash} title="The file has changed" action="Save anyway" danger
+        what="A program inside wrote this file after you opened it. Saving discards what it wrote."
         onConfirm={() => save(true)}
       />
     </section>
   );
 }
 
-function Picture({ bytes, type, path }: { bytes: Uint8Array<ArrayBuffer>; type: string; path: string }) {
+function ImageView({ bytes, type, path }: { bytes: Uint8Array<ArrayBuffer>; type: string; path: string }) {
   const [url, setURL] = useState("");
   const [broken, setBroken] = useState(false);
   useEffect(() => {
@@ -156,6 +156,6 @@ function Picture({ bytes, type, path }: { bytes: Uint8Array<ArrayBuffer>; type: 
     setURL(made);
     return () => URL.revokeObjectURL(made);
   }, [bytes, type]);
-  if (broken) return <Empty title="This picture cannot be drawn" />;
-  return <div className="sb-picture">{url && <img src={url} alt={`Picture in ${inertLine(path).text}`} onError={() => setBroken(true)} />}</div>;
+  if (broken) return <Empty title="This image cannot be shown" />;
+  return <div className="sb-picture">{url && <img src={url} alt={`ImageView in ${inertLine(path).text}`} onError={() => setBroken(true)} />}</div>;
 }

@@ -5,7 +5,7 @@ import type { Entry, FlowRecord } from "../../api/console";
 import { useEntries, useFlows, useLiveState } from "../../live";
 
 /** The number of entries and requests that one page keeps. */
-const most = 2000;
+const limit = 2000;
 
 /**
  * Reads again what may have been missed: between reading and listening, after a gap, or after a
@@ -21,8 +21,8 @@ function useCaughtUp(key: string, id: string, gap: string | null) {
 }
 
 /** The newest entries of a sandbox, with live ones added. */
-export function useStory(id: string) {
-  const live = useEntries(id, { limit: most });
+export function useEntryLog(id: string) {
+  const live = useEntries(id, { limit });
   useCaughtUp("entries", id, live.gap);
   const past = useQuery({
     queryKey: ["entries", id],
@@ -37,7 +37,7 @@ export function useStory(id: string) {
     const before = live.paused ? (past.data ?? []).filter((one) => live.entries.length === 0 || one.seq <= (live.entries.at(-1)?.seq ?? 0)) : (past.data ?? []);
     for (const one of before) all.set(one.seq, one);
     for (const one of live.entries) all.set(one.seq, one);
-    return [...all.values()].sort((a, b) => a.seq - b.seq).slice(-most);
+    return [...all.values()].sort((a, b) => a.seq - b.seq).slice(-limit);
   }, [past.data, live.entries, live.paused]);
   return { ...live, entries, error: past.error, loading: past.isPending, retry: () => void past.refetch() };
 }
@@ -49,7 +49,7 @@ interface FlowList {
 
 /** The requests of a sandbox, with live ones added. */
 export function useTraffic(id: string) {
-  const live = useFlows(id, { limit: most });
+  const live = useFlows(id, { limit });
   useCaughtUp("flows", id, live.gap);
   const past = useQuery({
     queryKey: ["flows", id],
@@ -60,7 +60,7 @@ export function useTraffic(id: string) {
     const all = new Map<number, FlowRecord>();
     for (const one of past.data?.records ?? []) all.set(one.seq, one);
     for (const one of live.flows) all.set(one.seq, one);
-    return [...all.values()].sort((a, b) => a.seq - b.seq).slice(-most);
+    return [...all.values()].sort((a, b) => a.seq - b.seq).slice(-limit);
   }, [past.data, live.flows]);
   return { ...live, flows, asked: past.data?.asked ?? [], error: past.error, loading: past.isPending, retry: () => void past.refetch() };
 }

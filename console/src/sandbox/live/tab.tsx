@@ -6,7 +6,7 @@ import { Badge, Button, Empty, format, Icon, type IconName, Inert, inertLine, Lo
 import { Lines } from "../lines";
 import { isLive, useSandbox } from "../queries";
 import { useFilters } from "../search";
-import { useStory } from "./history";
+import { useEntryLog } from "./history";
 import { filtered, type Item, type Kind, kinds, merge } from "./timeline";
 
 const Beside = lazy(async () => ({ default: (await import("../terminal/beside")).Beside }));
@@ -16,13 +16,13 @@ const icons: Record<Kind, IconName> = { commands: "terminal", files: "file", net
 /** All events of a sandbox in one timeline, with a terminal beside it if there is room. */
 export function LiveTab() {
   const sandbox = useSandbox();
-  const story = useStory(sandbox.id);
+  const log = useEntryLog(sandbox.id);
   const { flows } = useFlows(sandbox.id, { limit: 500 });
   const [filters, set] = useFilters();
   const state = useLiveState();
   const wide = useWide("(min-width: 1280px)");
   const only = useMemo(() => (filters.show ? (filters.show.split(",") as Kind[]) : []), [filters.show]);
-  const all = useMemo(() => merge(story.entries, story.paused ? [] : flows), [story.entries, story.paused, flows]);
+  const all = useMemo(() => merge(log.entries, log.paused ? [] : flows), [log.entries, log.paused, flows]);
   const items = useMemo(() => filtered(all, only, filters.programs === true), [all, only, filters.programs]);
   const toggle = (kind: Kind) => {
     const next = only.includes(kind) ? only.filter((one) => one !== kind) : [...only, kind];
@@ -41,25 +41,25 @@ export function LiveTab() {
             ))}
           </div>
           <Toggle label="Every program" on={filters.programs === true} onChange={(on) => set({ programs: on || undefined })} />
-          <Button icon={story.paused ? "play" : "pause"} aria-pressed={story.paused} onClick={() => story.setPaused(!story.paused)}>
-            {story.paused ? `Go on${story.held > 0 ? ` (${story.held} new)` : ""}` : "Pause live"}
+          <Button icon={log.paused ? "play" : "pause"} aria-pressed={log.paused} onClick={() => log.setPaused(!log.paused)}>
+            {log.paused ? `Continue${log.held > 0 ? ` (${log.held} new)` : ""}` : "Pause live"}
           </Button>
         </div>
-        {story.gap !== null && <p className="sb-note">There were too many events to follow. They were read again from the audit log.</p>}
-        {state === "offline" && <p className="sb-note">The server cannot be reached. What you see may be old.</p>}
-        {story.error ? (
-          <Problem error={story.error} retry={story.retry} />
-        ) : story.loading ? (
+        {log.gap !== null && <p className="sb-note">There were too many events to follow. They were read again from the audit log.</p>}
+        {state === "offline" && <p className="sb-note">The server cannot be reached. The data on the page may be old.</p>}
+        {log.error ? (
+          <Problem error={log.error} retry={log.retry} />
+        ) : log.loading ? (
           <Loading what="Reading the audit log" />
         ) : (
           <Lines
             items={items} keyOf={(item) => item.key} label="Activity" height={31} follow
-            empty={<Empty title="Nothing yet">{only.length > 0 ? "Nothing of these kinds has happened." : "What happens in it is shown here as it happens."}</Empty>}
+            empty={<Empty title="Nothing yet">{only.length > 0 ? "No event of these kinds has happened." : "Events of the sandbox appear here as they happen."}</Empty>}
           >
             {(item) => <Row item={item} id={sandbox.id} />}
           </Lines>
         )}
-        <Announcer items={all} quiet={story.paused} />
+        <Announcer items={all} quiet={log.paused} />
       </section>
       {wide && isLive(sandbox) && (
         <Suspense fallback={<Loading />}>
@@ -160,15 +160,15 @@ export function Clock({ time }: { time: string }) {
 function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean }) {
   const [text, setText] = useState("");
   const newest = useRef(items);
-  const told = useRef<number | undefined>(undefined);
+  const announced = useRef<number | undefined>(undefined);
   newest.current = items;
   useEffect(() => {
     if (quiet) return;
     const timer = setInterval(() => {
       const all = newest.current;
-      const from = told.current;
+      const from = announced.current;
       const fresh = from === undefined ? [] : all.filter((item) => (item.seq ?? 0) > from);
-      told.current = all.reduce((max, item) => Math.max(max, item.seq ?? 0), from ?? 0);
+      announced.current = all.reduce((max, item) => Math.max(max, item.seq ?? 0), from ?? 0);
       const denied = fresh.filter((item) => item.effect === "deny").length;
       if (fresh.length > 0) setText(`${fresh.length} new ${fresh.length === 1 ? "event" : "events"}${denied > 0 ? `, ${denied} denied` : ""}`);
     }, 8000);

@@ -8,7 +8,7 @@ const flow = (seq: number, second: number, effect = "allow"): FlowLike => ({
 });
 
 describe("merge", () => {
-  it("shows a command with its end as one row", () => {
+  it("shows the start and the end of a command as one row", () => {
     const entries: EntryLike[] = [
       { seq: 2, time: at(1), kind: "command.started", data: { n: 1, how: "start", argv: ["sh", "-c", "make test"] } },
       { seq: 3, time: at(2), kind: "exec", data: { pid: 9, argv: ["make", "test"] } },
@@ -24,7 +24,7 @@ describe("merge", () => {
     expect(filtered(items, [], false)).toHaveLength(1);
   });
 
-  it("orders by time, not by when it was written down", () => {
+  it("sorts by the time of the event, not of its entry", () => {
     const items = merge(
       [
         { seq: 1, time: at(5), kind: "sandbox.paused", data: {} },
@@ -35,7 +35,7 @@ describe("merge", () => {
     expect(items.map((i) => i.kind)).toEqual(["files", "network", "lifecycle"]);
   });
 
-  it("shows a flow once, by its entry as soon as there is one", () => {
+  it("shows a flow once, by its entry as soon as it exists", () => {
     const live = flow(7, 2, "deny");
     const only = merge([], [live]);
     expect(only).toHaveLength(1);
@@ -45,7 +45,7 @@ describe("merge", () => {
     expect(both[0]).toMatchObject({ seq: 40, effect: "deny", tone: "bad", title: "GET pypi.org/simple/", detail: "network.unlisted", why: "no block" });
   });
 
-  it("folds files that became other together", () => {
+  it("groups files that changed together", () => {
     const file = (seq: number, second: number, op = "created"): EntryLike => ({ seq, time: at(second), kind: "file", data: { path: `/f${seq}`, op } });
     const items = merge([file(1, 1), file(2, 1), file(3, 2), file(4, 2, "removed"), file(5, 20, "removed")], []);
     expect(items.map((i) => [i.title, i.more ?? []])).toEqual([
@@ -55,7 +55,7 @@ describe("merge", () => {
     ]);
   });
 
-  it("shows one name's look-ups as one row", () => {
+  it("shows the lookups of one name as one row", () => {
     const dns = (seq: number, method: string, host: string, effect = "allow"): FlowLike => ({ time: at(1), seq, kind: "dns", method, host, effect, rule: "dns" });
     const items = merge([], [dns(1, "A", "a.example"), dns(2, "AAAA", "a.example"), dns(3, "A", "a.example"), dns(4, "AAAA", "b.example"), dns(5, "A", "b.example", "deny")]);
     expect(items.map((i) => [i.title, i.effect])).toEqual([
@@ -66,17 +66,17 @@ describe("merge", () => {
     ]);
   });
 
-  it("takes an end without its beginning, and data of any shape", () => {
-    const odd: unknown[] = [null, 7, "x", [], { argv: "rm", path: 5, n: "1", copies: [1] }];
+  it("accepts an end without a start, and data of any shape", () => {
+    const malformed: unknown[] = [null, 7, "x", [], { argv: "rm", path: 5, n: "1", copies: [1] }];
     const kinds = ["command.started", "command.ended", "exec", "exit", "file", "flow", "gap", "limit.hit", "action", "approval.asked", "sandbox.copied", "new.kind"];
     let seq = 0;
     for (const kind of kinds) {
-      for (const data of odd) expect(() => merge([{ seq: seq++, time: at(1), kind, data }], [])).not.toThrow();
+      for (const data of malformed) expect(() => merge([{ seq: seq++, time: at(1), kind, data }], [])).not.toThrow();
     }
     expect(merge([{ seq: 1, time: at(1), kind: "command.ended", data: { n: 3, exit: 1, duration_ms: 5 } }], [])[0]).toMatchObject({ tone: "bad", detail: "exit 1 · 5 ms" });
   });
 
-  it("says who took a terminal from whom", () => {
+  it("names who took control of a terminal, and from whom", () => {
     const entries: EntryLike[] = [
       { seq: 1, time: at(1), kind: "terminal.control", actor: "console:a", data: { pid: 9, do: "take" } },
       { seq: 2, time: at(2), kind: "terminal.control", actor: "console:b", data: { pid: 9, do: "take", displaced: "console:a" } },
@@ -103,6 +103,6 @@ describe("commandLine", () => {
   });
 });
 
-it("says durations in the unit that fits", () => {
+it("writes durations in a fitting unit", () => {
   expect([0.2, 12.4, 1500, 61_000].map(duration)).toEqual(["<1 ms", "12 ms", "1.5 s", "1 min 1 s"]);
 });

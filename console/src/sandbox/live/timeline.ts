@@ -118,7 +118,7 @@ function of(entry: EntryLike, open: Map<string, Item>): Item | undefined {
       return base(entry, "people", text(data, "do").replace(/^(file|changes)\./, ""), actionTitle(data), text(data, "outcome") === "ok" ? "quiet" : "bad", text(data, "outcome") === "ok" ? "" : text(data, "outcome"));
   }
   if (entry.kind.startsWith("approval.")) return approval(entry, data);
-  if (entry.kind.startsWith("sandbox.") || entry.kind.startsWith("snapshot.")) return life(entry, data);
+  if (entry.kind.startsWith("sandbox.") || entry.kind.startsWith("snapshot.")) return lifecycleItem(entry, data);
   return base(entry, "lifecycle", entry.kind, entry.kind);
 }
 
@@ -157,28 +157,28 @@ function approval(entry: EntryLike, data: Data): Item {
   return base(entry, "approvals", what, [text(data, "kind"), where].filter(Boolean).join(" "), tone, text(data, "reason") || text(data, "rule"));
 }
 
-const lives: Readonly<Record<string, string>> = {
+const lifecycleTitles: Readonly<Record<string, string>> = {
   "sandbox.started": "Started", "sandbox.ended": "Ended", "sandbox.paused": "Paused", "sandbox.resumed": "Resumed",
-  "sandbox.replaced": "Put back", "sandbox.copied": "Copied", "snapshot.taken": "Snapshot taken", "snapshot.removed": "Snapshot removed",
+  "sandbox.replaced": "Restored", "sandbox.copied": "Copied", "snapshot.taken": "Snapshot taken", "snapshot.removed": "Snapshot removed",
 };
 
-function life(entry: EntryLike, data: Data): Item {
+function lifecycleItem(entry: EntryLike, data: Data): Item {
   const copies = texts(data, "copies");
   const detail = text(data, "reason") || text(data, "snapshot") || text(data, "name") || text(data, "id") || copies.join(" ") || text(data, "template");
   const bad = entry.kind === "sandbox.ended" && ["oom", "crashed", "lost"].includes(text(data, "reason"));
-  return base(entry, "lifecycle", entry.kind.split(".")[1] ?? "", lives[entry.kind] ?? entry.kind, bad ? "bad" : "info", detail);
+  return base(entry, "lifecycle", entry.kind.split(".")[1] ?? "", lifecycleTitles[entry.kind] ?? entry.kind, bad ? "bad" : "info", detail);
 }
 
-const deeds: Readonly<Record<string, string>> = {
-  create: "Created the sandbox", remove: "Stopped the sandbox", timeout: "Set its end", extend: "Extended its life", access: "Changed its network access",
-  pause: "Paused it", resume: "Resumed it", fork: "Copied it", rollback: "Put it back to a snapshot", reset: "Put it back to its start",
-  snapshot: "Took a snapshot", "snapshot.remove": "Removed a snapshot", "changes.keep": "Kept its changes",
+const actionTitles: Readonly<Record<string, string>> = {
+  create: "Created the sandbox", remove: "Stopped the sandbox", timeout: "Set its time limit", extend: "Extended its time limitcycleItem", access: "Changed its network access",
+  pause: "Paused it", resume: "Resumed it", fork: "Forked it", rollback: "Rolled back to a snapshot", reset: "Reset to its start",
+  snapshot: "Took a snapshot", "snapshot.remove": "Removed a snapshot", "changes.keep": "Retained its changes",
 };
 
 function actionTitle(data: Data): string {
   const to = text(data, "to");
   const what = text(data, "do");
-  return [text(data, "path") || deeds[what] || text(data, "ref") || what, to && `to ${to}`].filter(Boolean).join(" ");
+  return [text(data, "path") || actionTitles[what] || text(data, "ref") || what, to && `to ${to}`].filter(Boolean).join(" ");
 }
 
 function ofFlow(flow: FlowLike): Item {

@@ -15,14 +15,14 @@ const artifacts: Layer = { kind: "task", document: "policy: v1\nname: artifacts\
 const asPorts = (document = "") => (outline(document)["network"] as { hosts: { ports?: string[] }[] }).hosts.map((block) => block.ports);
 
 describe("accessOf", () => {
-  it("says again what a sandbox was made with", () => {
+  it("reconstructs the access that a sandbox was created with", () => {
     expect(accessOf("policy", [level, list, asked, own, artifacts])).toEqual({
       net: "policy", level: "standard", allow: ["example.org:443", "example.org:8443", "10.1.0.0/16:22"], policy: own.document, artifacts: ["dist/**"],
     });
     expect(accessOf("dev", [level, { kind: "task", document: "policy: v1\nname: net/dev\nnetwork:\n    unlisted: deny\n" }, asked])).toEqual({ net: "dev", level: "standard" });
   });
 
-  it("keeps closed what a list of hosts closed", () => {
+  it("keeps hosts denied that a list of hosts denied", () => {
     expect(accessOf("policy", [level, list, none]).policy).toBe(none.document);
     const both = accessOf("policy", [level, list, none, own]);
     expect(outline(both.policy ?? "")["network"]).toMatchObject({ unlisted: "deny" });
@@ -30,7 +30,7 @@ describe("accessOf", () => {
     expect(outline(denied.policy ?? "")["network"]).toMatchObject({ unlisted: "deny", hosts: [{ host: "evil.example" }] });
   });
 
-  it("refuses what it could not say again exactly", () => {
+  it("refuses access that it cannot reconstruct exactly", () => {
     const refused = (net: string, ...layers: Layer[]) => expect(() => accessOf(net, layers)).toThrow(CannotEdit);
     refused("none", level);
     refused("policy", own, { ...own, document: own.document.replace("agent", "other") });
@@ -41,7 +41,7 @@ describe("accessOf", () => {
 });
 
 describe("withRule", () => {
-  it("adds a host to what is allowed, once", () => {
+  it("adds an allowed host once", () => {
     const access = accessOf("policy", [level, list, asked, own]);
     const wider = withRule(access, { effect: "allow", host: "pypi.org", port: 443 });
     expect(wider).toEqual({ ...access, allow: [...(access.allow ?? []), "pypi.org:443"] });
@@ -61,7 +61,7 @@ describe("withRule", () => {
     expect(() => withRule(tighter, { effect: "deny", host: "example.org", port: 443 })).toThrow("denied already");
   });
 
-  it("takes the place of the rules of the block that governs the host", () => {
+  it("replaces the rules of the block that applies to the host", () => {
     const access = accessOf("policy", [level, asked, own]);
     const tighter = withRule(access, { effect: "deny", host: "api.github.com", port: 443 });
     expect(outline(tighter.policy ?? "")["network"]).toEqual({
@@ -74,11 +74,11 @@ describe("withRule", () => {
     expect(() => withRule(accessOf("policy", [two]), { effect: "deny", host: "api.github.com", port: 80 })).toThrow("several ports");
   });
 
-  it("takes back what was denied here, and only that", () => {
-    const wish = { host: "evil.example", port: 443 };
+  it("removes a denial that was added here, and no other", () => {
+    const ruleRequest = { host: "evil.example", port: 443 };
     for (const access of [accessOf("policy", [level, asked, own]), { net: "dev" as const }, accessOf("policy", [list, none])]) {
-      const denied = withRule(access, { ...wish, effect: "deny" });
-      const back = withRule(denied, { ...wish, effect: "allow" });
+      const denied = withRule(access, { ...ruleRequest, effect: "deny" });
+      const back = withRule(denied, { ...ruleRequest, effect: "allow" });
       expect(back.allow).toContain("evil.example:443");
       expect(back.policy).not.toContain("evil");
       expect(() => outline(back.policy ?? "")).not.toThrow();
@@ -88,7 +88,7 @@ describe("withRule", () => {
     expect(theirs.policy).toBe(own.document);
   });
 
-  it("makes a document where there was none", () => {
+  it("creates a document if there is none", () => {
     expect(outline(withRule({ net: "dev" }, { effect: "deny", host: "a.example", port: 8080 }).policy ?? "")).toEqual({
       policy: "v1", name: "console", network: { hosts: [{ host: "a.example", ports: ["8080"], rules: [{ id: "console-deny", do: "deny" }] }] },
     });
@@ -96,7 +96,7 @@ describe("withRule", () => {
     expect(outline(half.policy ?? "")).toMatchObject({ network: { unlisted: "deny" }, git: { fetch: "deny" } });
   });
 
-  it("writes no host that would be more than a host", () => {
+  it("refuses a host that is not exactly one host", () => {
     for (const host of ["a\n  do: allow", "a: b", "a b", "", "#x"]) {
       expect(() => withRule({ net: "dev" }, { effect: "deny", host, port: 443 })).toThrow(CannotEdit);
     }

@@ -15,7 +15,7 @@ export interface Layer {
 }
 
 /** A rule for one host, as a person requests it from a row of the network log. */
-export interface Wish {
+export interface RuleRequest {
   effect: "allow" | "deny";
   host: string;
   port: number;
@@ -60,28 +60,28 @@ export function accessOf(net: string, layers: readonly Layer[]): Access {
 }
 
 /** The access with one more rule. */
-export function withRule(access: Access, wish: Wish): Access {
-  const endpoint = `${wish.host}:${wish.port}`;
-  if (!/^[a-z0-9*._-]+$/i.test(wish.host) || wish.port < 1 || wish.port > 65535) throw new CannotEdit("This is no host that a rule can name.");
-  const allow = (access.allow ?? []).filter((one) => one !== endpoint && !(wish.port === 443 && one === wish.host));
-  if (wish.effect === "allow") {
+export function withRule(access: Access, ruleRequest: RuleRequest): Access {
+  const endpoint = `${ruleRequest.host}:${ruleRequest.port}`;
+  if (!/^[a-z0-9*._-]+$/i.test(ruleRequest.host) || ruleRequest.port < 1 || ruleRequest.port > 65535) throw new CannotEdit("This is no host that a rule can name.");
+  const allow = (access.allow ?? []).filter((one) => one !== endpoint && !(ruleRequest.port === 443 && one === ruleRequest.host));
+  if (ruleRequest.effect === "allow") {
     const wider: Access = { ...access, allow: [...allow, endpoint] };
     // A denial that was added here would override the list.
-    if (access.policy !== undefined) wider.policy = withoutDenied(access.policy, wish);
+    if (access.policy !== undefined) wider.policy = withoutDenied(access.policy, ruleRequest);
     return wider;
   }
   const { allow: _, ...rest } = access;
-  return { ...rest, ...(allow.length > 0 ? { allow } : {}), policy: withDenied(access.policy ?? "policy: v1\nname: console\n", wish) };
+  return { ...rest, ...(allow.length > 0 ? { allow } : {}), policy: withDenied(access.policy ?? "policy: v1\nname: console\n", ruleRequest) };
 }
 
 const denial = ["            - id: console-deny", "              do: deny"];
 
-function withDenied(document: string, wish: Wish): string {
+function withDenied(document: string, ruleRequest: RuleRequest): string {
   const lines = document.replace(/\n+$/, "").split("\n");
-  const found = blockOf(lines, wish);
+  const found = blockOf(lines, ruleRequest);
   if (found) {
     if (found.rules.length === 0 || found.denied) throw new CannotEdit("It is denied already.");
-    if (found.ports.length > 1 || found.ports[0] !== String(wish.port)) throw new CannotEdit("Its policy has one block for several ports of this host.");
+    if (found.ports.length > 1 || found.ports[0] !== String(ruleRequest.port)) throw new CannotEdit("Its policy has one block for several ports of this host.");
     const at = lines.indexOf("          rules:", found.from);
     let end = at + 1;
     while (/^ {12}/.test(lines[end] ?? "")) end++;
@@ -89,7 +89,7 @@ function withDenied(document: string, wish: Wish): string {
     // refuses.
     return [...lines.slice(0, at + 1), ...denial, ...lines.slice(end), ""].join("\n");
   }
-  const block = [`        - host: ${quoted(wish.host)}`, "          ports:", `            - ${wish.port}`, "          rules:", ...denial];
+  const block = [`        - host: ${quoted(ruleRequest.host)}`, "          ports:", `            - ${ruleRequest.port}`, "          rules:", ...denial];
   const top = lines.indexOf("network:");
   if (top < 0) return [...lines, "network:", "    hosts:", ...block, ""].join("\n");
   for (let i = top + 1; i < lines.length && /^ /.test(lines[i] ?? ""); i++) {
@@ -98,9 +98,9 @@ function withDenied(document: string, wish: Wish): string {
   return [...lines.slice(0, top + 1), "    hosts:", ...block, ...lines.slice(top + 1), ""].join("\n");
 }
 
-function withoutDenied(document: string, wish: Wish): string {
+function withoutDenied(document: string, ruleRequest: RuleRequest): string {
   const lines = document.replace(/\n+$/, "").split("\n");
-  const found = blockOf(lines, wish);
+  const found = blockOf(lines, ruleRequest);
   if (!found?.denied) return document;
   lines.splice(found.from, found.to - found.from);
   // A block without rules and settings is an error.
@@ -123,20 +123,20 @@ interface Block {
 }
 
 /** The block that applies to a host at a port. */
-function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
-  const wanted = asList(asFields(read(lines.join("\n"))["network"])["hosts"]).map(asFields);
-  const head = `        - host: ${quoted(wish.host)}`;
+function blockOf(lines: readonly string[], ruleRequest: RuleRequest): Block | undefined {
+  const hostBlocks = asList(asFields(read(lines.join("\n"))["network"])["hosts"]).map(asFields);
+  const head = `        - host: ${quoted(ruleRequest.host)}`;
   const top = lines.indexOf("network:");
   let at = top < 0 ? -1 : lines.indexOf(head, top);
-  for (const block of wanted) {
-    if (block["host"] !== wish.host) continue;
+  for (const block of hostBlocks) {
+    if (block["host"] !== ruleRequest.host) continue;
     if (at < 0) throw new CannotEdit("Its policy is in a form that is edited as a document only.");
     let to = at + 1;
     while (/^ {10}/.test(lines[to] ?? "")) to++;
     const ports = block["ports"] === undefined ? ["443"] : asList(block["ports"]).map(String);
     const rules = asList(block["rules"]).map(asFields);
     // A range may include it too; only the document's editor changes that.
-    if (ports.includes(String(wish.port)) || ports.some((port) => port.includes("-"))) {
+    if (ports.includes(String(ruleRequest.port)) || ports.some((port) => port.includes("-"))) {
       return { from: at, to, ports, rules, denied: rules.length === 1 && rules[0]?.["id"] === "console-deny" };
     }
     at = lines.indexOf(head, to);
@@ -144,7 +144,7 @@ function blockOf(lines: readonly string[], wish: Wish): Block | undefined {
   return undefined;
 }
 
-/** Adds to the document itself what a second one would add: everything else is denied. */
+/** Adds the denial to the document itself. A second document would deny everything else. */
 function withUnlistedDenied(document: string): string {
   const lines = document.replace(/\n+$/, "").split("\n");
   const top = lines.indexOf("network:");

@@ -3,9 +3,9 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { api, unwrap } from "../../api/client";
 import { Dialog, Inert, inertLine, Loading, Problem, toast } from "../../parts";
-import { DialogFooter, useDeed } from "../actions";
+import { DialogFooter, useSubmit } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
-import { type Access, accessLines, accessOf, CannotEdit, compared, withRule, type Wish } from "./access";
+import { type Access, accessLines, accessOf, CannotEdit, compared, withRule, type RuleRequest } from "./access";
 
 interface Draft {
   before: Access;
@@ -13,7 +13,7 @@ interface Draft {
 }
 
 /** Shows how a rule for a row's host would change the access of the sandbox, and sets it. */
-export function RuleDialog({ wish, close }: { wish: Wish; close: () => void }) {
+export function RuleDialog({ ruleRequest, close }: { ruleRequest: RuleRequest; close: () => void }) {
   const sandbox = useSandbox();
   const refresh = useRefresh();
   const policy = useQuery({
@@ -25,29 +25,29 @@ export function RuleDialog({ wish, close }: { wish: Wish; close: () => void }) {
     if (!policy.data) return undefined;
     try {
       const before = accessOf(sandbox.network.net, policy.data.layers ?? []);
-      return { before, after: withRule(before, wish) };
+      return { before, after: withRule(before, ruleRequest) };
     } catch (thrown) {
       return thrown instanceof CannotEdit ? thrown : new CannotEdit("Its policy cannot be added to here.");
     }
-  }, [policy.data, sandbox.network.net, wish]);
-  const set = useDeed(async () => {
+  }, [policy.data, sandbox.network.net, ruleRequest]);
+  const set = useSubmit(async () => {
     if (!draft || draft instanceof CannotEdit || !policy.data) return;
     const params = { path: { id: sandbox.id } };
     // The replaced access must be the one that was shown: another person may have changed it.
     const now = await unwrap(api.GET("/v1/sandboxes/{id}/policy", { params }));
-    if (now.digest !== policy.data.digest) throw new Error("The policy was changed in the meantime. Close this, and look again.");
+    if (now.digest !== policy.data.digest) throw new Error("The policy has changed since it was shown. Close this dialog and open it again.");
     await unwrap(api.PUT("/v1/sandboxes/{id}/access", { params, body: draft.after }));
     await refresh("policy", "flows");
     toast("The policy was changed.", { tone: "ok" });
     close();
   });
-  const host = inertLine(`${wish.host}:${wish.port}`).text;
-  const action = wish.effect === "allow" ? "Allow host" : "Deny host";
+  const host = inertLine(`${ruleRequest.host}:${ruleRequest.port}`).text;
+  const action = ruleRequest.effect === "allow" ? "Allow host" : "Deny host";
   return (
     <Dialog
       open wide onOpenChange={close} title={`${action} ${host}?`}
-      description={wish.effect === "allow" ? "Every program in this sandbox may then reach it, with any method and path, until its policy is changed again." : "No program in this sandbox may then reach it. What is open to it is closed."}
-      footer={<DialogFooter cancel={close} action={action} danger={wish.effect === "deny"} busy={set.busy} run={set.run} disabled={!draft || draft instanceof CannotEdit} />}
+      description={ruleRequest.effect === "allow" ? "Every program in this sandbox may then reach it, with any method and path, until its policy is changed again." : "No program in this sandbox may then reach it. What is open to it is closed."}
+      footer={<DialogFooter cancel={close} action={action} danger={ruleRequest.effect === "deny"} busy={set.busy} run={set.run} disabled={!draft || draft instanceof CannotEdit} />}
     >
       {policy.isPending && <Loading />}
       {policy.error && <Problem error={policy.error} />}

@@ -10,7 +10,7 @@ import { endpoint } from "../live/timeline";
 import { Lines } from "../lines";
 import { isLive, useSandbox } from "../queries";
 import { type SandboxSearch, useFilters } from "../search";
-import type { Wish } from "./access";
+import type { RuleRequest } from "./access";
 import { RuleDialog } from "./rule";
 
 const effects: Record<NonNullable<SandboxSearch["verdict"]>, FlowRecord["effect"]> = { allowed: "allow", denied: "deny", asked: "ask" };
@@ -21,7 +21,7 @@ export function NetworkTab() {
   const traffic = useTraffic(sandbox.id);
   const [filters, set] = useFilters();
   const [host, typeHost] = useTyped(filters.host ?? "", (text) => set({ host: text || undefined }));
-  const [wish, setWish] = useState<Wish>();
+  const [ruleRequest, setRuleRequest] = useState<RuleRequest>();
   const rows = useMemo(() => {
     const effect = filters.verdict ? effects[filters.verdict] : undefined;
     const host = filters.host?.toLowerCase();
@@ -44,7 +44,7 @@ export function NetworkTab() {
         <input type="search" data-filter aria-label="Filter by host" placeholder="Host" value={host} onChange={(event) => typeHost(event.currentTarget.value)} />
         <span className="sb-fill" />
         <Button icon={traffic.paused ? "play" : "pause"} aria-pressed={traffic.paused} onClick={() => traffic.setPaused(!traffic.paused)}>
-          {traffic.paused ? `Go on${traffic.held > 0 ? ` (${traffic.held} new)` : ""}` : "Pause live"}
+          {traffic.paused ? `Continue${traffic.held > 0 ? ` (${traffic.held} new)` : ""}` : "Pause live"}
         </Button>
       </div>
       {!sandbox.network.attached && (
@@ -53,12 +53,12 @@ export function NetworkTab() {
           {traffic.asked.length > 0 && (
             <>
               {" "}
-              Its programs asked for: <Inert text={traffic.asked.slice(0, 50).join(", ")} />
+              Its programs requested: <Inert text={traffic.asked.slice(0, 50).join(", ")} />
             </>
           )}
         </p>
       )}
-      {traffic.gap !== null && <p className="sb-note">Some requests were too many to follow, and were read again.</p>}
+      {traffic.gap !== null && <p className="sb-note">There were too many requests to follow. They were read again.</p>}
       {traffic.error ? (
         <Problem error={traffic.error} retry={traffic.retry} />
       ) : traffic.loading ? (
@@ -68,12 +68,12 @@ export function NetworkTab() {
           as="table" label="Requests" items={rows} keyOf={(one) => String(one.seq)} height={33} follow
           nameOf={(one) => inertLine(`${one.effect} ${endpoint(one)}`).text}
           head={<Head />}
-          empty={<Empty title={narrowed ? "None like this" : "No request yet"}>{narrowed ? "No request has this verdict and this host." : "What its programs ask of the network is shown here, with what decided."}</Empty>}
+          empty={<Empty title={narrowed ? "No request matches" : "No request yet"}>{narrowed ? "No request has this decision and this host." : "The requests of its programs appear here, each with its decision."}</Empty>}
         >
-          {(one) => <Row flow={one} wish={setWish} filter={set} />}
+          {(one) => <Row flow={one} ruleRequest={setRuleRequest} filter={set} />}
         </Lines>
       )}
-      {wish && <RuleDialog wish={wish} close={() => setWish(undefined)} />}
+      {ruleRequest && <RuleDialog ruleRequest={ruleRequest} close={() => setRuleRequest(undefined)} />}
     </section>
   );
 }
@@ -90,7 +90,7 @@ function Head() {
   );
 }
 
-function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => void; filter: (change: { host: string }) => void }) {
+function Row({ flow, ruleRequest, filter }: { flow: FlowRecord; ruleRequest: (ruleRequest: RuleRequest) => void; filter: (change: { host: string }) => void }) {
   const sandbox = useSandbox();
   const can = useCan("operator") && isLive(sandbox) && sandbox.network.attached;
   const [open, setOpen] = useState(false);
@@ -98,8 +98,8 @@ function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => v
   const port = flow.port || 443;
   const ofHost = /[a-z]/i.test(host) && !["packet", "link"].includes(flow.kind);
   const items = [
-    ...(can && ofHost && flow.effect !== "allow" && flow.layer !== "floor" ? [{ label: "Allow host", onSelect: () => wish({ effect: "allow" as const, host, port }) }] : []),
-    ...(can && ofHost ? [{ label: "Deny host", danger: true, onSelect: () => wish({ effect: "deny" as const, host, port }) }] : []),
+    ...(can && ofHost && flow.effect !== "allow" && flow.layer !== "floor" ? [{ label: "Allow host", onSelect: () => ruleRequest({ effect: "allow" as const, host, port }) }] : []),
+    ...(can && ofHost ? [{ label: "Deny host", danger: true, onSelect: () => ruleRequest({ effect: "deny" as const, host, port }) }] : []),
     ...(host ? [{ label: "Only this host", onSelect: () => filter({ host }) }] : []),
   ];
   return (
@@ -117,7 +117,7 @@ function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => v
           </button>
           {flow.status ? <Badge tone={flow.status >= 400 ? "warn" : "quiet"}>{flow.status}</Badge> : null}
           {flow.error && <Badge tone="warn">failed</Badge>}
-          {flow.secrets && flow.secrets.length > 0 && <Badge tone="info" icon="secret" title="Sealed secrets that were set on it">{inertLine(flow.secrets.join(", ")).text}</Badge>}
+          {flow.secrets && flow.secrets.length > 0 && <Badge tone="info" icon="secret" title="Secrets that were set on it">{inertLine(flow.secrets.join(", ")).text}</Badge>}
         </span>
         <span role="cell" className="sb-rule">
           <span className="mono">
@@ -128,7 +128,7 @@ function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => v
         <span role="cell" className="quiet sb-size">
           {flow.sent_bytes || flow.received_bytes ? `${format.bytes(flow.sent_bytes ?? 0)} ↑ ${format.bytes(flow.received_bytes ?? 0)} ↓` : ""}
         </span>
-        <span role="cell">{items.length > 0 && <Menu label={`What to do about ${inertLine(host || flow.kind).text}`} items={items} />}</span>
+        <span role="cell">{items.length > 0 && <Menu label={`Actions for ${inertLine(host || flow.kind).text}`} items={items} />}</span>
       </div>
       {(open || flow.effect !== "allow") && <Why flow={flow} all={open} />}
     </>

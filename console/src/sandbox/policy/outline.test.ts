@@ -39,7 +39,7 @@ secrets:
 `;
 
 describe("outline", () => {
-  it("reads what the server writes", () => {
+  it("parses what the server writes", () => {
     const fields = outline(document);
     expect(fields["filesystem"]).toEqual({ workspace: { mode: "overlay", writable: "true" }, deny: ["**/.ssh/**", 'odd: "name"'] });
     expect(fields["network"]).toEqual({
@@ -51,20 +51,20 @@ describe("outline", () => {
     });
   });
 
-  it("refuses what it could understand in another way than the server", () => {
-    for (const odd of ["", "- a", "a: &x 1", "a: *x", "a: |\n    text", "a: [1, 2]", "a:\nb: 1", "a: {b: 1}", "a:\n    b: 1\n  c: 2", "a: 'x", "a: !!int 3", "just text", "a:\n    - - b"]) {
-      expect(() => outline(odd), odd).toThrow();
+  it("refuses text that it could interpret differently than the server", () => {
+    for (const unsupported of ["", "- a", "a: &x 1", "a: *x", "a: |\n    text", "a: [1, 2]", "a:\nb: 1", "a: {b: 1}", "a:\n    b: 1\n  c: 2", "a: 'x", "a: !!int 3", "just text", "a:\n    - - b"]) {
+      expect(() => outline(unsupported), unsupported).toThrow();
     }
   });
 
-  it("has no prototype that a name could reach", () => {
+  it("has no prototype that a name in the document could reach", () => {
     expect(outline("__proto__: x\nconstructor: y")["constructor"]).toBe("y");
     expect(({} as Record<string, unknown>)["x"]).toBeUndefined();
   });
 });
 
 describe("bindings", () => {
-  it("names secrets, where they go and how", () => {
+  it("names secrets, and the requests that they are set on", () => {
     expect(bindings(document)).toEqual([
       { name: "GITHUB_TOKEN", host: "api.github.com", how: "Authorization", paths: ["/repos/**"] },
       { name: "NPM", host: "registry.example:8443", how: "Basic credential", paths: [] },

@@ -35,11 +35,11 @@ export function PolicyTab() {
       <div className="sb-two">
         <section aria-labelledby="sb-effective">
           <h2 id="sb-effective">Effective</h2>
-          <p className="quiet">Everything that holds, as one document.</p>
+          <p className="quiet">The effective policy, as one document.</p>
           <Code text={policy.data.document} language="yaml" />
         </section>
         <section aria-labelledby="sb-asked">
-          <h2 id="sb-asked">Asked for</h2>
+          <h2 id="sb-asked">Requested policy</h2>
           <p className="quiet">The layers of the policy, the upper ones first. A lower layer can only be stricter.</p>
           {(policy.data.layers ?? []).map((layer, i) => (
             <details key={i} open={layer.kind !== "level"}>
@@ -53,7 +53,7 @@ export function PolicyTab() {
       </div>
       {(sandbox.effective.checks ?? []).length > 0 && (
         <section aria-labelledby="sb-checks">
-          <h2 id="sb-checks">Tried from inside before it was ready</h2>
+          <h2 id="sb-checks">Readiness probes</h2>
           <ul className="sb-plain">
             {(sandbox.effective.checks ?? []).map((one) => (
               <li key={one.check}>

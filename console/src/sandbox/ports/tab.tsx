@@ -26,7 +26,7 @@ function Listening() {
   if (!list.data) return <Problem error={list.error} retry={() => void list.refetch()} />;
   const ports = list.data.ports ?? [];
   const shown = ports.find((one) => one.port === filters.port);
-  if (ports.length === 0) return <Empty title="No program listens">As soon as one listens on a port, it is listed here and can be looked at.</Empty>;
+  if (ports.length === 0) return <Empty title="No program listens">A port appears here, with a preview, as soon as a program listens on it.</Empty>;
   return (
     <div className="sb-split">
       <ul className="sb-side sb-picks" aria-label="Ports">
@@ -49,7 +49,7 @@ function Listening() {
                 </a>
               </>
             ) : (
-              <span className="quiet">This server gives its ports no address.</span>
+              <span className="quiet">This server gives ports no address.</span>
             )}
           </li>
         ))}
@@ -58,12 +58,12 @@ function Listening() {
         {shown && isPreview(shown.preview_url) ? (
           <section aria-label={`Preview of port ${shown.port}`} className="sb-preview">
             <p className="sb-note">
-              A page of a program in the sandbox: it can say anything. Enter nothing here that you would not give it. <span className="mono quiet">{new URL(shown.preview_url).host}</span>
+              A program in the sandbox made this page and can show anything on it. Enter only data that the program may have. <span className="mono quiet">{new URL(shown.preview_url).host}</span>
             </p>
             <Frame key={shown.preview_url} url={shown.preview_url} port={shown.port} />
           </section>
         ) : (
-          <Empty title="Choose a port to look at">Its page is on an origin of its own, and cannot reach this console.</Empty>
+          <Empty title="Choose a port">Its page has an origin of its own and cannot reach this console.</Empty>
         )}
       </div>
     </div>

@@ -8,15 +8,15 @@ const processes = [
   { pid: 7, ppid: 99 },
 ];
 
-it("puts processes below who started them", () => {
+it("puts processes below their parents", () => {
   expect(nested(processes).map((p) => [p.process.pid, p.level])).toEqual([[1, 0], [9, 1], [12, 2], [7, 0]]);
 });
 
-it("shows each once, whatever the box says of their parents", () => {
+it("shows each process once, whatever parents the sandbox reports", () => {
   expect(nested([{ pid: 1, ppid: 2 }, { pid: 2, ppid: 1 }, { pid: 3, ppid: 3 }]).map((p) => p.process.pid).sort()).toEqual([1, 2, 3]);
 });
 
-it("orders by what is asked for", () => {
+it("sorts by the chosen column", () => {
   expect(ordered(processes, "cpu").map((p) => p.process.pid)).toEqual([12, 9, 1, 7]);
   expect(ordered(processes, "memory").map((p) => p.process.pid)).toEqual([12, 9, 1, 7]);
   expect(ordered(processes, "pid").map((p) => p.process.pid)).toEqual([1, 7, 9, 12]);

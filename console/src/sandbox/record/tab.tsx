@@ -5,8 +5,8 @@ import type { Entry } from "../../api/console";
 import { useSession } from "../../api/session";
 import { Badge, Button, Code, Dialog, Empty, Icon, Inert, inertLine, Loading, Problem, Select } from "../../parts";
 import { summaryOf } from "../../record/entry";
-import { useDeed } from "../actions";
-import { useStory } from "../live/history";
+import { useSubmit } from "../actions";
+import { useEntryLog } from "../live/history";
 import { Clock } from "../live/tab";
 import { Lines } from "../lines";
 import { useSandbox } from "../queries";
@@ -15,24 +15,24 @@ import { useFilters } from "../search";
 /** The audit entries of this sandbox, and their verification. */
 export function RecordTab() {
   const sandbox = useSandbox();
-  const story = useStory(sandbox.id);
+  const log = useEntryLog(sandbox.id);
   const [filters, set] = useFilters();
   const [proof, prove] = useState<number>();
-  const groups = [...new Set(story.entries.map((one) => one.kind.split(".")[0] ?? ""))].sort();
-  const entries = filters.kind ? story.entries.filter((one) => one.kind === filters.kind || one.kind.startsWith(`${filters.kind}.`)) : story.entries;
+  const groups = [...new Set(log.entries.map((one) => one.kind.split(".")[0] ?? ""))].sort();
+  const entries = filters.kind ? log.entries.filter((one) => one.kind === filters.kind || one.kind.startsWith(`${filters.kind}.`)) : log.entries;
   return (
     <section className="sb-column" aria-label="Audit log">
       <div className="sb-bar">
         <Select label="Kind" value={filters.kind ?? ""} options={[{ value: "", label: "all kinds" }, ...groups.map((one) => ({ value: one, label: one }))]} onChange={(value) => set({ kind: value || undefined })} />
         <Link to="/record" search={{ sandbox: sandbox.id }}>
-          All of it, with filters
+          The whole audit log, with filters
         </Link>
         <span className="sb-fill" />
         <Verify />
       </div>
-      {story.error ? (
-        <Problem error={story.error} retry={story.retry} />
-      ) : story.loading ? (
+      {log.error ? (
+        <Problem error={log.error} retry={log.retry} />
+      ) : log.loading ? (
         <Loading what="Reading the audit log" />
       ) : (
         <Lines
@@ -90,7 +90,7 @@ function Row({ entry, prove }: { entry: Entry; prove: () => void }) {
 function Verify() {
   const session = useSession();
   const [result, setResult] = useState<Schemas["Verification"]>();
-  const verify = useDeed(async () => {
+  const verify = useSubmit(async () => {
     setResult(undefined);
     setResult(await unwrap(api.POST("/v1/record/verify", { body: {} })));
   });
@@ -124,7 +124,7 @@ function Verify() {
 
 function ProofDialog({ seq, close }: { seq: number; close: () => void }) {
   const [proof, setProof] = useState<Schemas["Proof"]>();
-  const fetch = useDeed(async () => setProof(await unwrap(api.GET("/v1/record/{seq}/proof", { params: { path: { seq } } }))));
+  const fetch = useSubmit(async () => setProof(await unwrap(api.GET("/v1/record/{seq}/proof", { params: { path: { seq } } }))));
   return (
     <Dialog
       open wide onOpenChange={close} title={`Proof of entry ${seq}`}
@@ -132,7 +132,7 @@ function ProofDialog({ seq, close }: { seq: number; close: () => void }) {
     >
       {!proof && fetch.error === undefined && (
         <Button variant="primary" busy={fetch.busy} onClick={fetch.run}>
-          Make the proof
+          Create the proof
         </Button>
       )}
       {fetch.error !== undefined && <Problem error={fetch.error} retry={fetch.run} />}

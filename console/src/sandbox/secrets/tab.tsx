@@ -12,13 +12,13 @@ export function SecretsTab() {
   const bound = read(policy.data.document);
   return (
     <>
-      <p className="quiet">Values never enter the sandbox and are not shown here: they are set on the request outside of it. Inside, each name holds a placeholder.</p>
+      <p className="quiet">Values never enter the sandbox and are not shown here. The egress gateway sets them on requests. Inside the sandbox, each name has a placeholder.</p>
       {bound === undefined ? (
-        <Empty title="They cannot be listed">The policy is in a form that is not read here. It is in the tab Policy in full.</Empty>
+        <Empty title="The secrets cannot be listed">This page cannot read the form of the policy. The tab Policy has all of it.</Empty>
       ) : (
         <Table<Binding>
           label="Secrets" rows={bound} rowKey={(one) => `${one.name} ${one.host} ${one.how} ${one.paths.join()}`} rowLabel={(one) => one.name}
-          empty={<Empty title="No secret is bound">Its policy names none.</Empty>}
+          empty={<Empty title="No secret is bound">Its policy names no secret.</Empty>}
           columns={[
             { id: "name", header: "Name", cell: (one) => <span className="mono"><Inert text={one.name} /></span> },
             { id: "host", header: "Goes to", cell: (one) => <span className="mono"><Inert text={one.host} /></span> },

@@ -122,7 +122,7 @@ function Row({ row }: { row: Branch<Snapshot> }) {
       />
       <Confirm
         open={asked === "remove"} onOpenChange={() => ask(undefined)} title={`Remove ${name}?`} action="Remove" danger
-        what={`Nothing can be rolled back to it or made of it any more. What came from it stays. The disk has ${format.bytes(snapshot?.own_bytes ?? 0)} more.`}
+        what={`No sandbox can be rolled back to it or created from it any more. Sandboxes that were created from it stay. This frees ${format.bytes(snapshot?.own_bytes ?? 0)} on the disk.`}
         onConfirm={async () => {
           await unwrap(api.DELETE("/v1/snapshots/{id}", { params: { path: { id: snapshot?.id ?? "" } } }));
           await refresh("snapshots");

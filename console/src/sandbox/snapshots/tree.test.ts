@@ -6,7 +6,7 @@ const snap = (id: string, sandbox: string, parent?: string, minute = 0): Snapsho
 });
 
 describe("branches", () => {
-  it("shows where a sandbox came from and where it is", () => {
+  it("shows the origin of a sandbox and its current snapshot", () => {
     const root = branches([snap("b", "s", "a", 2), snap("a", "s", undefined, 1), snap("c", "s", "a", 1)], undefined, "b");
     expect(flat(root).map((b) => [b.snapshot?.id ?? "start", b.level, b.here])).toEqual([
       ["start", 0, false],
@@ -17,17 +17,17 @@ describe("branches", () => {
     expect(root.origin).toBe(true);
   });
 
-  it("is at the start until something was taken", () => {
+  it("is at the root until a snapshot was taken", () => {
     expect(branches([], undefined, undefined)).toMatchObject({ here: true, origin: true, children: [] });
   });
 
-  it("loses nothing over a parent that is gone, and ends in a ring", () => {
+  it("keeps children of a removed parent, and ends in a cycle", () => {
     expect(flat(branches([snap("b", "s", "gone")], undefined, "gone")).map((b) => [b.snapshot?.id, b.here])).toEqual([[undefined, true], ["b", false]]);
     expect(flat(branches([snap("a", "s", "a"), snap("b", "s", "c"), snap("c", "s", "b")], undefined, undefined)).length).toBeLessThan(5);
   });
 });
 
-it("takes the ones before along, and leaves those of others", () => {
+it("includes the ancestors' snapshots, and not those of other sandboxes", () => {
   const all = [snap("x", "other"), snap("o", "parent"), snap("p", "parent", "o"), snap("a", "s", "p")];
   expect(lineage(all, "s", "p").map((s) => s.id).sort()).toEqual(["a", "o", "p"]);
 });

@@ -33,7 +33,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
   const client = useRef<TerminalClient>(null);
   const bar = useRef<HTMLDivElement>(null);
   const [state, setState] = useState<Attachment>();
-  const [tries, setTries] = useState(0);
+  const [attempts, setAttempts] = useState(0);
   const hint = useId();
 
   useEffect(() => {
@@ -75,7 +75,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
     };
     // Another terminal, or another try, uses another connection.
     // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [sandbox.id, pid, tries]);
+  }, [sandbox.id, pid, attempts]);
 
   const other = state?.controller && !state.mine ? state.controller : undefined;
   return (
@@ -87,13 +87,13 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
         {can && state?.phase === "attached" && (
           <Button
             variant={state.mine ? "plain" : "primary"}
-            title={other ? `${inertLine(other).text} is typing now, and loses the control. The audit log records this.` : undefined}
+            title={other ? `${inertLine(other).text} has control now and loses it. The audit log records this.` : undefined}
             onClick={() => (state.mine ? client.current?.release() : client.current?.take())}
           >
             {state.mine ? "Release control" : "Take control"}
           </Button>
         )}
-        {(state?.phase === "refused" || state?.phase === "lost") && <Button onClick={() => setTries(tries + 1)}>Connect again</Button>}
+        {(state?.phase === "refused" || state?.phase === "lost") && <Button onClick={() => setAttempts(attempts + 1)}>Connect again</Button>}
       </div>
       {state?.problem && (
         <p className="sb-note" role="alert">

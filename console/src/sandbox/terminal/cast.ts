@@ -29,7 +29,7 @@ export function parseCast(source: string): Cast {
   const lines = source.split("\n");
   const header = object(json(lines[0] ?? ""));
   const version = header?.["version"];
-  if (!header || (version !== 2 && version !== 3)) throw new Error("This is no recording that can be shown.");
+  if (!header || (version !== 2 && version !== 3)) throw new Error("This recording cannot be shown.");
   const term = version === 3 ? (object(header["term"]) ?? {}) : { cols: header["width"], rows: header["height"] };
   const stamp = header["timestamp"];
   const cast: Cast = {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { TerminalClient, type Attachment, type Socket } from "./client";
 
-class Wire implements Socket {
+class FakeSocket implements Socket {
   binaryType: BinaryType = "blob";
   readyState = 1;
   sent: (string | Uint8Array)[] = [];
@@ -37,109 +37,109 @@ describe("TerminalClient", () => {
   });
 
   const make = () => {
-    const wires: Wire[] = [];
+    const sockets: FakeSocket[] = [];
     const seen: number[] = [];
     let anew = 0;
     const states: Attachment[] = [];
     const client = new TerminalClient({
       open: () => {
-        const wire = new Wire();
-        wires.push(wire);
-        return wire;
+        const socket = new FakeSocket();
+        sockets.push(socket);
+        return socket;
       },
       bytes: (data) => seen.push(...data),
       anew: () => anew++,
       changed: (state) => states.push(state),
     });
-    return { client, wires, wire: () => wires.at(-1)!, seen, anew: () => anew, states };
+    return { client, sockets, socket: () => sockets.at(-1)!, seen, anew: () => anew, states };
   };
 
-  it("reads only, until control was given", () => {
-    const { client, wire, seen } = make();
-    wire().say(ready);
-    wire().bytes(104, 105);
+  it("is read-only until it gets control", () => {
+    const { client, socket, seen } = make();
+    socket().say(ready);
+    socket().bytes(104, 105);
     expect(seen).toEqual([104, 105]);
     expect(client.state).toMatchObject({ phase: "attached", cols: 100, rows: 30, mine: false });
     expect(client.input("rm -rf /\r")).toBe(false);
     client.resize(10, 10);
-    expect(wire().sent).toEqual([]);
+    expect(socket().sent).toEqual([]);
     client.take();
-    expect(wire().sent).toEqual(['{"type":"take"}']);
+    expect(socket().sent).toEqual(['{"type":"take"}']);
     // A request for control does not give control.
     expect(client.input("x")).toBe(false);
-    wire().say({ type: "control", controller: "anna", mine: true });
+    socket().say({ type: "control", controller: "anna", mine: true });
     expect(client.input("ls\r")).toBe(true);
-    expect(new TextDecoder().decode(wire().sent[1] as Uint8Array)).toBe("ls\r");
+    expect(new TextDecoder().decode(socket().sent[1] as Uint8Array)).toBe("ls\r");
     client.resize(120, 40);
-    expect(wire().sent[2]).toBe('{"type":"resize","cols":120,"rows":40}');
-    wire().say({ type: "control", controller: "bob", mine: false });
+    expect(socket().sent[2]).toBe('{"type":"resize","cols":120,"rows":40}');
+    socket().say({ type: "control", controller: "bob", mine: false });
     expect(client.input("y")).toBe(false);
     expect(client.state.controller).toBe("bob");
   });
 
-  it("comes back after a break, without control", () => {
-    const { client, wires, wire, anew } = make();
-    wire().say({ ...ready, controller: "anna", mine: true });
-    wire().drop();
+  it("reconnects after a lost connection, without control", () => {
+    const { client, sockets, socket, anew } = make();
+    socket().say({ ...ready, controller: "anna", mine: true });
+    socket().drop();
     expect(client.state).toMatchObject({ phase: "lost", mine: false, controller: null });
     vi.advanceTimersByTime(600);
-    expect(wires).toHaveLength(2);
-    wires[0]!.say({ type: "control", controller: "x", mine: true });
+    expect(sockets).toHaveLength(2);
+    sockets[0]!.say({ type: "control", controller: "x", mine: true });
     expect(client.state.mine).toBe(false);
-    wire().say(ready);
+    socket().say(ready);
     expect(anew()).toBe(2);
     expect(client.input("x")).toBe(false);
   });
 
-  it("gives up in the end, and does not come back once it was closed", () => {
-    const { client, wires, wire } = make();
+  it("stops after the last attempt, and does not reconnect once it is closed", () => {
+    const { client, sockets, socket } = make();
     for (let i = 0; i < 20; i++) {
-      wire().drop();
+      socket().drop();
       vi.advanceTimersByTime(60_000);
     }
-    expect(wires).toHaveLength(7);
+    expect(sockets).toHaveLength(7);
     expect(client.state.phase).toBe("refused");
     const other = make();
     other.client.close();
-    other.wire().drop();
+    other.socket().drop();
     vi.advanceTimersByTime(60_000);
-    expect(other.wires).toHaveLength(1);
+    expect(other.sockets).toHaveLength(1);
   });
 
   it("ends with the program, and stays ended", () => {
-    const { client, wires, wire } = make();
-    wire().say(ready);
-    wire().say({ type: "exit", exit_code: 3 });
-    wire().drop();
+    const { client, sockets, socket } = make();
+    socket().say(ready);
+    socket().say({ type: "exit", exit_code: 3 });
+    socket().drop();
     vi.advanceTimersByTime(60_000);
     expect(client.state).toMatchObject({ phase: "ended", exit: 3 });
-    expect(wires).toHaveLength(1);
+    expect(sockets).toHaveLength(1);
   });
 
-  it("reports what was refused", () => {
-    const { client, wire } = make();
-    wire().say(ready);
-    wire().say({ type: "error", code: "no_control", text: "Somebody else types." });
+  it("reports a refusal", () => {
+    const { client, socket } = make();
+    socket().say(ready);
+    socket().say({ type: "error", code: "no_control", text: "Somebody else types." });
     expect(client.state).toMatchObject({ phase: "attached", problem: "Somebody else types." });
     const other = make();
-    other.wire().say({ type: "error", code: "terminal_not_found", text: "There is none." });
+    other.socket().say({ type: "error", code: "terminal_not_found", text: "There is none." });
     expect(other.client.state).toMatchObject({ phase: "refused", problem: "There is none." });
   });
 
   it("ignores frames that it does not know", () => {
-    const { client, wire } = make();
-    wire().say(ready);
-    for (const odd of ["", "{", "null", "7", '{"type":"size","cols":1e9,"rows":1}', '{"type":"size"}', '{"type":"later"}', '{"type":"control","controller":7,"mine":"yes"}']) {
-      wire().say(odd);
+    const { client, socket } = make();
+    socket().say(ready);
+    for (const unknownFrame of ["", "{", "null", "7", '{"type":"size","cols":1e9,"rows":1}', '{"type":"size"}', '{"type":"later"}', '{"type":"control","controller":7,"mine":"yes"}']) {
+      socket().say(unknownFrame);
     }
     expect(client.state).toMatchObject({ phase: "attached", cols: 100, rows: 30, controller: null, mine: false });
   });
 
-  it("cuts a long paste into pieces", () => {
-    const { client, wire } = make();
-    wire().say({ ...ready, mine: true });
+  it("splits a long paste into pieces", () => {
+    const { client, socket } = make();
+    socket().say({ ...ready, mine: true });
     client.input("ä".repeat(20_000));
-    const sent = wire().sent as Uint8Array[];
+    const sent = socket().sent as Uint8Array[];
     expect(sent.length).toBe(3);
     expect(sent.reduce((n, one) => n + one.length, 0)).toBe(40_000);
   });

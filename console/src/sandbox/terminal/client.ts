@@ -91,13 +91,13 @@ export class TerminalClient {
     const socket = this.#options.open();
     this.#socket = socket;
     socket.binaryType = "arraybuffer";
-    let greeted = false;
+    let opened = false;
     socket.onmessage = (event: MessageEvent) => {
       if (socket !== this.#socket) return;
       if (event.data instanceof ArrayBuffer) return this.#options.bytes(new Uint8Array(event.data));
       const frame = read(event.data);
       if (frame?.["type"] === "ready") {
-        greeted = true;
+        opened = true;
         this.#tries = 0;
         this.#options.anew();
       }
@@ -109,7 +109,7 @@ export class TerminalClient {
       // A first attempt without a response is repeated too, but not for ever.
       const wait = waits[this.#tries++];
       if (wait === undefined) {
-        this.#set({ phase: "refused", mine: false, controller: null, problem: greeted ? "The connection was lost." : "The terminal cannot be reached." });
+        this.#set({ phase: "refused", mine: false, controller: null, problem: opened ? "The connection was lost." : "The terminal cannot be reached." });
         return;
       }
       this.#set({ phase: "lost", mine: false, controller: null });

@@ -28,33 +28,33 @@ const clipboard = "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\x07";
 const asks = "\x1b[c\x1b[6n\x1b[>c\x1bP$qm\x1b\\\x1b]10;?\x07\x1b]4;1;?\x07";
 
 describe("guard", () => {
-  it("is needed: without it a box sets the title, makes links and gets answers", async () => {
+  it("is needed: without it a sandbox sets the title, makes links and gets replies", async () => {
     expect((await shown(title, false)).titles).toEqual(["root@host", "other"]);
     expect((await shown(link, false)).link).toBe(true);
     expect((await shown(asks, false)).answers.length).toBeGreaterThan(2);
     expect((await shown("\x1b[?1000h", false)).mouse).toBe("vt200");
   });
 
-  it("lets nothing but text through", async () => {
+  it("lets only text through", async () => {
     expect((await shown(title + "x", true)).titles).toEqual([]);
     expect(await shown(link, true)).toMatchObject({ link: false, line: "click" });
     expect(await shown(clipboard + "x", true)).toMatchObject({ line: "x", answers: [] });
   });
 
-  it("answers programs where somebody types, and not with what a box chose", async () => {
+  it("replies to programs while a person types, and never with text that the sandbox chose", async () => {
     const answers = (await shown(asks, true)).answers.join("");
     expect(answers).toContain("R");
     expect(answers).not.toContain("$r");
     expect(answers).not.toContain("rgb:");
   });
 
-  it("answers nothing and follows no mouse where somebody watches", async () => {
+  it("sends no replies and no mouse reports to a read-only viewer", async () => {
     expect(await shown(asks + "\x1b[?1003h\x1b[?1000;1006h", true, false)).toMatchObject({ answers: [], mouse: "none" });
   });
 });
 
 describe("pasteable", () => {
-  it("takes out what would end a bracketed paste, and ends lines as a keyboard does", () => {
+  it("removes sequences that would end a bracketed paste, and ends lines as a keyboard does", () => {
     expect(pasteable("a\x1b[201~;rm -rf /\nb\r\nc\td")).toBe("a[201~;rm -rf /\rb\rc\td");
     expect(pasteable("ü \u{1f600}\u009b6n\u0000")).toBe("ü \u{1f600}6n");
   });

@@ -25,23 +25,23 @@ export const guarded: ITerminalOptions = {
  */
 export function guard(terminal: Terminal, answers: boolean): IDisposable {
   const parser = terminal.parser;
-  const swallow = () => true;
-  const held: IDisposable[] = commands.map((command) => parser.registerOscHandler(command, swallow));
+  const ignore = () => true;
+  const handlers: IDisposable[] = commands.map((command) => parser.registerOscHandler(command, ignore));
   // Window reports: the title that a sandbox set would be typed back as a command.
-  held.push(parser.registerCsiHandler({ final: "t" }, swallow));
+  handlers.push(parser.registerCsiHandler({ final: "t" }, ignore));
   // Requests for settings and capabilities, and images.
-  for (const intermediates of ["$", "+"]) held.push(parser.registerDcsHandler({ intermediates, final: "q" }, swallow));
-  held.push(parser.registerDcsHandler({ final: "q" }, swallow));
+  for (const intermediates of ["$", "+"]) handlers.push(parser.registerDcsHandler({ intermediates, final: "q" }, ignore));
+  handlers.push(parser.registerDcsHandler({ final: "q" }, ignore));
   if (!answers) {
     for (const id of [
       { final: "c" }, { prefix: ">", final: "c" }, { prefix: "=", final: "c" }, { final: "n" }, { prefix: "?", final: "n" },
       { intermediates: "$", final: "p" }, { prefix: "?", intermediates: "$", final: "p" }, { prefix: ">", final: "q" },
     ]) {
-      held.push(parser.registerCsiHandler(id, swallow));
+      handlers.push(parser.registerCsiHandler(id, ignore));
     }
-    held.push(parser.registerCsiHandler({ prefix: "?", final: "h" }, (params) => params.some(mouse)));
+    handlers.push(parser.registerCsiHandler({ prefix: "?", final: "h" }, (params) => params.some(mouse)));
   }
-  return { dispose: () => held.forEach((one) => one.dispose()) };
+  return { dispose: () => handlers.forEach((one) => one.dispose()) };
 }
 
 /** Modes that report the mouse: a click would be sent to the sandbox. */

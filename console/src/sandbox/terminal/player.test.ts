@@ -14,7 +14,7 @@ const source = [
   "",
 ].join("\n");
 
-class Paper implements Screen {
+class FakeScreen implements Screen {
   text = "";
   size = "";
   reset(cols: number, rows: number) {
@@ -42,7 +42,7 @@ describe("parseCast", () => {
     expect(cast).toMatchObject({ cols: 90, rows: 9, duration: 2 });
   });
 
-  it("says that a recording was cut, and refuses what is none", () => {
+  it("reports a recording that was cut, and refuses other data", () => {
     expect(parseCast(`${source}[1,"o","ha`)).toMatchObject({ cut: true, duration: 10 });
     for (const bad of ["", "[]", "null", '{"version":9}', "<html>"]) expect(() => parseCast(bad)).toThrow();
   });
@@ -65,7 +65,7 @@ describe("Player", () => {
   });
 
   const make = () => {
-    const paper = new Paper();
+    const paper = new FakeScreen();
     let state: PlayerState | undefined;
     const player = new Player(parseCast(source), paper, (s) => {
       state = s;
@@ -102,7 +102,7 @@ describe("Player", () => {
     expect(state()).toMatchObject({ at: 1.5, playing: false, exit: undefined });
   });
 
-  it("stands still when it is paused, and begins anew after its end", () => {
+  it("does not move while paused, and starts again after its end", () => {
     const { paper, player, state } = make();
     player.play();
     vi.advanceTimersByTime(1500);

@@ -78,7 +78,7 @@ export function TerminalTab() {
         ) : pid !== undefined && running ? (
           <Attached key={pid} pid={pid} viewers={info?.viewers} />
         ) : (
-          <Empty title={running ? "No terminal is open" : "Its terminals have ended"}>
+          <Empty title={running ? "No terminal is open" : "The terminals have ended"}>
             {kept.length > 0 ? "Choose a recording to see what a command printed." : undefined}
           </Empty>
         )}

@@ -59,16 +59,16 @@ export class XTerm {
       box.addEventListener("paste", paste, { capture: true });
       this.#ends.push(() => box.removeEventListener("paste", paste, { capture: true }));
     }
-    const look = new MutationObserver(() => {
+    const themeObserver = new MutationObserver(() => {
       this.terminal.options.theme = theme();
     });
-    look.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    themeObserver.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     const preference = matchMedia("(prefers-color-scheme: dark)");
     const changed = () => {
       this.terminal.options.theme = theme();
     };
     preference.addEventListener("change", changed);
-    this.#ends.push(() => look.disconnect(), () => preference.removeEventListener("change", changed), () => held.dispose());
+    this.#ends.push(() => themeObserver.disconnect(), () => preference.removeEventListener("change", changed), () => held.dispose());
   }
 
   /** Takes the size that fits its element, and returns it. */

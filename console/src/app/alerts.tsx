@@ -7,46 +7,46 @@ import { canNotify, notify } from "./notify";
 import { badge } from "./favicon";
 
 /** Notifies the user, while the page is not visible, of a request that waits for a decision. */
-export function Watchman() {
+export function ApprovalAlerts() {
   const pending = useApprovals().pending.length;
   const navigate = useNavigate();
-  const [said, setSaid] = useState<{ id: string; text: string } | null>(null);
+  const [announced, setAnnounced] = useState<{ id: string; text: string } | null>(null);
 
   useEffect(() => badge(pending), [pending]);
 
   useEffect(() => {
-    const tell = (approval: Approval) => {
+    const announce = (approval: Approval) => {
       const summary = inertLine(approval.summary).text;
-      setSaid({ id: approval.id, text: `A sandbox asks: ${summary}` });
-      const note = canNotify() ? notify("A sandbox asks for approval", { body: summary, tag: approval.id, icon: badgeIcon }) : null;
-      if (!note) return;
-      note.onclick = () => {
+      setAnnounced({ id: approval.id, text: `A sandbox requests approval: ${summary}` });
+      const notification = canNotify() ? notify("A sandbox requests approval", { body: summary, tag: approval.id, icon: badgeIcon }) : null;
+      if (!notification) return;
+      notification.onclick = () => {
         window.focus();
-        note.close();
+        notification.close();
         void navigate({ to: "/approvals/$id", params: { id: approval.id } });
       };
     };
-    return live.onQuestion.on(tell);
+    return live.onRequest.on(announce);
   }, [navigate]);
 
   useEffect(() => {
-    const hurry = () => {
+    const reconnectNow = () => {
       live.setHidden(document.hidden);
-      if (!document.hidden) live.hurry();
+      if (!document.hidden) live.reconnectNow();
     };
     // A page can be opened in the background.
     live.setHidden(document.hidden);
-    window.addEventListener("online", hurry);
-    document.addEventListener("visibilitychange", hurry);
+    window.addEventListener("online", reconnectNow);
+    document.addEventListener("visibilitychange", reconnectNow);
     return () => {
-      window.removeEventListener("online", hurry);
-      document.removeEventListener("visibilitychange", hurry);
+      window.removeEventListener("online", reconnectNow);
+      document.removeEventListener("visibilitychange", reconnectNow);
     };
   }, []);
 
   return (
     <div className="unseen" role="alert" aria-label="New approvals">
-      {said && <span key={said.id}>{said.text}</span>}
+      {announced && <span key={announced.id}>{announced.text}</span>}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 // The parts of an approval request for a person: what will happen, how long a grant lasts, and
 // which words are the agent's.
-import type { Dated } from "./inbox";
+import type { Expiring } from "./inbox";
 
 export interface Vote {
   who: string;
@@ -10,7 +10,7 @@ export interface Vote {
 }
 
 /** An approval request as the API returns it. */
-export interface Question extends Dated {
+export interface ApprovalRequest extends Expiring {
   sandbox: string;
   kind: string;
   summary: string;
@@ -42,8 +42,8 @@ export function kindName(kind: string): string {
   return kinds[kind] ?? kind;
 }
 
-// A caller of the API or of MCP gives a reason, which the server puts behind this text.
-const said = ". The agent says (unchecked): ";
+// The server appends the reason that a caller of the API or of MCP gave after this text.
+const agentMark = ". The agent says (unchecked): ";
 
 export interface Parts {
   /** The server's own description. */
@@ -57,26 +57,26 @@ export interface Parts {
  * others the same words may be part of a path that a program chose, and must not end the line about
  * the effect.
  */
-export function partsOf(q: Question): Parts {
-  const at = q.rule === "access.request" ? q.summary.indexOf(said) : -1;
+export function partsOf(q: ApprovalRequest): Parts {
+  const at = q.rule === "access.request" ? q.summary.indexOf(agentMark) : -1;
   if (at < 0) return { what: q.summary, agent: "" };
-  return { what: q.summary.slice(0, at), agent: q.summary.slice(at + said.length) };
+  return { what: q.summary.slice(0, at), agent: q.summary.slice(at + agentMark.length) };
 }
 
 export interface Fact {
   name: string;
   value: string;
-  /** Names values that people cannot read, such as hashes. */
+  /** Whether people cannot read the value, such as a hash. */
   dim: boolean;
 }
 
 const first = ["method", "target", "covers", "body", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
 
 /** factsOf sorts facts that matter to a person first, and hashes last. */
-export function factsOf(q: Question): Fact[] {
+export function factsOf(q: ApprovalRequest): Fact[] {
   const rank = (name: string) => {
-    const place = first.indexOf(name);
-    if (place >= 0) return place;
+    const position = first.indexOf(name);
+    if (position >= 0) return position;
     return isDim(name) ? first.length + 1 : first.length;
   };
   return Object.entries(q.facts)
@@ -89,27 +89,27 @@ function isDim(name: string): boolean {
 }
 
 /** lastsOf describes what else an approval allows. */
-export function lastsOf(q: Question): string {
-  if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
+export function lastsOf(q: ApprovalRequest): string {
+  if (q.kind === "policy.widen") return "The policy stays changed until a person changes it back or the sandbox ends.";
   // One request is for all uses, and names no body; the other is for one request.
   if (q.kind === "secret.use" && q.facts["body_sha256"] === undefined) {
-    return "Later uses of this secret there need no approval, until its value changes or the sandbox ends.";
+    return "Later uses of this secret at this host need no approval, until its value changes or the sandbox ends.";
   }
-  if (q.facts["git"] === "fetch" && q.facts["covers"]) return "What git sends to fetch from this repository passes for ten minutes, and nothing else.";
-  if (q.kind === "net.host") return "One connection to this host and port, with all that is sent on it unless another rule asks.";
-  return "Exactly this request, once. A request that differs in one fact needs another approval.";
+  if (q.facts["git"] === "fetch" && q.facts["covers"]) return "Requests of git that fetch from this repository are allowed for ten minutes. Other requests are not.";
+  if (q.kind === "net.host") return "One connection to this host and port, with all data on it unless another rule asks.";
+  return "Facts request, once. A request that differs in one fact needs another approval.";
 }
 
 /** alwaysText describes the effect of a host that is allowed permanently. */
 export const alwaysText = "Later requests there need no approval, with any method and path, unless another rule asks or denies.";
 
 /** rememberText describes what allowing permanently would add; empty if the grant lasts anyway. */
-export function rememberText(q: Question): string {
+export function rememberText(q: ApprovalRequest): string {
   if (q.kind === "policy.widen") return "";
-  if (q.always) return `To allow it always adds ${q.always} to this sandbox's policy. ${alwaysText}`;
+  if (q.always) return `Always allowing it adds ${q.always} to this sandbox's policy. ${alwaysText}`;
   if (q.rule.startsWith("host:")) return "It cannot be remembered, because its rule always requires an approval.";
-  if (q.quorum > 1) return "It cannot be remembered: several people must agree each time.";
-  return "It cannot be remembered: it is about more than one exact host.";
+  if (q.quorum > 1) return "It cannot be remembered, because several people must agree each time.";
+  return "It cannot be remembered, because it is about more than one exact host.";
 }
 
 export interface Count {
@@ -119,26 +119,26 @@ export interface Count {
 }
 
 /** votesOf counts different people, as the server does. */
-export function votesOf(q: Question): Count {
+export function votesOf(q: ApprovalRequest): Count {
   const people = new Set((q.votes ?? []).filter((v) => v.granted).map((v) => v.who));
   const needed = Math.max(q.quorum, 1);
   return { given: people.size, needed, text: `${people.size} of ${needed} approved` };
 }
 
 /** sameRule returns the requests that one decision on a rule could decide. */
-export function sameRule<T extends Question>(all: readonly T[], q: Question): T[] {
+export function sameRule<T extends ApprovalRequest>(all: readonly T[], q: ApprovalRequest): T[] {
   return all.filter((each) => each.rule === q.rule && each.kind === q.kind);
 }
 
 /** pastOf describes how requests of the same rule were decided lately; empty if none were. */
-export function pastOf(decided: readonly Question[], q: Question): string {
-  const alike = sameRule(decided, q).filter((each) => each.id !== q.id);
-  const count = (states: readonly string[]) => alike.filter((each) => states.includes(each.state)).length;
+export function pastOf(decided: readonly ApprovalRequest[], q: ApprovalRequest): string {
+  const similar = sameRule(decided, q).filter((each) => each.id !== q.id);
+  const count = (states: readonly string[]) => similar.filter((each) => states.includes(each.state)).length;
   const parts = [
     [count(["approved", "spent"]), "approved"],
     [count(["denied"]), "denied"],
-    [count(["expired"]), "not answered"],
+    [count(["expired"]), "not decided"],
   ] as const;
-  const said = parts.filter(([n]) => n > 0).map(([n, word]) => `${n} ${word}`);
-  return said.length === 0 ? "" : `Lately by this rule: ${said.join(", ")}.`;
+  const counts = parts.filter(([n]) => n > 0).map(([n, word]) => `${n} ${word}`);
+  return counts.length === 0 ? "" : `Earlier decisions of this rule: ${counts.join(", ")}.`;
 }

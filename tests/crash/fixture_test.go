@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// bed is a sandbox whose server is killed again and again.
-type bed struct {
+// fixture is a sandbox whose server is killed again and again.
+type fixture struct {
 	op    operation
 	state string
 	base  string   // a snapshot of it
@@ -25,9 +25,9 @@ type bed struct {
 	sb     *crannog.Sandbox
 }
 
-func newBed(t *testing.T, op operation) *bed {
+func newFixture(t *testing.T, op operation) *fixture {
 	t.Helper()
-	b := &bed{op: op, state: t.TempDir()}
+	b := &fixture{op: op, state: t.TempDir()}
 	b.serve(t)
 	options := []crannog.CreateOption{crannog.Timeout(life)}
 	if op.onEnd != (api.OnEnd{}) {
@@ -38,7 +38,7 @@ func newBed(t *testing.T, op operation) *bed {
 		t.Fatal(err)
 	}
 	b.ids = append(b.ids, b.sb.ID())
-	b.furnish(t)
+	b.prepareState(t)
 	b.base = "base-" + b.sb.ID()
 	if _, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{Name: b.base}); err != nil {
 		t.Fatal(err)
@@ -52,14 +52,14 @@ func newBed(t *testing.T, op operation) *bed {
 	return b
 }
 
-func (b *bed) serve(t *testing.T) {
+func (b *fixture) serve(t *testing.T) {
 	t.Helper()
 	b.s = servetest.Start(t, program, b.state, b.op.flags...)
 	b.client = b.s.Client(t)
 }
 
 // waits lets the server get ready for the operation.
-func (b *bed) waits(t *testing.T) {
+func (b *fixture) waits(t *testing.T) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
 		if said := b.s.Stderr(); !strings.Contains(said, b.op.awaits) {
@@ -76,7 +76,7 @@ const (
 	listChanged = "file\nkeep.py\nlater"
 )
 
-func (b *bed) furnish(t *testing.T) {
+func (b *fixture) prepareState(t *testing.T) {
 	t.Helper()
 	remember(t, b.sb, number)
 	output(t, b.sb, "echo precious > /home/user/file; sync")
@@ -110,12 +110,12 @@ func recall(t *testing.T, sb *crannog.Sandbox) string {
 }
 
 // holds checks that a sandbox has its files and its memory, both of the same time.
-func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
+func (b *fixture) holds(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	want := number
 	switch got := output(t, sb, "ls /home/user"); {
 	case got == listWhole:
-	case got == listChanged && b.op.undoes:
+	case got == listChanged && b.op.reverts:
 		want++
 	default:
 		t.Errorf("%s has the files %q", sb.ID(), got)
@@ -132,12 +132,12 @@ func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
 // reconciled is a server's report of its reconciliation.
 var reconciled = regexp.MustCompile(`(lost|abandoned|finished|orphans|left|mended)=[1-9]\d*`)
 
-// look starts the next server, checks that nothing is half done, and lets the sandbox run. done is
+// checkNextServer starts the next server, checks that nothing is half done, and lets the sandbox run. done is
 // set if the operation was over. It returns what was found.
-func (b *bed) look(t *testing.T, done bool) string {
+func (b *fixture) checkNextServer(t *testing.T, done bool) string {
 	t.Helper()
 	b.serve(t)
-	found := b.settled(t)
+	found := b.stateAfterRestart(t)
 	if found == "paused" {
 		if err := b.sb.Resume(t.Context(), life); err != nil {
 			t.Fatalf("resume: %v\n%s", err, b.s.Stderr())
@@ -152,7 +152,7 @@ func (b *bed) look(t *testing.T, done bool) string {
 			t.Errorf("reset to its start, it runs %s programs", got)
 		}
 	} else {
-		if done && (b.op.clears || b.op.undoes && got == listChanged) {
+		if done && (b.op.clears || b.op.reverts && got == listChanged) {
 			t.Errorf("not put back, it has %q", got)
 		}
 		b.holds(t, b.sb)
@@ -169,9 +169,9 @@ func (b *bed) look(t *testing.T, done bool) string {
 	return found
 }
 
-// settled finds the sandbox, and its state once the next server has finished or undone the dead
+// stateAfterRestart finds the sandbox, and its state once the next server has finished or undone the dead
 // server's operation.
-func (b *bed) settled(t *testing.T) string {
+func (b *fixture) stateAfterRestart(t *testing.T) string {
 	t.Helper()
 	var err error
 	if b.sb, err = b.client.Get(t.Context(), b.ids[0]); err != nil {
@@ -194,7 +194,7 @@ func (b *bed) settled(t *testing.T) string {
 
 // others checks that the sandboxes that the operation has made are usable, ends them, and returns
 // their number.
-func (b *bed) others(t *testing.T, done bool) int {
+func (b *fixture) others(t *testing.T, done bool) int {
 	t.Helper()
 	list, err := b.client.List(t.Context(), crannog.ListOptions{States: []string{"all"}})
 	if err != nil {
@@ -231,7 +231,7 @@ func (b *bed) others(t *testing.T, done bool) int {
 }
 
 // snapshots checks that each listed snapshot can be used, and removes all.
-func (b *bed) snapshots(t *testing.T) {
+func (b *fixture) snapshots(t *testing.T) {
 	t.Helper()
 	list, err := b.client.Snapshots(t.Context(), crannog.SnapshotOptions{})
 	if err != nil {

@@ -23,16 +23,16 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// mostMemory limits the server's memory during an attack. It is generous: it only catches a server
+// maxMemory limits the server's memory during an attack. It is generous: it only catches a server
 // that grows without end.
-const mostMemory = 200 << 20
+const maxMemory = 200 << 20
 
 // commandLimit is the time limit of the sandboxes' commands. It only bounds a hang: an attack that
 // must end earlier has its own limit.
 var commandLimit = hosttest.Patience(hosttest.Hang)
 
-// arena is a server with a sandbox that attacks nothing.
-type arena struct {
+// environment is a server with a sandbox that attacks nothing.
+type environment struct {
 	*servetest.Server
 	client  *crannog.Client
 	sibling *crannog.Sandbox
@@ -41,16 +41,16 @@ type arena struct {
 	ids []string // of all sandboxes, for the search at the end
 }
 
-func newArena(t *testing.T) *arena {
+func newEnvironment(t *testing.T) *environment {
 	t.Helper()
 	s := servetest.Start(t, program, t.TempDir())
-	a := &arena{Server: s, client: s.Client(t)}
+	a := &environment{Server: s, client: s.Client(t)}
 	a.sibling = a.create(t, crannog.Name("sibling"))
 	return a
 }
 
 // close ends the server and checks that nothing is left.
-func (a *arena) close(t *testing.T) {
+func (a *environment) close(t *testing.T) {
 	t.Helper()
 	list, err := a.client.List(t.Context(), crannog.ListOptions{})
 	if err != nil {
@@ -73,7 +73,7 @@ var small = api.Limits{
 	MemoryBytes: 256 << 20, CPUMillis: 1000, PIDs: 64, DiskBytes: 64 << 20, CommandTimeoutSeconds: commandLimit.Seconds(),
 }
 
-func (a *arena) create(t *testing.T, options ...crannog.CreateOption) *crannog.Sandbox {
+func (a *environment) create(t *testing.T, options ...crannog.CreateOption) *crannog.Sandbox {
 	t.Helper()
 	options = append([]crannog.CreateOption{crannog.Timeout(hosttest.Patience(time.Hour)), crannog.Limits(small)}, options...)
 	sb, err := a.client.Create(t.Context(), options...)
@@ -89,12 +89,12 @@ func (a *arena) create(t *testing.T, options ...crannog.CreateOption) *crannog.S
 // testSandbox is the sandbox of one attack, used as one of its users.
 type testSandbox struct {
 	*crannog.Sandbox
-	arena *arena
-	user  string
+	environment *environment
+	user        string
 }
 
 // newSandbox creates a sandbox that ends with the test, whatever the attack did to it.
-func (a *arena) newSandbox(t *testing.T, user string, options ...crannog.CreateOption) *testSandbox {
+func (a *environment) newSandbox(t *testing.T, user string, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	sb := a.create(t, options...)
 	t.Cleanup(func() {
@@ -105,7 +105,7 @@ func (a *arena) newSandbox(t *testing.T, user string, options ...crannog.CreateO
 			t.Errorf("remove the attacked sandbox: %v", err)
 		}
 	})
-	return &testSandbox{Sandbox: sb, arena: a, user: user}
+	return &testSandbox{Sandbox: sb, environment: a, user: user}
 }
 
 // exec runs a shell line within a time limit, which is scaled by the speed of the machine, and
@@ -154,7 +154,7 @@ func answers(t *testing.T, sb *crannog.Sandbox) {
 // observe uses the sibling during an attack, and returns a function that ends that and checks the
 // results: every command is answered, and the server stays small. How long an answer takes depends
 // on the machine and is only logged.
-func (a *arena) observe(t *testing.T) func() {
+func (a *environment) observe(t *testing.T) func() {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -188,7 +188,7 @@ func (a *arena) observe(t *testing.T) func() {
 		slices.Sort(latencies)
 		p95 := latencies[(len(latencies)-1)*95/100]
 		t.Logf("sibling: p95 %v of %d; server: %d MiB at most", p95.Round(time.Millisecond), len(latencies), peak>>20)
-		if peak > mostMemory {
+		if peak > maxMemory {
 			t.Errorf("the server held %d MiB", peak>>20)
 		}
 	}
@@ -196,7 +196,7 @@ func (a *arena) observe(t *testing.T) func() {
 
 // memory returns the server's own memory. It leaves out the program's pages, which the system can
 // reclaim.
-func (a *arena) memory(t *testing.T) int64 {
+func (a *environment) memory(t *testing.T) int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
 	if err != nil {
 		t.Errorf("the server is gone: %v\n%s", err, a.Stderr())
@@ -212,8 +212,8 @@ func (a *arena) memory(t *testing.T) int64 {
 	return 0
 }
 
-// settles waits until the server has about as many open files as before.
-func (a *arena) settles(t *testing.T, before int) {
+// requireFilesClosed waits until the server has about as many open files as before.
+func (a *environment) requireFilesClosed(t *testing.T, before int) {
 	t.Helper()
 	// Kept on purpose: 16 idle connections to a sandbox, and 4 to its engine; and the sibling has
 	// some of its own.

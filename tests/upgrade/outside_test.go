@@ -32,13 +32,13 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 )
 
-// worldHost is the one host outside, which writes down the credentials that it is sent.
+// outsideHost is the one host outside, which writes down the credentials that it is sent.
 const (
-	worldHost = "api.world.test"
+	outsideHost = "api.world.test"
 	// Neither version's gateway dials an address of its own machine, so the host is in another
 	// network namespace, behind a public address.
-	worldAddress = "93.184.1.1"
-	worldEnv     = "CRANNOG_UPGRADE_WORLD"
+	outsideAddress = "93.184.1.1"
+	outsideEnv     = "CRANNOG_UPGRADE_WORLD"
 )
 
 var world struct {
@@ -46,15 +46,15 @@ var world struct {
 	auth []string
 }
 
-// inWorld runs these tests again in namespaces of their own, and returns their exit code.
-func inWorld(old, program string) int {
+// inNamespaces runs these tests again in namespaces of their own, and returns their exit code.
+func inNamespaces(old, program string) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	cmd := exec.Command("unshare", slices.Concat([]string{"--net", "--mount", "--propagation", "private", "--", self}, os.Args[1:])...)
-	cmd.Env = append(os.Environ(), worldEnv+"="+old, "CRANNOG_TEST_PROGRAM="+program)
+	cmd.Env = append(os.Environ(), outsideEnv+"="+old, "CRANNOG_TEST_PROGRAM="+program)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -74,7 +74,7 @@ func startWorld(dir string) error {
 		return err
 	}
 	for target, data := range map[string][]byte{
-		"/etc/hosts":     []byte("127.0.0.1 localhost\n" + worldAddress + " " + worldHost + "\n"),
+		"/etc/hosts":     []byte("127.0.0.1 localhost\n" + outsideAddress + " " + outsideHost + "\n"),
 		certs.BundlePath: append(bundle, root...),
 	} {
 		source := filepath.Join(dir, filepath.Base(target))
@@ -94,11 +94,11 @@ func startWorld(dir string) error {
 		}
 		thread <- unix.Gettid()
 		<-thread
-		if err := ip("link set lo up", "addr add "+worldAddress+"/24 dev far", "link set far up"); err != nil {
+		if err := ip("link set lo up", "addr add "+outsideAddress+"/24 dev far", "link set far up"); err != nil {
 			listening <- err
 			return
 		}
-		l, err := net.Listen("tcp", worldAddress+":443")
+		l, err := net.Listen("tcp", outsideAddress+":443")
 		listening <- err
 		if err == nil {
 			serveWorld(l, leaf)
@@ -109,7 +109,7 @@ func startWorld(dir string) error {
 		return err
 	case id := <-thread:
 		err := ip("link set lo up", "link add near type veth peer name far netns "+strconv.Itoa(id), "addr add 93.184.1.254/24 dev near",
-			"link set near up", "route add default via "+worldAddress)
+			"link set near up", "route add default via "+outsideAddress)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func authority() (root []byte, leaf tls.Certificate, err error) {
 		return nil, leaf, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the outside's"}, IsCA: true, BasicConstraintsValid: true, DNSNames: []string{worldHost},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the outside's"}, IsCA: true, BasicConstraintsValid: true, DNSNames: []string{outsideHost},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -160,7 +160,7 @@ func sends(t *testing.T, what string, sb *crannog.Sandbox) {
 	world.mu.Lock()
 	before := len(world.auth)
 	world.mu.Unlock()
-	if got := output(t, sb, "curl -sS -m 300 https://"+worldHost+"/"); got != "hello from outside" {
+	if got := output(t, sb, "curl -sS -m 300 https://"+outsideHost+"/"); got != "hello from outside" {
 		t.Errorf("%s: the host outside says %q", what, got)
 	}
 	if got := output(t, sb, "env"); !strings.Contains(got, "TOKEN=") || strings.Contains(got, value) {

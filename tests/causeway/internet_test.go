@@ -26,9 +26,9 @@ import (
 	"time"
 )
 
-// world is the outside: names, hosts with public addresses, and a certificate authority for them.
+// internet internet is the outside: names, hosts with public addresses, and a certificate authority for them.
 // All of it is in the test's process.
-type world struct {
+type internet struct {
 	exchange
 	listener net.Listener
 	key      *ecdsa.PrivateKey
@@ -43,7 +43,7 @@ type world struct {
 	last    int // the last address that was assigned
 }
 
-func newWorld() (*world, error) {
+func newInternet() (*internet, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func newWorld() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{key: key, zone: map[string][]netip.Addr{}, turns: map[string][][]netip.Addr{}, at: map[string]chan<- net.Conn{}}
+	w := &internet{key: key, zone: map[string][]netip.Addr{}, turns: map[string][][]netip.Addr{}, at: map[string]chan<- net.Conn{}}
 	if w.root, err = x509.ParseCertificate(der); err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func newWorld() (*world, error) {
 	return w, nil
 }
 
-// write makes this the world of a state directory.
-func (w *world) write(state string) error {
+// write makes this the fake internet of a state directory.
+func (w *internet) write(state string) error {
 	data, err := json.Marshal(w.exchange)
 	if err != nil {
 		return err
@@ -86,11 +86,11 @@ func (w *world) write(state string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(state, worldFile), data, 0o600)
+	return os.WriteFile(filepath.Join(state, internetFile), data, 0o600)
 }
 
 // serve answers one order of a gateway.
-func (w *world) serve(conn net.Conn) {
+func (w *internet) serve(conn net.Conn) {
 	var o order
 	if err := readLine(conn, &o); err != nil {
 		conn.Close()
@@ -112,7 +112,7 @@ func (w *world) serve(conn net.Conn) {
 	to <- conn
 }
 
-func (w *world) lookup(name string) []netip.Addr {
+func (w *internet) lookup(name string) []netip.Addr {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lookups = append(w.lookups, name)
@@ -125,27 +125,27 @@ func (w *world) lookup(name string) []netip.Addr {
 
 // lookedUp and dials return the lookups and dials so far, of names with a suffix and of addresses
 // with a prefix.
-func (w *world) lookedUp(suffix string) []string {
+func (w *internet) lookedUp(suffix string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.lookups), func(n string) bool { return !strings.HasSuffix(n, suffix) })
 }
 
-func (w *world) dials(prefix string) []string {
+func (w *internet) dials(prefix string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.dialled), func(a string) bool { return !strings.HasPrefix(a, prefix) })
 }
 
 // resolves sets the addresses of names.
-func (w *world) resolves(name string, addresses ...string) {
+func (w *internet) resolves(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.zone[name] = parse(addresses)
 }
 
 // resolvesInTurn gives a name other addresses at each lookup.
-func (w *world) resolvesInTurn(name string, answers ...[]string) {
+func (w *internet) resolvesInTurn(name string, answers ...[]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range answers {
@@ -160,7 +160,7 @@ func parse(addresses []string) (list []netip.Addr) {
 	return list
 }
 
-// arrivals is a listener at an address of the world.
+// arrivals is a listener at an address of the fake internet.
 type arrivals struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -182,7 +182,7 @@ func (a *arrivals) Close() error { a.once.Do(func() { close(a.done) }); return n
 func (a *arrivals) Addr() net.Addr { return a.addr }
 
 // listen opens a port of hosts that have their own public address.
-func (w *world) listen(t testing.TB, port int, hostnames ...string) (net.Listener, string) {
+func (w *internet) listen(t testing.TB, port int, hostnames ...string) (net.Listener, string) {
 	t.Helper()
 	w.mu.Lock()
 	w.last++
@@ -197,7 +197,7 @@ func (w *world) listen(t testing.TB, port int, hostnames ...string) (net.Listene
 	return w.listenAt(t, address, port), address
 }
 
-func (w *world) listenAt(t testing.TB, address string, port int) net.Listener {
+func (w *internet) listenAt(t testing.TB, address string, port int) net.Listener {
 	t.Helper()
 	a := &arrivals{conns: make(chan net.Conn), done: make(chan struct{}), addr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)))}
 	in := make(chan net.Conn)
@@ -228,8 +228,8 @@ func (w *world) listenAt(t testing.TB, address string, port int) net.Listener {
 	return a
 }
 
-// leaf returns a certificate of the world's authority.
-func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
+// leaf returns a certificate of the fake internet's authority.
+func (w *internet) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: hostnames,
@@ -253,7 +253,7 @@ type request struct {
 
 func (r request) auth() string { return r.Header.Get("Authorization") }
 
-// web is a web server of the world, with a list of its requests.
+// web is a web server of the fake internet, with a list of its requests.
 type web struct {
 	address string
 	mu      sync.Mutex
@@ -268,7 +268,7 @@ func (s *web) seen() []request {
 
 // web starts a web server on a port of some hosts, with TLS unless it is 80. Without a handler it
 // answers hello.
-func (w *world) web(t testing.TB, port int, answer http.HandlerFunc, hostnames ...string) *web {
+func (w *internet) web(t testing.TB, port int, answer http.HandlerFunc, hostnames ...string) *web {
 	t.Helper()
 	l, address := w.listen(t, port, hostnames...)
 	s := &web{address: address}

@@ -4,6 +4,6 @@ import { configure } from "@testing-library/react";
  * How long, in milliseconds, a test waits for an event. It is generous, because the machine may be
  * busy.
  */
-export const patience = 120_000;
+export const eventTimeout = 120_000;
 
-configure({ asyncUtilTimeout: patience });
+configure({ asyncUtilTimeout: eventTimeout });

@@ -3,7 +3,7 @@ import { useId, useRef, useState } from "react";
 import { api, call, unwrap, type Schemas } from "../api/client";
 import { asProblem } from "../api/problem";
 import { Button, Field, Problem, Select } from "../parts";
-import { bodyOf, emptyForm, fieldFor, type Complaints, type FieldName, type Form } from "./form";
+import { bodyOf, emptyForm, fieldFor, type FieldErrors, type FieldName, type Form } from "./form";
 
 interface Template {
   id: string;
@@ -20,15 +20,15 @@ const levels = [
 
 const nets = [
   { value: "none", label: "none: no network at all" },
-  { value: "policy", label: "policy: what the level and the hosts below say" },
+  { value: "policy", label: "policy: the level and the hosts below decide" },
   { value: "dev", label: "dev: registries, git forges, model APIs" },
   { value: "open", label: "open: every public host" },
 ];
 
 /** The form for a new sandbox. */
-export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]) => void; template: string | undefined }) {
+export function CreateForm({ onMade, template }: { onMade: (made: Schemas["Sandbox"]) => void; template: string | undefined }) {
   const [form, setForm] = useState<Form>({ ...emptyForm, template: template ?? "" });
-  const [wrong, setWrong] = useState<Complaints>({});
+  const [wrong, setWrong] = useState<FieldErrors>({});
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   const element = useRef<HTMLFormElement>(null);
@@ -38,17 +38,17 @@ export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]
     setForm((f) => ({ ...f, [name]: value }));
     setWrong(({ [name]: _, ...rest }) => rest);
   };
-  const show = (complaints: Complaints) => {
-    setWrong(complaints);
+  const show = (errors: FieldErrors) => {
+    setWrong(errors);
     // The focus moves to the error, for users of screen readers.
     requestAnimationFrame(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
   const make = async () => {
     if (busy) return;
     setError(undefined);
-    const { body, wrong: complaints } = bodyOf(form);
-    if (Object.keys(complaints).length > 0) {
-      show(complaints);
+    const { body, wrong: errors } = bodyOf(form);
+    if (Object.keys(errors).length > 0) {
+      show(errors);
       return;
     }
     setBusy(true);
@@ -79,7 +79,7 @@ export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]
     >
       <div className="c-two">
         {text("name", "Name", "Unique among running sandboxes. May be left empty.")}
-        <Field label="Template" hint="A template, or a snapshot's ID or name. Empty is this host's programs." error={wrong.template}>
+        <Field label="Template" hint="A template, or a snapshot's ID or name. Empty means the programs of this host." error={wrong.template}>
           <input type="text" list={list} autoComplete="off" spellCheck={false} value={form.template} onChange={(e) => set("template")(e.target.value)} />
         </Field>
         <datalist id={list}>
@@ -95,7 +95,7 @@ export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]
         </Field>
       </div>
       {form.net !== "none" && (
-        <Field label="Allowed hosts" hint="One in a line: example.com, or example.com:8443." error={wrong.allow}>
+        <Field label="Allowed hosts" hint="One per line: example.com, or example.com:8443." error={wrong.allow}>
           <textarea rows={3} className="mono" spellCheck={false} value={form.allow} onChange={(e) => set("allow")(e.target.value)} />
         </Field>
       )}
@@ -109,10 +109,10 @@ export function Making({ onMade, template }: { onMade: (made: Schemas["Sandbox"]
             {text("pids", "Processes and threads", undefined, "server's default, or 256")}
             {text("timeout", "Ends after", undefined, "server's default, or 1h30m")}
           </div>
-          <Field label="Metadata" hint="One in a line: team=payments." error={wrong.metadata}>
+          <Field label="Metadata" hint="One per line: team=payments." error={wrong.metadata}>
             <textarea rows={3} className="mono" spellCheck={false} value={form.metadata} onChange={(e) => set("metadata")(e.target.value)} />
           </Field>
-          <Field label="Policy document" hint="YAML; the policy page checks it by line. Empty is what level and network say." error={wrong.policy}>
+          <Field label="Policy document" hint="YAML. The policy page checks it by line. If it is empty, the level and the network decide." error={wrong.policy}>
             <textarea rows={6} className="mono" spellCheck={false} value={form.policy} onChange={(e) => set("policy")(e.target.value)} />
           </Field>
         </div>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { factsOf, lastsOf, partsOf, pastOf, rememberText, sameRule, votesOf, type Question } from "./question";
+import { factsOf, lastsOf, partsOf, pastOf, rememberText, sameRule, votesOf, type ApprovalRequest } from "./request";
 
-const base: Question = {
+const base: ApprovalRequest = {
   id: "a1",
   sandbox: "s1",
   kind: "net.request",
@@ -17,32 +17,32 @@ const base: Question = {
 };
 
 describe("the agent's words", () => {
-  it("are taken out of the line about the effect", () => {
+  it("are separated from the line about the effect", () => {
     const q = { ...base, kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): please" };
     expect(partsOf(q)).toEqual({ what: "let the sandbox reach a.com:443 from now on", agent: "please" });
   });
 
-  it("do not end the line where a program only wrote the same words", () => {
+  it("do not end the line if a program wrote the same words", () => {
     const summary = "GET a.com/x. The agent says (unchecked): all is well";
     expect(partsOf({ ...base, summary })).toEqual({ what: summary, agent: "" });
   });
 
-  it("are all that follows the first mark, so that a second one forges nothing", () => {
+  it("are everything after the first mark, so that a second mark cannot forge text", () => {
     const summary = "let it. The agent says (unchecked): x. The agent says (unchecked): y";
     expect(partsOf({ ...base, rule: "access.request", summary }).agent).toBe("x. The agent says (unchecked): y");
   });
 });
 
 describe("facts", () => {
-  it("begin with what a person judges by and end with hashes, and none is left out", () => {
+  it("begin with the facts that matter to a person, end with hashes, and include every fact", () => {
     expect(factsOf(base).map((f) => f.name)).toEqual(["method", "host", "port", "path", "zeta", "body_sha256"]);
     const whole = { ...base, facts: { ...base.facts, target: "https://api.example.com/things", target_sha256: "ff", "header_x-amz-target": "Delete" } };
     expect(factsOf(whole).map((f) => f.name)).toEqual(["method", "target", "host", "port", "path", "header_x-amz-target", "zeta", "body_sha256", "target_sha256"]);
   });
 });
 
-describe("what an approval lasts", () => {
-  it("is said of what lasts", () => {
+describe("the duration of an approval", () => {
+  it("is described for each kind of request", () => {
     expect(lastsOf(base)).toContain("once");
     expect(lastsOf({ ...base, kind: "policy.widen" })).toContain("stays changed");
     expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("no approval");
@@ -74,10 +74,10 @@ describe("the same rule", () => {
 });
 
 describe("past decisions", () => {
-  it("are those by the same rule", () => {
-    const was = (id: string, state: string, over: Partial<Question> = {}) => ({ ...base, id, state, ...over });
+  it("are those of the same rule", () => {
+    const was = (id: string, state: string, over: Partial<ApprovalRequest> = {}) => ({ ...base, id, state, ...over });
     const decided = [was("b", "spent"), was("c", "approved"), was("d", "denied"), was("e", "expired"), was("f", "denied", { rule: "other" }), was("a1", "denied")];
-    expect(pastOf(decided, base)).toBe("Lately by this rule: 2 approved, 1 denied, 1 not answered.");
+    expect(pastOf(decided, base)).toBe("Earlier decisions of this rule: 2 approved, 1 denied, 1 not decided.");
     expect(pastOf([], base)).toBe("");
   });
 });

@@ -1,0 +1,48 @@
+package images_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// recipes are the Dockerfiles in images/, each with a command that its image runs.
+var recipes = map[string]struct{ line, want string }{
+	"python": {`python -c 'print(6*7)' && pip --version | cut -d' ' -f1`, "42\npip\n"},
+	"node":   {`node -p 6*7 && npm --version >/dev/null && echo npm`, "42\nnpm\n"},
+	"go":     {`cd /tmp && printf 'package main\nfunc main() { println(6*7) }\n' >a.go && go run a.go 2>&1`, "42\n"},
+}
+
+// TestBootstrap makes a Debian from the packages of the mirror, and the recipes from it.
+func TestBootstrap(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for who, uid := range map[string]int{"root": 0, "without root": unprivileged} {
+		t.Run(who, func(t *testing.T) {
+			m := newMachine(t, uid)
+			if out, err := m.run(t, "", "image", "bootstrap", "--mirror", "http://"+mirror+"/debian", "-t", "debian:test", "--include", "login", "--progress", "plain"); err != nil {
+				t.Fatalf("bootstrap: %v\n%s", err, out)
+			}
+			for _, task := range []struct{ what, line, want string }{
+				{"owners", `stat -c '%U:%G %a %n' /etc/shadow /usr/bin/su /var/mail /etc/passwd`, "root:shadow 640 /etc/shadow\nroot:root 4755 /usr/bin/su\nroot:mail 2775 /var/mail\nroot:root 644 /etc/passwd\n"},
+				{"packages are complete", `dpkg --audit; dpkg -l | grep -c '^ii *apt '; test ! -e /debs; ls /etc/ssl/certs/ca-certificates.crt`, "1\n/etc/ssl/certs/ca-certificates.crt\n"},
+				{"accounts", `useradd -m bob && su - bob -c 'id -un'`, "bob\n"},
+			} {
+				if out, err := m.inside(t, task.line); err != nil || !strings.HasSuffix(out, task.want) {
+					t.Errorf("%s: %v, got %q, want %q at its end", task.what, err, out, task.want)
+				}
+			}
+			for name, r := range recipes {
+				if uid != 0 && name != "python" {
+					continue // one is enough to see that the owner of the server does not matter
+				}
+				if out, err := m.run(t, "", "template", "build", "-t", "made:"+name, "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--progress", "plain", m.recipe(t, name)); err != nil {
+					t.Fatalf("build %s: %v\n%s", name, err, out)
+				}
+				if out, err := m.run(t, "", "run", "--no-workspace", "--image", "made:"+name, "--", "sh", "-ec", r.line); err != nil || !strings.HasSuffix(out, r.want) {
+					t.Errorf("%s: %v, got %q, want %q at its end", name, err, out, r.want)
+				}
+			}
+		})
+	}
+}
