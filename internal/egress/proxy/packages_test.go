@@ -72,6 +72,7 @@ func registryPolicy(settings string) string {
 	return "level: minimal\npackages: {" + settings + "}\nnetwork: {unlisted: deny, hosts: [{host: " + registryHost + ", encoded_slash: true, rules: [{methods: [GET, HEAD], do: allow}, {paths: [\"/secret/**\"], do: deny}]}]}\n"
 }
 
+// P61: nothing of a sandbox's request goes into what others get, and the gate decides for each.
 func TestPackages(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", publishes(registryHost), registryHost)
