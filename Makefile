@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-unified test-docker test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,7 +30,7 @@ check: tests-begin check-source lint test-race test-plain test-console ## what n
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-upgrade fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-upgrade test-pages test-long fuzz
 
 # Runs the test programs and measures their processor time. The measurements since tests-begin are
 # in CRANNOG_TIMES.
@@ -61,7 +61,7 @@ check-source:
 test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
-# These start the test program anew for each step at which it is killed. With
+# These start the test program again for each step at which it is killed. With
 # the race detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
@@ -78,12 +78,12 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Three packages at a time: a sandbox that starts keeps about one processor busy, but most tests
-# also wait. The longest ones start first (tests/packages.sh).
+# Four packages at a time: a sandbox that starts keeps about one processor busy, but most tests
+# also wait. With three, a quarter of two processors was idle. The longest ones start first (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
-	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
+	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 4 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
-	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
+	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran instead of HumanEval's 164 (TestHumanEval)"
 
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/filetree/changeset
@@ -148,6 +148,14 @@ test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and wit
 
 test-upgrade: $(TIMING) bin/crannog ## a state directory that an earlier commit made, opened with this one; the first run builds that commit
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/upgrade
+
+test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
+	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures
+
+test-long: $(TIMING) bin/crannog ## attacks and kills of make test, more of each; E2B's pauses with every kind of file; a plain build with C code
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 2h ./tests/abuse ./tests/crash
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^TestPlainBuildOfAFreshClone$$' ./cmd/crannog
+	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-pause tests/e2b/run.sh bin/crannog test/pause.test.mjs
 
 test-browser: $(TIMING) bin/crannog ## the console in a browser, against a real server
 	$(TIMING) step tests/browser tests/browser/run.sh bin/crannog

@@ -35,7 +35,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(s.status)
 	}
 	if len(s.answers) > 0 {
-		_, _ = io.WriteString(w, s.answers[0]) // a client that left is what the test looks at
+		_, _ = io.WriteString(w, s.answers[0]) // the test is about clients that disconnect
 		s.answers = s.answers[1:]
 	}
 }

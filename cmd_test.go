@@ -83,7 +83,7 @@ func TestTheEndBreaksNoCallOff(t *testing.T) {
 	}
 }
 
-// A program whose input is lost on the way does not wait for ever, and does not take a part for the
+// A program whose input is lost on the way does not wait forever, and does not take a part for the
 // whole input.
 func TestLostInput(t *testing.T) {
 	sb := newSandbox(t)

@@ -77,7 +77,7 @@ func (c *Cmd) outputPipe(at *io.Writer) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// closePipes closes this side of the pipes, so that no reader waits on them for ever.
+// closePipes closes this side of the pipes, so that no reader waits on them forever.
 func (c *Cmd) closePipes(err error) {
 	for _, p := range c.pipes {
 		if w, ok := p.(*io.PipeWriter); ok && err != nil {

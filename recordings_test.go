@@ -100,7 +100,7 @@ func TestRecordings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sb.Recording(t.Context(), "1"); Code(err) != "sandbox_not_found" {
-		t.Errorf("after it was forgotten: %v", err)
+		t.Errorf("after it was removed: %v", err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestKeptRecordings(t *testing.T) {
 	if kept, err := sb.KeepRecordings(t.Context()); err != nil || kept.ID != sb.ID() || kept.ExpiresAt.IsZero() {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	// The first call ends it, the second forgets it.
+	// The first call ends it, the second removes it.
 	for range 2 {
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)

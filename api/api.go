@@ -38,6 +38,7 @@ type CreateSandbox struct {
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"It ends with the server's process. Local callers only."`
 	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory that is visible copy-on-write at /workspace. Local callers only."`
 	Mounts          []Mount           `json:"mounts,omitempty" maxItems:"16" doc:"Further files and directories of the host."`
+	Volumes         []VolumeMount     `json:"volumes,omitempty" maxItems:"16" doc:"Volumes to show. Programs change their files unless read_only is set."`
 	Programs        []string          `json:"programs,omitempty" maxItems:"4" doc:"Host files and directories that are visible copy-on-write: the Nth at /.crannog/programs/N if it is a directory, at /.crannog/programs/file-N otherwise. Local callers only."`
 	Tools           []string          `json:"tools,omitempty" maxItems:"32" doc:"Version managers in the home of the server's user whose programs are visible copy-on-write at their own paths, such as pyenv, nvm or cargo; all means every installed one. Credentials beside them are not visible. Local callers only."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
@@ -81,6 +82,7 @@ type Sandbox struct {
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
 	Mounts          []Mount           `json:"mounts,omitempty" doc:"Host paths that are visible beside the workspace, including the repository of a workspace that is a linked work tree or a submodule."`
+	Volumes         []VolumeMount     `json:"volumes,omitempty" doc:"Volumes that are visible."`
 	Notes           []string          `json:"notes,omitempty" doc:"Parts of the workspace that are not visible, and what would help; why another engine than the default one was chosen."`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks. They can be read from the history inside unless it is hidden too. Absent means none."`
 	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are visible."`

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	attached = 256
-	askers   = 64
+	attached   = 256
+	requesters = 64
 )
 
 // netCrowdFigures attaches many sandboxes to one gateway. It measures the cost of each, and how
@@ -67,7 +67,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	if err := mark("256 attached, no connection"); err != nil {
 		return err
 	}
-	if err := allAtOnce(sandboxes, func(sb *netStack) error { return askOnce(ctx, sb.client) }); err != nil {
+	if err := allAtOnce(sandboxes, func(sb *netStack) error { return requestOnce(ctx, sb.client) }); err != nil {
 		return err
 	}
 	if err := mark("256 attached, a TLS connection each, opened"); err != nil {
@@ -80,7 +80,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	sec.note("VmRSS of /proc/PID/status, the process's own share included, three seconds after the last change. Each sandbox")
 	sec.note("has 23 rules for five hosts. The sandboxes' ends are network stacks of this program. Attaching took %s ms each.", number(millis(took)))
 	b.report.add(sec)
-	return r.requestAtOnce(ctx, b, sandboxes[:askers])
+	return r.requestAtOnce(ctx, b, sandboxes[:requesters])
 }
 
 // allAtOnce runs a function for all sandboxes at once.
@@ -94,7 +94,7 @@ func allAtOnce[T any](all []T, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
-func askOnce(ctx context.Context, c *http.Client) error {
+func requestOnce(ctx context.Context, c *http.Client) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+hostSecret+"/answer", nil)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (r *netRig) requestAtOnce(ctx context.Context, b *bench, sandboxes []*netSt
 			return allAtOnce(clients, func(c *http.Client) error {
 				for range 10 {
 					began := time.Now()
-					if err := askOnce(ctx, c); err != nil {
+					if err := requestOnce(ctx, c); err != nil {
 						return err
 					}
 					s.addTime(name, time.Since(began))
@@ -138,7 +138,7 @@ func (r *netRig) requestAtOnce(ctx context.Context, b *bench, sandboxes []*netSt
 			})
 		}}
 	}
-	names := []string{"1, direct", "64 at once, direct", "1, through the causeway", "64 at once, through the gateway"}
+	names := []string{"1, direct", "64 at once, direct", "1, through the gateway", "64 at once, through the gateway"}
 	s, err := race(ctx, b.fewer(4), ask(names[0], direct[:1]), ask(names[1], direct), ask(names[2], inside[:1]), ask(names[3], inside))
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 )
 
 // applets are the programs of the image, all of which are busybox.
-var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname"}
+var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname", "ln", "rmdir", "pwd", "true", "false"}
 
 // makeImage creates an image with the host's static busybox, either as docker save writes it, or in
 // a registry of this process: makeimage FILE NAME, makeimage registry NAME. Afterwards the

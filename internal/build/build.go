@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/build/dockerfile"
+	"github.com/crannog/crannog/internal/build/records"
 	"github.com/crannog/crannog/internal/build/solve"
 	"github.com/crannog/crannog/internal/build/stepcache"
 	"github.com/crannog/crannog/internal/fault"
@@ -61,7 +62,7 @@ type Options struct {
 type Service struct {
 	o       Options
 	cache   *stepcache.Cache
-	records *records
+	records records.Store[Record]
 	self    sandbox.Process
 	mu      sync.Mutex
 	live    map[string]*live
@@ -93,34 +94,17 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 	if s.cache, err = stepcache.Open(filepath.Join(o.Dir, "cache")); err != nil {
 		return nil, err
 	}
-	s.records = &records{filepath.Join(o.Dir, "records")}
+	s.records = records.Store[Record]{Dir: filepath.Join(o.Dir, "records")}
 	o.Library.KeepBlobs(s.cache.Blobs)
 	return s, s.repair(ctx)
 }
 
 // repair removes files of processes that died.
 func (s *Service) repair(ctx context.Context) error {
-	all, err := s.records.list()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	known := map[string]bool{}
-	for _, r := range all {
-		if !r.ended() && !r.Process.Alive() {
-			r.end(fault.New(fault.Unavailable, "build_interrupted", "the process that built it has ended"))
-			errs = append(errs, s.o.Sandboxes.Clean(ctx, r.ID), s.records.put(r))
-		}
-		known[r.ID] = !r.ended()
-	}
-	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "work"))
-	errs = append(errs, err)
-	for _, e := range entries {
-		if !known[e.Name()] {
-			errs = append(errs, layer.RemoveTree(filepath.Join(s.o.Dir, "work", e.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	return s.records.Repair(s.work(""), func(r Record) error {
+		r.end(fault.New(fault.Unavailable, "build_interrupted", "the process that built it has ended"))
+		return errors.Join(s.o.Sandboxes.Clean(ctx, r.ID), s.records.Put(r))
+	})
 }
 
 // Cache returns the results of steps, which all builds of the state directory share.
@@ -167,7 +151,7 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 	if len(s.live) >= maxLive {
 		return Record{}, nil, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait for their context, which is the limit", maxLive)
 	}
-	if err := s.records.put(r); err != nil {
+	if err := s.records.Put(r); err != nil {
 		return Record{}, nil, err
 	}
 	if err := os.Mkdir(s.work(r.ID), 0o700); err != nil {
@@ -182,7 +166,7 @@ const waitForContext = time.Hour
 
 // dropStale fails builds that their client never ran.
 func (s *Service) dropStale() {
-	all, err := s.records.list()
+	all, err := s.records.List()
 	if err != nil {
 		return
 	}
@@ -199,7 +183,7 @@ func (s *Service) drop(r Record, why error) {
 	delete(s.live, r.ID)
 	s.mu.Unlock()
 	r.end(why)
-	if err := errors.Join(s.records.put(r), layer.RemoveTree(s.work(r.ID))); err != nil {
+	if err := errors.Join(s.records.Put(r), layer.RemoveTree(s.work(r.ID))); err != nil {
 		s.o.Log.Warn("cannot remove the files of a build", "build", r.ID, "err", err)
 	}
 }
@@ -264,7 +248,7 @@ func (s *Service) Cancel(_ context.Context, who sandbox.Principal, id string) er
 		cancel(canceled)
 		return nil
 	}
-	r, err := s.records.get(id)
+	r, err := s.Get(who, id)
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,11 @@
 package build
 
 import (
-	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/crannog/crannog/internal/build/records"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/host/durable"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -36,7 +31,11 @@ type Record struct {
 	Process        sandbox.Process
 }
 
-func (r Record) ended() bool { return r.State != Waiting && r.State != Running }
+// Summary implements records.Record.
+func (r Record) Summary() records.Summary {
+	ended := r.State != Waiting && r.State != Running
+	return records.Summary{ID: r.ID, Owner: r.Owner, Created: r.Created, Ended: ended, Process: r.Process}
+}
 
 // end records how a build ended. A nil error means success.
 func (r *Record) end(err error) {
@@ -50,76 +49,18 @@ func (r *Record) end(err error) {
 	}
 }
 
-// records is a directory with one file for each build.
-type records struct{ dir string }
-
-// maxRecords is how many ended builds are stored.
-const maxRecords = 200
-
-func (rs *records) put(r Record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Lasting: true})
-}
-
-func (rs *records) get(id string) (r Record, err error) {
-	all, err := rs.list()
-	if err != nil {
-		return r, err
-	}
-	for _, r := range all {
-		if r.ID == id {
-			return r, nil
-		}
-	}
-	return r, unknown(id)
-}
-
-// list returns the builds, newest first, and removes the oldest if there are too many.
-func (rs *records) list() ([]Record, error) {
-	files, err := os.ReadDir(rs.dir)
-	if err != nil {
-		return nil, err
-	}
-	var list []Record
-	for _, f := range files {
-		if filepath.Ext(f.Name()) != ".json" {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(rs.dir, f.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		var r Record
-		if json.Unmarshal(data, &r) == nil && r.ID+".json" == f.Name() {
-			list = append(list, r)
-		}
-	}
-	slices.SortFunc(list, func(a, b Record) int { return b.Created.Compare(a.Created) })
-	for i := maxRecords; i < len(list); i++ {
-		if list[i].ended() {
-			_ = os.Remove(filepath.Join(rs.dir, list[i].ID+".json")) // the next list tries again
-		}
-	}
-	return list, nil
-}
-
 // List returns the builds that a caller may see.
-func (s *Service) List(who sandbox.Principal) ([]Record, error) {
-	all, err := s.records.list()
-	return slices.DeleteFunc(all, func(r Record) bool { return !who.Local && r.Owner != who.KeyID }), err
-}
+func (s *Service) List(who sandbox.Principal) ([]Record, error) { return s.records.ListFor(who) }
 
 // Get returns one build.
 func (s *Service) Get(who sandbox.Principal, id string) (Record, error) {
-	r, err := s.records.get(id)
-	if err == nil && !who.Local && r.Owner != who.KeyID {
+	all, err := s.List(who)
+	if err != nil {
+		return Record{}, err
+	}
+	i := slices.IndexFunc(all, func(r Record) bool { return r.ID == id })
+	if i < 0 {
 		return Record{}, unknown(id)
 	}
-	return r, err
+	return all[i], nil
 }

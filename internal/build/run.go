@@ -34,12 +34,12 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	if running {
 		return library.Image{}, fault.New(fault.Conflict, "build_running", "the build is already running")
 	}
-	r, err := s.records.get(id)
+	r, err := s.Get(who, id)
 	if err != nil {
 		return library.Image{}, err
 	}
 	r.State = Running
-	if err := s.records.put(r); err != nil {
+	if err := s.records.Put(r); err != nil {
 		return library.Image{}, err
 	}
 	ctx, action := s.o.Audit.Begin(ctx, who.Actor(), "image.build", l.req.Tag)

@@ -124,14 +124,14 @@ func (a *app) root() *cobra.Command {
 	root.Version = a.version
 	root.SetVersionTemplate(a.versionLine())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
-	a.add(root, "run", runVerbs{a}.runCommand(), runVerbs{a}.execCommand(), runVerbs{a}.shellCommand())
+	a.add(root, "run", runVerbs{a}.runCommand(), runVerbs{a}.execCommand(), runVerbs{a}.shellCommand(), devVerbs{a}.command())
 	a.add(root, "manage", listVerbs{a}.lsCommand(), listVerbs{a}.psCommand(), listVerbs{a}.inspectCommand(), logVerbs{a}.logsCommand(), netVerbs{a}.netCommand(), policyVerbs{a}.policyCommand(), copyVerbs{a}.cpCommand(),
 		endVerbs{a}.stopCommand(), endVerbs{a}.rmCommand(), endVerbs{a}.pruneCommand(), listVerbs{a}.statsCommand(),
 		stateVerbs{a}.pauseCommand(), stateVerbs{a}.resumeCommand(), stateVerbs{a}.snapshotCommand(), stateVerbs{a}.forkCommand(), imageVerbs{a}.commitCommand(), stateVerbs{a}.rollbackCommand(), stateVerbs{a}.resetCommand(), stateVerbs{a}.treeCommand(),
 		approvalVerbs{a}.approvalsCommand(), approvalVerbs{a}.approveCommand(), approvalVerbs{a}.denyCommand(),
 		changeVerbs{a}.diffCommand(), changeVerbs{a}.applyCommand(), changeVerbs{a}.exportCommand(), changeVerbs{a}.discardCommand())
 	a.add(root, "manage", auditVerbs{a}.auditCommand())
-	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), imageVerbs{a}.command(), cacheVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
+	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), imageVerbs{a}.command(), cacheVerbs{a}.command(), volumeVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
 	groups(root)
 	strictArgs(root)

@@ -125,6 +125,9 @@ func (f *runFlags) check() error {
 	if _, err := splitMounts(f.mounts); err != nil {
 		return err
 	}
+	if _, err := splitVolumes(f.volumes); err != nil {
+		return err
+	}
 	if err := f.checkStart(); err != nil {
 		return err
 	}

@@ -21,6 +21,12 @@ type engineFlags struct {
 	atLeast string
 }
 
+// mountFlags choose directories to show beside the workspace.
+type mountFlags struct {
+	mounts  []string
+	volumes []string
+}
+
 // sandboxFlags are the flags about how a sandbox is created.
 type sandboxFlags struct {
 	name        string
@@ -30,13 +36,13 @@ type sandboxFlags struct {
 	wake        bool
 	workspace   string
 	noWorkspace bool
-	mounts      []string
-	ttl         string
-	env         []string
-	envFiles    []string
-	bytesEnv    []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
-	metadata    []string
-	tools       string
+	mountFlags
+	ttl      string
+	env      []string
+	envFiles []string
+	bytesEnv []string // variables of the command only, which may be invalid UTF-8; a sandbox's own may not
+	metadata []string
+	tools    string
 	engineFlags
 	// deterministic starts from the template with a fixed clock and fixed random numbers.
 	deterministic bool
@@ -58,6 +64,7 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` to mount copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringArrayVar(&b.mounts, "mount", nil, "mount another host path: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
+	f.StringArrayVar(&b.volumes, "volume", nil, "show a volume: `NAME:/PATH[:ro]`; its files outlive the sandbox")
 	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them or auto (default: the server's, or one that the policy accepts)")
 	f.StringVar(&b.atLeast, "at-least", "", "weakest `boundary` to accept: shared-kernel, wasm-runtime, userspace-kernel or own-kernel")
 	f.BoolVar(&b.deterministic, "deterministic", false, "run WebAssembly modules with a fixed clock and fixed random numbers: the same input gives the same output (engine wasm)")
@@ -142,6 +149,13 @@ func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connec
 	for _, m := range mounts {
 		opts = append(opts, crannog.Mount(m))
 	}
+	volumes, err := splitVolumes(b.volumes)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, m := range volumes {
+		opts = append(opts, crannog.Volume(m))
+	}
 	return opts, dir != "", nil
 }
 
@@ -168,6 +182,8 @@ func (b *sandboxFlags) checkStart() error {
 		return usagef("--workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	case b.from != "" && len(b.mounts) > 0:
 		return usagef("--mount and --from exclude each other: a snapshot has the mounts of its sandbox")
+	case b.from != "" && len(b.volumes) > 0:
+		return usagef("--volume and --from exclude each other: a snapshot has the volumes of its sandbox")
 	case b.from != "" && b.noWorkspace:
 		return usagef("--no-workspace and --from exclude each other: a snapshot has the workspace of its sandbox")
 	}

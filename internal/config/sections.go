@@ -65,6 +65,11 @@ type Packages struct {
 	Budget int64 // disk space; 0 is the default
 }
 
+// Volumes has the settings of volumes.
+type Volumes struct {
+	Budget int64
+}
+
 // Images has the settings of OCI images.
 type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas

@@ -82,5 +82,6 @@ func (p *planner) features() {
 			continue
 		}
 		p.plan.Features = append(p.plan.Features, r)
+		p.refuse("features ("+ref+")", "features are not installed yet; install the program in a Dockerfile")
 	}
 }

@@ -18,7 +18,11 @@ type Choice struct {
 	Images      []ImageKind // the sandbox can start from any of these; none is any image
 	Limits      []Limit     // limits in the request, which have to be enforced
 	Needs       []Capability
+	Volumes     bool // the sandbox shows volumes
 }
+
+// volumesHint is the help for a sandbox that cannot show volumes.
+const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can show them"
 
 // Enough reports whether a boundary meets the policy's minimum.
 func (c Choice) Enough(b Boundary) bool {
@@ -49,6 +53,9 @@ func (c Choice) mismatch(e Info) *mismatch {
 			help = "name an image, such as --image debian:12"
 		}
 		return &mismatch{CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Images[0]), help}
+	}
+	if c.Volumes && !e.Volumes {
+		return &mismatch{CodeVolumes, fmt.Sprintf("the engine %s cannot show volumes here", e.Name), volumesHint}
 	}
 	for _, l := range c.Limits {
 		if !slices.Contains(e.Enforces, l) {

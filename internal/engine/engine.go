@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -97,6 +98,11 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
+// Processors returns how many of the host's processors a sandbox with these limits sees.
+func (l Limits) Processors() int {
+	return int(min(max((l.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
+}
+
 // Fields returns the fields by the names of the limits, so that checks can run over all of them.
 func (l *Limits) Fields() map[Limit]*int64 {
 	return map[Limit]*int64{
@@ -130,6 +136,10 @@ type Spec struct {
 	// targets of a HostView's binds, theirs must not exist in the image and must not be below a
 	// bind of it. No target is below another.
 	Mounts []Bind
+	// Volumes are host directories whose files programs in the sandbox change. Their targets are as
+	// those of Mounts. They are no part of a saved state: a restored sandbox shows the directory as
+	// it is then. The engine's Info has to offer Volumes.
+	Volumes []Volume `json:",omitempty"`
 	// StandIns are host files shown instead of other files below binds of a HostView. A saved
 	// memory refers to files that have since changed on the host; these are the earlier versions. A
 	// stand-in without a Source is an empty directory where the host no longer has one.

@@ -24,3 +24,10 @@ func PortClosed(port int, cause error) error {
 func HasStopped(id string, cause error) error {
 	return fault.Wrap(cause, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
 }
+
+// NotDispatched returns the error of an engine in a program that did not call reexec.Dispatch. The
+// text says why the engine needs that.
+func NotDispatched(why string) error {
+	return fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
+		WithHint(why + ", so call crannog.Main() first in main")
+}

@@ -83,6 +83,14 @@ type Bind struct {
 	Owned bool `json:",omitempty"`
 }
 
+// Volume shows a host directory in the sandbox, with the host's owners. The engine enforces no
+// limit on it.
+type Volume struct {
+	Source   string // absolute, on the host
+	Target   string // absolute path in the sandbox
+	ReadOnly bool   `json:",omitempty"`
+}
+
 // ViewOf returns an image of the kind HostView.
 func ViewOf(dir, guest string, binds ...Bind) Image {
 	return Image{HostView: &HostView{Dir: dir, Binds: binds}, Guest: guest}

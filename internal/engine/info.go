@@ -42,6 +42,8 @@ type Info struct {
 	// OnRequest is set when the engine uses a service of the host that has other users. The engine
 	// then runs a sandbox only if a request names it or if it is the default.
 	OnRequest bool
+	// Volumes is set when a sandbox can show directories of the host that its programs change.
+	Volumes bool
 	// DiskInMemory is set when files that a sandbox writes use its memory. The memory limit then
 	// also bounds the disk, see Hold.
 	DiskInMemory bool

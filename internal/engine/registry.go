@@ -20,6 +20,8 @@ const (
 	CodeTooWeak = "boundary_too_weak"
 	// CodeImage is the code of an image from which an engine cannot start a sandbox.
 	CodeImage = "image_unsupported"
+	// CodeVolumes means that the engine cannot show volumes.
+	CodeVolumes = "volumes_unsupported"
 	// CodeLimit is the code of a limit that an engine does not enforce on this host.
 	CodeLimit = "limit_not_enforced"
 	// CodeCapability is the code of a request that needs an ability that an engine lacks.

@@ -20,6 +20,9 @@ func (s *Spec) Check(info Info) error {
 	if err := s.Egress.Check(info.Egress); err != nil {
 		return err
 	}
+	if len(s.Volumes) > 0 && !info.Volumes {
+		return fault.Newf(fault.Unsupported, CodeVolumes, "the engine %s cannot show volumes", info.Name).WithHint(volumesHint)
+	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).
 			WithHint("use an engine with the capability observer; crannog engines lists them")

@@ -33,6 +33,8 @@ type Base struct {
 	Links  []engine.Link `json:"links,omitempty"`
 	Git    *Shared       `json:"git,omitempty"`
 	Notes  []string      `json:"notes,omitempty"`
+	// Volumes are attached to each instance, and are no part of its saved state.
+	Volumes []VolumeMount `json:"volumes,omitempty"`
 	// Properties of the template.
 	Env         map[string]string `json:"env,omitempty"`
 	DefaultUser string            `json:"default_user,omitempty"`
@@ -91,14 +93,15 @@ func (b Base) HostBinds() []engine.Bind {
 	return out
 }
 
-// sameMounts reports whether two instances mount the same host files.
+// sameMounts reports whether two instances mount the same host files and volumes.
 func (b Base) sameMounts(o Base) bool {
-	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links)
+	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links) && slices.Equal(b.Volumes, o.Volumes)
 }
 
 // WithMountsOf returns b with the other instance's mounts except the workspace.
 func (b Base) WithMountsOf(from Base) Base {
 	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
+	b.Volumes = from.Volumes
 	return b
 }
 

@@ -35,7 +35,7 @@ const ToStart = "start"
 func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
-	r.Mounts, r.Notes, r.Saves = r.Base.Mounts, r.Base.Notes, r.Base.Saves
+	r.Mounts, r.Volumes, r.Notes, r.Saves = r.Base.Mounts, r.Base.Volumes, r.Base.Notes, r.Base.Saves
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if r.Needs = nil; r.State == Paused {
 		r.Needs = r.Saved.Needs

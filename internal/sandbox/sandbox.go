@@ -60,8 +60,9 @@ type Sandbox struct {
 	// Mounts are the mounts beside the workspace, including the repository to which the workspace
 	// belongs. Notes explain what is not mounted, what would help, and why another engine than the
 	// default one was chosen.
-	Mounts []Mount
-	Notes  []string
+	Mounts  []Mount
+	Volumes []VolumeMount
+	Notes   []string
 	// Saves lists the parts of its state that a snapshot, a pause and a copy can save.
 	Saves []string
 	// Tracked are hidden files that git tracks, so that git's history contains them.
@@ -123,9 +124,10 @@ type CreateRequest struct {
 	AtLeast         engine.Boundary // the weakest boundary that the caller accepts, or ""
 	Workspace       string          // host directory, local callers only
 	Mounts          []Mount         // by their sources only for local callers
-	Programs        []string        // host files and directories shown copy-on-write, local callers only
-	Tools           []string        // version managers of the host whose programs are shown, or all; local callers only
-	PrivatePorts    bool            // ports of programs need the traffic token
+	Volumes         []VolumeMount
+	Programs        []string // host files and directories shown copy-on-write, local callers only
+	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
+	PrivatePorts    bool     // ports of programs need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd

@@ -33,6 +33,9 @@ type Settings struct {
 	Tools hosttools.Host
 	// Mounts are directories of the host that callers may mount by name.
 	Mounts map[string]Mount
+	// VolumeBudget is how much disk the volumes of each key may use; zero is the default of package
+	// volumes.
+	VolumeBudget int64
 	// AnyBoundary accepts an engine without a boundary: for tests only.
 	AnyBoundary bool
 }

@@ -31,9 +31,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/volumes"
 	"github.com/crannog/crannog/internal/server/connlimit"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/volume"
 	"github.com/crannog/crannog/internal/state/workspace"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -102,11 +104,17 @@ type Server struct {
 	gateway    *egressGateway
 	images     *images
 	makers     makers
-	kept       *retained.Store
+	stored     stored
 	lock       *os.File // nil unless opened for a server
 	local      net.Listener
 	guarded    *connlimit.Guard // set while serving
 	roomy      func()           // ends restoring the reserved disk space
+}
+
+// stored are data that outlive sandboxes.
+type stored struct {
+	changes *retained.Store
+	volumes *volumes.Service
 }
 
 // Open assembles a Server and reconciles the store with the engines. Close ends it.
@@ -175,9 +183,16 @@ func (d *Server) openService() error {
 	o := d.options
 	d.openRecordings()
 	flowLog := flows.New(filepath.Join(o.StateDir, "net"))
-	d.kept = retained.New(filepath.Join(o.StateDir, "changes"))
+	d.stored.changes = retained.New(filepath.Join(o.StateDir, "changes"))
 	var err error
 	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend, Record: d.approvalEntry})
+	if err != nil {
+		return err
+	}
+	trail := auditlog.New(d.Record, o.Log)
+	d.stored.volumes, err = volumes.New(volumes.Deps{
+		Store: volume.Open(filepath.Join(o.StateDir, "volumes"), o.Log), Rows: d.store, Audit: trail, Log: o.Log, Budget: o.Settings.VolumeBudget,
+	})
 	if err != nil {
 		return err
 	}
@@ -191,9 +206,9 @@ func (d *Server) openService() error {
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
-		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
+		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.stored.changes,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
+		Audit: trail, Volumes: d.stored.volumes, Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
 	})
 	if err != nil {
 		return err
@@ -244,6 +259,10 @@ func (d *Server) Close(ctx context.Context) error {
 		errs = append(errs, d.gateway.close())
 		d.gateway = nil
 	}
+	if d.stored.volumes != nil {
+		errs = append(errs, d.stored.volumes.Close(ctx)) // before the database, which lists their users
+		d.stored.volumes = nil
+	}
 	if d.images != nil {
 		errs = append(errs, d.images.Close())
 		d.images = nil
@@ -273,7 +292,7 @@ func (d *Server) ownerOf(id string) (string, bool) {
 		return r.Owner, true
 	}
 	// Approvals may also be requested for the retained changes of an ended sandbox.
-	m, err := d.kept.Meta(id)
+	m, err := d.stored.changes.Meta(id)
 	return m.Owner, err == nil
 }
 

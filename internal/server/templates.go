@@ -94,6 +94,9 @@ func (c committed) Tree(ctx context.Context, id string) (string, []string, error
 	for _, m := range r.Base.Mounts {
 		shown = append(shown, m.Target)
 	}
+	for _, m := range r.Base.Volumes {
+		shown = append(shown, m.Target)
+	}
 	for _, b := range r.Base.Image.View().Binds {
 		shown = append(shown, b.Target)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// The server of a flood test has few descriptors, so that a few hundred connections affect it like
-// ten thousand another one.
+// The server of a flood test has few descriptors, so that a few hundred connections affect it as
+// much as ten thousand affect another server.
 const (
 	floodFiles      = 300 // descriptors of the server
 	floodReserve    = 100
@@ -97,8 +97,8 @@ func (f *flooded) health(t *testing.T, from int) (status int, after string, err 
 	return resp.StatusCode, resp.Header.Get("Retry-After"), resp.Body.Close()
 }
 
-// held counts the connections that the server has not closed.
-func held(t *testing.T, conns []*net.TCPConn) (n int) {
+// countOpen counts the connections that the server has not closed.
+func countOpen(t *testing.T, conns []*net.TCPConn) (n int) {
 	t.Helper()
 	raw := make([]byte, 1)
 	for _, c := range conns {
@@ -121,9 +121,9 @@ func held(t *testing.T, conns []*net.TCPConn) (n int) {
 	return n
 }
 
-// works asserts that the server still serves its own user, the database and the audit log, and has
-// not run out of descriptors.
-func (f *flooded) works(t *testing.T) {
+// requireServing asserts that the server still serves its own user, the database and the audit log,
+// and has not run out of descriptors.
+func (f *flooded) requireServing(t *testing.T) {
 	t.Helper()
 	made, err := f.Local(t).NewKey(hosttest.Context(t), "flood")
 	if err != nil {
@@ -152,11 +152,11 @@ func TestS3IdleConnections(t *testing.T) {
 		status, after, err := f.health(t, 1)
 		return err == nil && (status == http.StatusOK || status == http.StatusTooManyRequests && after != "")
 	})
-	hosttest.NoMore(t, "held connections", floodPerAddress, func() int { return held(t, conns) })
+	hosttest.NoMore(t, "open connections", floodPerAddress, func() int { return countOpen(t, conns) })
 	if status, _, err := f.health(t, 2); err != nil || status != http.StatusOK {
 		t.Errorf("another client is not answered: %d, %v", status, err)
 	}
-	f.works(t)
+	f.requireServing(t)
 	for _, c := range conns {
 		c.Close()
 	}
@@ -186,7 +186,7 @@ func TestS3AnsweredAndIdle(t *testing.T) {
 	if status, _, err := f.health(t, 2); err != nil || status != http.StatusOK {
 		t.Errorf("another client is not answered: %d, %v", status, err)
 	}
-	f.works(t)
+	f.requireServing(t)
 }
 
 // S3, attack 2: requests whose answers are not read. Such a connection never counts as idle,
@@ -218,7 +218,7 @@ func TestS3AnswersNotRead(t *testing.T) {
 		status, _, err := f.health(t, 2)
 		return err == nil && status == http.StatusOK
 	})
-	f.works(t)
+	f.requireServing(t)
 	group.Wait()
 }
 
@@ -275,7 +275,7 @@ while True:
 	if served < 10 {
 		t.Errorf("only %d were served, though there was room", served)
 	}
-	f.works(t)
+	f.requireServing(t)
 	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"true"}})
 	if err == nil {
 		t.Logf("a command by TCP: %+v", res)

@@ -21,7 +21,11 @@ var outputAttacks = []attack{
 
 // endlessOutput prints for as long as it may, to each stream and without line ends.
 func endlessOutput(t *testing.T, b *testSandbox) {
-	for _, line := range []string{"exec yes", "exec yes >&2", "exec cat /dev/zero", "yes & exec yes >&2"} {
+	lines := []string{"exec cat /dev/zero", "yes & exec yes >&2"}
+	if hosttest.Full() {
+		lines = append(lines, "exec yes", "exec yes >&2") // the second one, stream by stream
+	}
+	for _, line := range lines {
 		res, err := b.exec(t, 4*time.Second, line)
 		kept := int64(len(res.Stdout) + len(res.Stderr))
 		if err != nil || !res.Truncated || res.Hit != api.HitTimeout || kept == 0 || kept > 8<<20 {

@@ -67,6 +67,6 @@ func TestS3RedTeam(t *testing.T) {
 		status, _, err := f.health(t, 2)
 		return err == nil && status == http.StatusOK
 	})
-	f.works(t)
+	f.requireServing(t)
 	requireClosedByServer(t, conns)
 }

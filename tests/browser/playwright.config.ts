@@ -1,5 +1,5 @@
 import { defineConfig } from "@playwright/test";
-import { slowness } from "./slowness";
+import { full, slowness } from "./slowness";
 
 // Debian's Chromium, so that nothing is downloaded. Its own sandbox needs a
 // user that is not root.
@@ -7,6 +7,8 @@ const executablePath = process.env["CRANNOG_CHROMIUM"] ?? "/usr/bin/chromium";
 
 export default defineConfig({
   testDir: "specs",
+  // What the pictures of the README show is checked by the other tests too.
+  testIgnore: full ? [] : ["**/pictures.spec.ts"],
   outputDir: process.env["CRANNOG_BROWSER_OUT"] ?? "results",
   // Each worker has a server and a browser of its own.
   workers: 2,

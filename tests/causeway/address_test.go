@@ -134,7 +134,7 @@ for i in range(4): print(status(get('api.n11.test')))
 print(status(get('api.n11.test')))
 `), "200", "502", "200", "502", "200")
 	if n := len(a.lookedUp("api.n11.test")); n != 5 {
-		t.Errorf("%d look-ups of 5 connections", n)
+		t.Errorf("%d lookups of 5 connections", n)
 	}
 	if len(reached) > 0 || len(a.dials("127.0.0.1")) > 0 {
 		t.Error("loopback was dialled")

@@ -101,7 +101,7 @@ func (s *served) ends(id string) {
 	})
 }
 
-// curl requests a page from inside. The fake internet's authority certifies what is not decrypted, the
+// curl requests a page from inside. The outside authority certifies what is not decrypted, the
 // gateway's what is.
 func (s *served) curl(id, url string, more ...string) (string, bool) {
 	s.t.Helper()

@@ -1,5 +1,5 @@
 // Package causeway_test is inside a sandbox and tries to get out of it, or to reach what it must
-// not, through the whole product. The outside fake internet consists of the tests' servers.
+// not, through the whole product. The internet outside consists of the tests' servers.
 package causeway_test
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// programName is this test binary in the role of crannog: the whole product, except for the fake internet
+// programName is this test binary in the role of crannog: the whole product, except for the internet
 // of its gateway.
 const programName = "crannog"
 

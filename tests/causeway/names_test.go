@@ -128,7 +128,7 @@ print(all(lambda i: 'data%d.evil.n3.test' % i, tcp=True))
 print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3.test', 16, server='8.8.8.8', tcp=True))
 `), "['3/0']", "['0/1']", "['3/0']", "['0/1']", "['3/0']", "5/0 5/0 5/0")
 	if n := len(a.lookedUp("")) - before; n != 0 {
-		t.Errorf("%d look-ups reached the world: %v", n, a.lookedUp("n3.test"))
+		t.Errorf("%d lookups reached the world: %v", n, a.lookedUp("n3.test"))
 	}
 	if n := len(slices.DeleteFunc(b.records("dns"), func(r api.FlowRecord) bool { return !strings.HasSuffix(r.Host, "n3.test") })); n < 100 {
 		t.Errorf("%d records of 103 queries", n)

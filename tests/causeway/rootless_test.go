@@ -17,7 +17,7 @@ import (
 const unprivilegedUID = 61236
 
 // Rows about the network, secrets and approvals that are repeated for a user without root. allRows
-// take as long as root's; the gateway's protocols use the same code for every user. userRows are
+// take as long as root's; the gateway's protocols use the same code forevery user. userRows are
 // those in which the host's kernel has a part: the attachment and devices beside it, the gateway's
 // process and its end, two sandboxes side by side, and which values and state can be read. Both
 // include the kinds of attachments, whose devices are made in a user namespace then.

@@ -261,7 +261,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 	if contains(all, canary) || strings.Count(all, "sealed-by-crannog-S5") != 5 || r.auth() != "Bearer "+canary {
 		t.Errorf("sent %s", all)
 	}
-	// The value that the program sets in place of the secret is not sent.
+	// The value that the program sets instead of the secret is not sent.
 	b.must(`curl -sS -m 300 -H "Authorization: Bearer mine" https://api.s5.test/y`)
 	if got := up.seen()[1].Header.Values("Authorization"); len(got) != 1 || got[0] != "Bearer "+canary {
 		t.Errorf("sent %q", got)

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// internetFile is in a state directory whose gateway uses a test's fake internet. The product does not know
-// the file: only a role of this test binary reads it. Without it the gateway uses the real fake internet.
+// internetFile is in a state directory whose gateway uses a test's fake internet. The product does not
+// know the file: only a role of this test binary reads it. Without it the gateway uses the real internet.
 const internetFile = "world.json"
 
 // exchange is the address of the fake internet: a listener of the test, which resolves names and accepts

@@ -95,7 +95,7 @@ func TestS9Theft(t *testing.T) {
 	if out, err := uses(steal(false, "")); err == nil {
 		t.Errorf("without the key: %s", out)
 	}
-	// One secret's sealed bytes in place of another's, and an older version's.
+	// One secret's sealed bytes instead of another's, and an older version's.
 	swap := `UPDATE secret_versions SET (sealed, wrapped) = (SELECT v.sealed, v.wrapped FROM secret_versions v JOIN secrets s ON s.id = v.secret WHERE s.name = 'OTHER')
 		WHERE secret = (SELECT id FROM secrets WHERE name = 'S9')`
 	if out, err := uses(steal(true, swap)); err == nil {

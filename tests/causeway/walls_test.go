@@ -237,7 +237,7 @@ except OSError: print('ended', got.strip())
 	b.must("touch /tmp/killed")
 	b.wants(b.python(fmt.Sprintf(`
 print(query('api.n20.test', 1, seconds=2) in ('0/1', '3/0'), reach(%q, 443, 2) == 'open', reach('10.199.0.1', 3128, 2) == 'open')
-# A look-up is refused and need not run into a time limit to end.
+# A lookup is refused and need not run into a time limit to end.
 print(reach('api.n20.test', 443), udp('10.199.0.1', 53, 300) != 'silent')
 `, api.address)), "False False False", "no-name True")
 	if got := strings.Join(<-open, ""); got != "ended b''" && got != "silent b''" || len(api.seen()) != seen {

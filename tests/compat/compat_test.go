@@ -20,7 +20,7 @@ import (
 )
 
 // earlier is the directory in which the earlier commit was checked out and built.
-var earlier = flag.String("earlier", "", "directory of the earlier version, with bin/crannog: write the lists anew from it")
+var earlier = flag.String("earlier", "", "directory of the earlier version, with bin/crannog: write the lists again from it")
 
 // program runs one command line without a server, an environment or a settings file.
 type program func(t *testing.T, args ...string) (code int, stdout, stderr string)

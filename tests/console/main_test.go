@@ -227,7 +227,7 @@ func (s *stream) over() {
 	}
 }
 
-// screen is a page that looks at a terminal.
+// screen is a page that shows a terminal.
 type screen struct {
 	t    *testing.T
 	conn *websocket.Conn

@@ -143,7 +143,7 @@ func (b *fixture) checkNextServer(t *testing.T, done bool) string {
 			t.Fatalf("resume: %v\n%s", err, b.s.Stderr())
 		}
 		if b.op.keeps {
-			remember(t, b.sb, number) // it booted anew
+			remember(t, b.sb, number) // it booted again
 		}
 	}
 	if got := output(t, b.sb, "ls /home/user"); b.op.clears && got == "" {
@@ -248,7 +248,7 @@ func (b *fixture) snapshots(t *testing.T) {
 		}
 		b.ids = append(b.ids, other.ID())
 		if snapshot.FilesOnly {
-			remember(t, other, number) // it booted anew
+			remember(t, other, number) // it booted again
 		}
 		b.holds(t, other)
 		if err := other.Kill(t.Context()); err != nil {

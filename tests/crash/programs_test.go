@@ -68,7 +68,7 @@ func TestAcrossOtherPrograms(t *testing.T) {
 			if got := output(t, sb, "cat file; pgrep -f '^/.crannog/programs' || echo none"); got != "precious\nnone" {
 				t.Errorf("it has %q", got)
 			}
-			// It booted anew, so its memory can be restored with the new programs.
+			// It booted again, so its memory can be restored with the new programs.
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 
 export const broken = 'def total(prices):\n    """The sum of all prices."""\n    return sum(prices[1:])\n'
-export const mended = broken.replace('prices[1:]', 'prices')
+export const corrected = broken.replace('prices[1:]', 'prices')
 
 export const files = {
   'calc.py': broken,

@@ -187,7 +187,7 @@ func TestRestoredWithLibraries(t *testing.T) {
 }
 
 // draws prints random values from V8's generators and OpenSSL's, which no copy of a process can
-// start anew.
+// start again.
 const draws = `const c = require("crypto"), { Worker } = require("worker_threads");
 const web = await crypto.subtle.exportKey("raw", await crypto.subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]));
 const inWorker = 'const c = require("crypto"); require("worker_threads").parentPort.postMessage([Math.random(), c.generateKeySync("hmac", {length: 128}).export().toString("hex")])';

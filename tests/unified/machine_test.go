@@ -88,7 +88,7 @@ func boot(t *testing.T, p plan) map[string]outcome {
 	var console bytes.Buffer
 	// Emulating every instruction is slow, and the same everywhere. The machine's processors take
 	// turns in one thread: with a thread for each, QEMU 7.2 sometimes continues with code that the
-	// kernel has replaced since (its switch for limits on processor time), for ever and on both.
+	// kernel has replaced since (its switch for limits on processor time), forever and on both.
 	cmd := exec.CommandContext(ctx, emulator, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-machine", "q35", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "max,la57=off", "-smp", "2", "-m", "3072",
 		"-kernel", filepath.Join(kernelDir, "vmlinuz"), "-initrd", root,

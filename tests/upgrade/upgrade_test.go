@@ -150,14 +150,14 @@ func (p *past) secrets(t *testing.T, c *crannog.Client) {
 // earlier version, of it once it was paused and resumed, and of a new one.
 func (p *past) injection(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.sends)
-	sends(t, "a sandbox of before", sb)
+	sends(t, "a sandbox of the earlier build", sb)
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
 	}
-	sends(t, "a sandbox of before, resumed", sb)
+	sends(t, "a sandbox of the earlier build, resumed", sb)
 	fresh, err := c.Create(t.Context(), crannog.Policy(sending), crannog.Timeout(life))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
@@ -194,12 +194,12 @@ func (p *past) running(t *testing.T, c *crannog.Client) {
 	}
 	forks, err := sb.Fork(t.Context(), api.CreateFork{})
 	if err != nil {
-		t.Errorf("fork of a sandbox of before: %v\n%s", err, p.server.Stderr())
+		t.Errorf("fork of a sandbox of the earlier build: %v\n%s", err, p.server.Stderr())
 	} else if n := count(t, forks[0]); n != p.counted+2 {
 		t.Errorf("the copy counted to %d", n)
 	}
 	if err := sb.Pause(t.Context()); err != nil {
-		t.Fatalf("pause of a sandbox of before: %v\n%s", err, p.server.Stderr())
+		t.Fatalf("pause of a sandbox of the earlier build: %v\n%s", err, p.server.Stderr())
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Errorf("what this version paused does not resume: %v\n%s", err, p.server.Stderr())
@@ -252,7 +252,7 @@ func (p *past) saved(t *testing.T, c *crannog.Client) {
 	// Back to the same memory, in place.
 	runs := p.get(t, c, p.runs)
 	if err := runs.Rollback(ctx, p.whole); err != nil {
-		t.Errorf("rollback to memory of before: %v\n%s", err, p.server.Stderr())
+		t.Errorf("rollback to memory of the earlier build: %v\n%s", err, p.server.Stderr())
 	} else if p.counted = count(t, runs); p.counted != 2 {
 		t.Errorf("the program counted to %d after a rollback", p.counted)
 	}

@@ -16,7 +16,7 @@ export interface DialogProps {
 }
 
 export function Dialog({ title, description, open, onOpenChange, children, footer, wide, stays }: DialogProps) {
-  const stay = (event: Event) => {
+  const keepOpen = (event: Event) => {
     if (stays) event.preventDefault();
   };
   return (
@@ -25,8 +25,8 @@ export function Dialog({ title, description, open, onOpenChange, children, foote
         <Radix.Overlay className="p-veil" />
         <Radix.Content
           className={wide ? "p-dialog p-dialog-wide" : "p-dialog"}
-          onInteractOutside={stay}
-          onEscapeKeyDown={stay}
+          onInteractOutside={keepOpen}
+          onEscapeKeyDown={keepOpen}
           {...(description ? {} : { "aria-describedby": undefined })}
         >
           <header>

@@ -40,7 +40,7 @@ async function signedProof(seq: number, size: number): Promise<Proof> {
 }
 
 describe("inclusion", () => {
-  it("verifies for every entry of trees of every shape, and for no other", async () => {
+  it("verifies forevery entry of trees of every shape, and for no other", async () => {
     for (let size = 1; size <= 17; size++) {
       const leaves = await Promise.all(Array.from({ length: size }, (_, i) => leafHash(`line ${i}`)));
       const root = base64(await rootOf(leaves));

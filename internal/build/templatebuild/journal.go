@@ -37,14 +37,17 @@ type journal struct {
 	partial map[int]string // output of steps without the end of its line
 }
 
-func (rs *records) journal(id string) (*journal, error) {
-	f, err := os.OpenFile(filepath.Join(rs.dir, id+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+// logEnding is the ending of the log's file beside the record of its build.
+const logEnding = ".log"
+
+func newJournal(dir, id string) (*journal, error) {
+	f, err := os.OpenFile(filepath.Join(dir, id+logEnding), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	return &journal{file: f, partial: map[int]string{}}, err
 }
 
-// entries reads the log of a build that has ended.
-func (rs *records) entries(id string) ([]Entry, error) {
-	f, err := os.Open(filepath.Join(rs.dir, id+".log"))
+// readEntries reads the log of a build that has ended.
+func readEntries(dir, id string) ([]Entry, error) {
+	f, err := os.Open(filepath.Join(dir, id+logEnding))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,17 +1,12 @@
 package templatebuild
 
 import (
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/crannog/crannog/internal/build/records"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/host/durable"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -44,6 +39,11 @@ type Record struct {
 // Ended reports whether nothing of the build runs any more.
 func (r Record) Ended() bool { return r.State == Ready || r.State == Failed }
 
+// Summary implements records.Record.
+func (r Record) Summary() records.Summary {
+	return records.Summary{ID: r.ID, Owner: r.Owner, Created: r.Created, Ended: r.Ended(), Process: r.Process}
+}
+
 // end notes how a build ended; nil is success.
 func (r *Record) end(err error, step string) {
 	r.State, r.Finished = Ready, time.Now().UTC().Round(0)
@@ -61,67 +61,9 @@ func textOf(err error) string {
 	return text
 }
 
-// records are files: two for each build, of which one is its log.
-type records struct{ dir string }
-
-// maxRecords is how many ended builds are remembered.
-const maxRecords = 200
-
-func (rs *records) put(r Record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return durable.Replace(filepath.Join(rs.dir, r.ID+".json"), data, durable.Options{Draft: ".record-*", Mode: 0o600, Lasting: true})
-}
-
-func (rs *records) remove(id string) error {
-	var errs []error
-	for _, name := range []string{id + ".log", id + ".json"} {
-		if err := os.Remove(filepath.Join(rs.dir, name)); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// list returns the builds, the newest first, and drops the oldest if there are too many.
-func (rs *records) list() ([]Record, error) {
-	entries, err := os.ReadDir(rs.dir)
-	if err != nil {
-		return nil, err
-	}
-	var list []Record
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(rs.dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		var r Record
-		if json.Unmarshal(data, &r) == nil && r.ID == id {
-			list = append(list, r)
-		}
-	}
-	slices.SortFunc(list, func(a, b Record) int { return b.Created.Compare(a.Created) })
-	for i := maxRecords; i < len(list); i++ {
-		if list[i].Ended() {
-			_ = rs.remove(list[i].ID) // the next list tries again
-		}
-	}
-	return list, nil
-}
-
 // List returns the builds of a caller, the newest first.
 func (s *Service) List(who sandbox.Principal) ([]Record, error) {
-	all, err := s.records.list()
-	return slices.DeleteFunc(all, func(r Record) bool { return !who.Local && r.Owner != who.KeyID }), err
+	return s.records.ListFor(who)
 }
 
 // Status returns a build and the entries of its log from an offset, at most limit of them.
@@ -142,7 +84,7 @@ func (s *Service) Status(who sandbox.Principal, template, id string, offset, lim
 	if i < 0 {
 		return Record{}, nil, unknown(id)
 	}
-	entries, err := s.records.entries(id)
+	entries, err := readEntries(s.records.Dir, id)
 	return all[i], page(entries, offset, limit), err
 }
 
@@ -166,7 +108,7 @@ func (s *Service) Drop(who sandbox.Principal, template string) (bool, error) {
 		canceled := fault.New(fault.Canceled, "build_canceled", "its template was removed")
 		switch {
 		case l == nil:
-			errs = append(errs, s.records.remove(r.ID))
+			errs = append(errs, s.records.Remove(r.ID))
 		case l.cancel != nil:
 			l.cancel(canceled)
 		default:

@@ -56,7 +56,7 @@ func (s *Service) Start(_ context.Context, who sandbox.Principal, template, id s
 	}
 	started := l.record
 	started.State = Building
-	if err := s.records.put(started); err != nil {
+	if err := s.records.Put(started); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())

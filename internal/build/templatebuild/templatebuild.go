@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/build"
+	"github.com/crannog/crannog/internal/build/records"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/image/catalog"
-	"github.com/crannog/crannog/internal/image/layer"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -54,7 +54,7 @@ type Request struct {
 type Service struct {
 	o       Options
 	self    sandbox.Process
-	records *records
+	records records.Store[Record]
 	files   *files
 	mu      sync.Mutex
 	live    map[string]*live // by build
@@ -84,34 +84,17 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 			return nil, fmt.Errorf("template builds: %w", err)
 		}
 	}
-	s.records = &records{filepath.Join(o.Dir, "records")}
+	s.records = records.Store[Record]{Dir: filepath.Join(o.Dir, "records"), Log: logEnding}
 	s.files = openFiles(filepath.Join(o.Dir, "files"), uploadLimits{one: maxUpload, all: maxUploads})
 	return s, errors.Join(s.repair(ctx), s.files.prune())
 }
 
 // repair removes what processes that died have left.
 func (s *Service) repair(ctx context.Context) error {
-	all, err := s.records.list()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	known := map[string]bool{}
-	for _, r := range all {
-		if !r.Ended() && !r.Process.Alive() {
-			r.end(fault.New(fault.Unavailable, "build_interrupted", "the server ended while the template was built"), "")
-			errs = append(errs, s.o.Sandboxes.Clean(ctx, r.ID), s.forgetImage(ctx, r.ID), s.records.put(r))
-		}
-		known[r.ID] = !r.Ended()
-	}
-	entries, err := os.ReadDir(filepath.Join(s.o.Dir, "work"))
-	errs = append(errs, err)
-	for _, e := range entries {
-		if !known[e.Name()] {
-			errs = append(errs, layer.RemoveTree(filepath.Join(s.o.Dir, "work", e.Name())))
-		}
-	}
-	return errors.Join(errs...)
+	return s.records.Repair(filepath.Join(s.o.Dir, "work"), func(r Record) error {
+		r.end(fault.New(fault.Unavailable, "build_interrupted", "the server ended while the template was built"), "")
+		return errors.Join(s.o.Sandboxes.Clean(ctx, r.ID), s.forgetImage(ctx, r.ID), s.records.Put(r))
+	})
 }
 
 // Close cancels the builds and waits until nothing of them runs.
@@ -158,11 +141,11 @@ func (s *Service) Request(_ context.Context, who sandbox.Principal, req Request)
 		ID: newUUID(), Template: id, Name: ref.Path(), Tags: tagsOf(ref, req.Tags), Owner: who.KeyID, Limits: req.Limits,
 		State: Waiting, Created: time.Now().UTC().Round(0), Process: s.self,
 	}
-	log, err := s.records.journal(r.ID)
+	log, err := newJournal(s.records.Dir, r.ID)
 	if err != nil {
 		return Record{}, err
 	}
-	if err := errors.Join(s.records.put(r), s.files.prune()); err != nil {
+	if err := errors.Join(s.records.Put(r), s.files.prune()); err != nil {
 		return Record{}, errors.Join(err, log.close())
 	}
 	s.live[r.ID] = &live{who: who, req: req, record: r, log: log}
@@ -204,7 +187,7 @@ func (s *Service) finish(l *live, why error, step string) {
 	if why != nil {
 		l.log.add("error", l.record.Error)
 	}
-	if err := errors.Join(l.log.close(), s.records.put(l.record)); err != nil {
+	if err := errors.Join(l.log.close(), s.records.Put(l.record)); err != nil {
 		s.o.Log.Warn("the end of a template build not recorded", "build", l.record.ID, "err", err)
 	}
 }

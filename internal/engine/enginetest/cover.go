@@ -14,6 +14,8 @@ import (
 var coverRules = []rule{
 	// P4
 	{"cover/mounts-are-shown-at-their-paths", mountsAreShown},
+	{"cover/volumes-are-shared-with-the-host", volumesAreShared},
+	{"cover/volumes-are-no-part-of-a-state", volumesAreNotSaved},
 	{"cover/hidden-paths-are-empty", hiddenIsEmpty},
 	{"cover/absent-paths-do-not-exist", absentIsNotThere},
 	{"cover/read-only-paths-cannot-be-changed", readOnlyIsNotChanged},

@@ -25,6 +25,8 @@ type needs struct {
 	shared, own bool
 	// ownRoot requires an engine with engine.Info.OwnRoot that starts from a view of the host.
 	ownRoot bool
+	// volumes requires an engine that shows volumes.
+	volumes bool
 	// config names a field of Config that must be set.
 	config string
 }
@@ -41,6 +43,8 @@ var needed = []struct {
 	{"exec/", needs{programs: true}},
 	{"boundary/", needs{programs: true}},
 	{"cover/", needs{programs: true}},
+	{"cover/volumes-", needs{programs: true, volumes: true}},
+	{"cover/volumes-are-no-part-of-a-state", needs{can: can(engine.CanCheckpoint)}},
 	{"shared-kernel/", needs{programs: true, shared: true}},
 	{"owners/", needs{programs: true}},
 	{"owners/hold-in-a-copy", needs{can: can(engine.CanCheckpoint)}},
@@ -138,6 +142,7 @@ func (r rule) needs() (all needs) {
 		all.background = all.background || n.needs.background
 		all.shared, all.own = all.shared || n.needs.shared, all.own || n.needs.own
 		all.ownRoot = all.ownRoot || n.needs.ownRoot
+		all.volumes = all.volumes || n.needs.volumes
 		if n.needs.egress != "" {
 			all.egress = n.needs.egress
 		}
@@ -185,6 +190,9 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 	}
 	if n.ownRoot && (!info.OwnRoot || c.Image.Kind() != engine.ImageHostView) {
 		list = append(list, "a root of its own and a view of the host")
+	}
+	if n.volumes && !info.Volumes {
+		list = append(list, "volumes")
 	}
 	if n.config == "Groups" && c.Groups == nil || n.config == "Forbidden" && len(c.Forbidden) == 0 {
 		list = append(list, "the configuration "+n.config)

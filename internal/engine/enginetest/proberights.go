@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/testkit/capability"
 )
 
 const (
@@ -152,7 +154,7 @@ var noSuchUser = []syscall.Errno{unix.EINVAL}
 
 // rightProbes try to gain more rights than the process has.
 var rightProbes = map[string]probe{
-	"raise-capability": {try: func() error { return raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
+	"raise-capability": {try: func() error { return capability.Raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
 	"raise-ambient":    {try: raiseAmbient, allowed: map[persona]string{asOwner: ownRights}},
 	"become-root": {try: func() error { return setUsers(0, 0, 0) }, allowed: map[persona]string{
 		asRoot: "it is root inside", asOwner: ownRights,
@@ -161,25 +163,10 @@ var rightProbes = map[string]probe{
 	"map-users":   {try: mapUsers},
 }
 
-// raise adds CAP_SYS_ADMIN to the thread's permitted capabilities, or to the inheritable ones.
-func raise(inheritable bool) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var have [2]unix.CapUserData
-	if err := unix.Capget(&header, &have[0]); err != nil {
-		return err
-	}
-	have[0].Permitted |= 1 << unix.CAP_SYS_ADMIN
-	have[0].Effective |= 1 << unix.CAP_SYS_ADMIN
-	if inheritable {
-		have[0].Inheritable |= 1 << unix.CAP_SYS_ADMIN
-	}
-	return unix.Capset(&header, &have[0])
-}
-
 func raiseAmbient() error {
 	// The result of this call decides about the next: only a permitted and inheritable capability
 	// can be ambient.
-	_ = raise(true)
+	_ = capability.Raise(true)
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/guest/guestboot"
@@ -41,6 +42,7 @@ type bootRequest struct {
 	Root        engine.HostView
 	Workspace   string
 	Mounts      []engine.Bind
+	Volumes     []engine.Volume
 	Links       []engine.Link
 	StandIns    []engine.Bind
 	Limits      engine.Limits
@@ -107,6 +109,9 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := req.cover(); err != nil {
 		result.Refused = true
 		return result, err
+	}
+	for _, v := range req.Volumes {
+		req.OCI.Mounts = append(req.OCI.Mounts, ocispec.Volume(v))
 	}
 	// gVisor creates its control socket in its root directory, by a path that must fit into a
 	// socket address, and splits one of its settings at commas and colons. Paths through

@@ -44,7 +44,7 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 
 // takes is the part of Info for checking specifications. It is the same on every host.
 var takes = engine.Info{
-	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve},
+	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve}, Volumes: os.Geteuid() == 0,
 }
 
 // ready checks a specification and fills in the default limits.

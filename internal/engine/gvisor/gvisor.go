@@ -71,9 +71,7 @@ var silence sync.Once
 // New opens the engine on a state directory, which several processes may share.
 func New(o Options) (*Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, fault.New(fault.Internal, "reexec_missing",
-			"this program did not call crannog.Main at the start of main").
-			WithHint("gVisor runs as a second process of the same program, so call crannog.Main() first in main")
+		return nil, engine.NotDispatched("gVisor runs as a second process of the same program")
 	}
 	// gVisor's client code writes to standard error, which belongs to the program that embeds us.
 	// Everything important is returned as an error.
@@ -106,10 +104,12 @@ func (e *Engine) Info() engine.Info {
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 		// The sandbox has its own kernel, so all its sizes are the limits.
-		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
-		OwnNetwork:   true,
-		OwnFiles:     true,
-		OwnRoot:      true,
+		Shows:      []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		OwnNetwork: true,
+		OwnFiles:   true,
+		OwnRoot:    true,
+		// Without root, gVisor cannot give a new file to the sandbox's user.
+		Volumes:      !e.rootless,
 		Capabilities: engine.Implemented(e),
 		Images:       slices.Clone(imageKinds),
 		Egress:       slices.Clone(egressKinds),

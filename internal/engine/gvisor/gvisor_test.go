@@ -69,7 +69,7 @@ func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	// tests/cycles creates hundreds of sandboxes through a server on this engine. Here a few are
 	// enough to show what each leaves behind, and where.
-	cycles := 30
+	cycles := 15
 	if hosttest.Full() {
 		cycles = 100
 	}

@@ -206,6 +206,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 		Root:        spec.Image.View(),
 		Workspace:   spec.Workspace,
 		Mounts:      spec.Mounts,
+		Volumes:     spec.Volumes,
 		Links:       spec.Links,
 		StandIns:    spec.StandIns,
 		Limits:      spec.Limits,

@@ -25,7 +25,7 @@ type node struct {
 // template's files are mounted one by one. Only directories on the way to an additional path are
 // created anew.
 func (r *bootRequest) showRoot(root string) error {
-	if len(r.Mounts)+len(r.Links) == 0 {
+	if len(r.Mounts)+len(r.Volumes)+len(r.Links) == 0 {
 		return bindReadOnly(r.Root.Dir, root)
 	}
 	places := &node{}
@@ -40,6 +40,11 @@ func (r *bootRequest) showRoot(root string) error {
 			return fmt.Errorf("show %s: %w", m.Source, err)
 		}
 		if err := places.add(m.Target, node{leaf: true, file: !info.IsDir()}); err != nil {
+			return err
+		}
+	}
+	for _, v := range r.Volumes {
+		if err := places.add(v.Target, node{leaf: true}); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"syscall"
 	"time"
@@ -20,25 +19,10 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.check(&spec); err != nil {
 		return err
 	}
-	dir := e.instanceDir(spec.ID)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", spec.ID)
-		}
-		return fmt.Errorf("create %s: %w", spec.ID, err)
-	}
 	b := newInstance(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits, Slot: -1})
-	if err := b.make(ctx, spec); err != nil {
-		// The caller's context may have caused the failure, so the cleanup has a deadline of its
-		// own.
-		if undone := b.destroy(); undone != nil {
-			e.log.Error("undo create", "sandbox", spec.ID, "err", undone)
-		}
-		return e.explain(ctx, spec.ID, err)
+	if err := e.sandboxes.Create(ctx, spec.ID, b, func() error { return b.make(ctx, spec) }); err != nil {
+		return err
 	}
-	e.mu.Lock()
-	e.boxes[spec.ID] = b
-	e.mu.Unlock()
 	b.watch()
 	return nil
 }
@@ -75,11 +59,11 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return err
 	}
 	defer c.close()
-	b.reap(c.cmd)
+	b.rec.Init, err = b.Start(c.cmd)
 	// Once the child has ended, every wait for it ends.
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() })
 	defer stop()
-	if b.rec.Init, err = c.identify(); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := b.rec.write(b.dir); err != nil {
@@ -143,21 +127,4 @@ func (e *Engine) startFault(err error) error {
 		}
 	}
 	return fmt.Errorf("start the first process: %w", err)
-}
-
-// explain converts errors that a user can resolve into faults.
-func (e *Engine) explain(ctx context.Context, id string, err error) error {
-	if _, known := errors.AsType[*fault.Error](err); known {
-		return err
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = errors.Join(cause, err)
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", "the caller canceled the request while the sandbox started")
-	}
-	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }

@@ -21,12 +21,12 @@ const readingName = "reading"
 // exclusively calls do with a running sandbox whose directory is locked. Freezing and reading the
 // files take this lock, in all processes.
 func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance) error) error {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return err
 	}
 	b.watch()
-	if b.over() {
+	if b.Over() {
 		return engine.HasStopped(id, nil)
 	}
 	if ctx.Err() != nil {

@@ -3,19 +3,15 @@ package jail
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // instance is the handle of one sandbox. Its content can be restored from the sandbox's record.
@@ -24,94 +20,40 @@ type instance struct {
 	rec record
 	dir string // the sandbox's directory
 
-	watching sync.Once
-	done     chan struct{} // closed when exit is set
-	reaped   chan struct{} // closed when the first process was reaped; nil if it is not a child of this process
+	oom atomic.Bool // the memory limit was hit
 
-	mu      sync.Mutex
-	exit    engine.Exit
-	removed bool // Remove was called and caused the exit
-	oom     bool // the memory limit was hit
+	*lifetime.Life
 }
 
 func newInstance(e *Engine, rec record) *instance {
-	return &instance{e: e, rec: rec, dir: e.instanceDir(rec.ID), done: make(chan struct{})}
-}
-
-// over reports whether the sandbox is known to have ended. Another process may have created one
-// with the same ID since.
-func (b *instance) over() bool {
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// reap takes the status of the first process when it has ended.
-func (b *instance) reap(cmd *exec.Cmd) {
-	b.reaped = make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // the status is in the sandbox's directory
-		close(b.reaped)
-	}()
+	dir := e.instanceDir(rec.ID)
+	return &instance{e: e, rec: rec, dir: dir, Life: lifetime.New(dir, rec.Init)}
 }
 
 // watch waits for the end of the sandbox in the background, once.
-func (b *instance) watch() {
-	b.watching.Do(func() {
-		if !b.rec.Init.Alive() {
-			b.ended()
-			return
-		}
-		stop := b.watchMemory()
-		go func() {
-			b.rec.Init.Await()
-			stop()
-			b.ended()
-		}()
-	})
-}
+func (b *instance) watch() { b.Watch(b.watchMemory, b.ended) }
 
 // ended records why the sandbox stopped. It runs before the group is removed, because the group has
 // the kernel's count of processes that were killed for lack of memory.
 func (b *instance) ended() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over() {
-		return
-	}
-	kept, err := readRecord(b.dir)
-	replaced := err == nil && kept.Init != b.rec.Init
-	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
-	status, exited := b.status()
-	switch {
-	case b.removed || replaced || errors.Is(err, fs.ErrNotExist) || b.beingRemoved():
-		b.exit.Reason = engine.ReasonKilled
-	case kept.Exit != nil:
-		b.exit = *kept.Exit
-	case b.oom || b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
-		b.exit.Reason = engine.ReasonOOM
-	case exited:
-		b.exit.Reason, b.exit.Code = engine.ReasonExited, status
-	}
-	if err == nil && b.exit.Reason != engine.ReasonKilled && kept.Exit == nil {
-		exit := b.exit
-		kept.Exit = &exit
-		if err := kept.write(b.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
-		}
-	}
-	close(b.done)
+	b.End(b.e.log, func() lifetime.Ending {
+		kept, err := readRecord(b.dir)
+		return lifetime.Ending{Err: err, Owner: kept.Init, Earlier: kept.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
+			kept.Exit = &exit
+			return kept.write(b.dir)
+		}}
+	})
 }
 
-// removedName is a file that exists while a process removes the sandbox.
-const removedName = "removed"
-
-func (b *instance) beingRemoved() bool {
-	_, err := os.Lstat(filepath.Join(b.dir, removedName))
-	return err == nil
+// cause finds out why the sandbox ended.
+func (b *instance) cause() engine.Exit {
+	if b.oom.Load() || b.rec.Group != nil && b.rec.Group.OOMKills() > 0 {
+		return engine.Exit{Reason: engine.ReasonOOM}
+	}
+	if status, exited := b.status(); exited {
+		return engine.Exit{Reason: engine.ReasonExited, Code: status}
+	}
+	return engine.Exit{Reason: engine.ReasonCrashed}
 }
 
 // status returns the guest's exit status, if the guest ended by itself.
@@ -126,78 +68,27 @@ func (b *instance) status() (status int, exited bool) {
 
 // Wait implements engine.Engine.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Exit{}, err
 	}
 	b.watch()
-	select {
-	case <-b.done:
-		return b.exit, nil
-	case <-ctx.Done():
-		return engine.Exit{}, ctx.Err()
-	}
+	return b.Wait(ctx)
 }
 
 // Remove implements engine.Engine.
-func (e *Engine) Remove(_ context.Context, id string) error {
-	if !ids.ValidSandbox(id) {
-		return nil
-	}
-	e.mu.Lock()
-	b := e.boxes[id]
-	e.mu.Unlock()
-	if b == nil || b.over() {
-		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
-			// A sandbox's directory is created first and removed last.
-			e.forget(id, b)
-			return nil
-		}
-		rec, err := readRecord(e.instanceDir(id))
-		if sandboxdir.Unreadable(err) {
-			return fmt.Errorf("remove %s: %w", id, err)
-		}
-		if rec.ID != id {
-			// There is no record, because the creation was interrupted before it wrote one.
-			rec = record{ID: id, Slot: -1}
-		}
-		if b == nil || rec.Init != b.rec.Init {
-			b = newInstance(e, rec)
-		}
-	}
-	if err := b.destroy(); err != nil {
-		return fmt.Errorf("remove %s: %w", id, err)
-	}
-	e.forget(id, b)
-	return nil
-}
+func (e *Engine) Remove(_ context.Context, id string) error { return e.sandboxes.Remove(id) }
 
-func (e *Engine) forget(id string, b *instance) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.boxes[id] == b {
-		delete(e.boxes, id)
-	}
-}
-
-// patience bounds how long the kernel may take to end a process.
-const patience = 10 * time.Second
-
-// destroy kills the sandbox's processes and frees all its resources. It may be called at any stage
+// Destroy kills the sandbox's processes and frees all its resources. It may be called at any stage
 // of creation, and repeatedly. When the first process ends, the kernel kills all others of its PID
 // namespace, and the mounts disappear with the last of them.
-func (b *instance) destroy() error {
-	b.mu.Lock()
-	b.removed = true
-	b.mu.Unlock()
-	if err := os.WriteFile(filepath.Join(b.dir, removedName), nil, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (b *instance) Destroy() error {
+	if err := b.BeginRemoval(); err != nil {
 		return err
 	}
 	// In version 1, not even SIGKILL ends a frozen process.
-	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(patience)}
-	if b.reaped != nil {
-		<-b.reaped
-	}
+	errs := []error{b.rec.Group.Freeze(false), b.rec.Init.Kill(lifetime.Patience)}
+	b.AwaitReaped()
 	b.ended()
 	if b.e.groups != nil {
 		errs = append(errs, b.e.groups.RemoveNamed(b.e.groupName(b.rec.ID)))
@@ -219,10 +110,8 @@ func (b *instance) watchMemory() (stop func()) {
 		return func() {}
 	}
 	hit := func() {
-		b.mu.Lock()
-		b.oom = true
-		b.mu.Unlock()
-		if err := b.rec.Init.Kill(patience); err != nil {
+		b.oom.Store(true)
+		if err := b.rec.Init.Kill(lifetime.Patience); err != nil {
 			b.e.log.Error("kill a sandbox that reached its memory limit", "sandbox", b.rec.ID, "err", err)
 		}
 	}

@@ -7,23 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
-	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
-	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/host/reexec"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // Options configure the engine.
@@ -48,8 +43,7 @@ type Engine struct {
 	noGroups error        // why groups cannot be created
 	tap      bool         // /dev/net/tun can be opened
 
-	mu    sync.Mutex
-	boxes map[string]*instance
+	sandboxes lifetime.Table[*instance]
 }
 
 var (
@@ -75,11 +69,11 @@ var notes = []string{
 // is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
-			WithHint("the jail starts this program again as its first process, so call crannog.Main() first in main")
+		return nil, engine.NotDispatched("the jail starts this program again as its first process")
 	}
-	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0, boxes: map[string]*instance{}}
+	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0}
 	e.dir = filepath.Join(e.state, e.name())
+	e.sandboxes = lifetime.Table[*instance]{Engine: e.name(), Dir: e.dir, Log: e.log, Load: e.load, Adopt: (*instance).recover}
 	for _, dir := range []string{e.dir, e.slots()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.name(), err)
@@ -151,40 +145,20 @@ func (e *Engine) egressKinds() []engine.EgressKind {
 // instanceDir returns the directory of a sandbox.
 func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
-// find returns the handle of a sandbox that this or an earlier process created.
-func (e *Engine) find(id string) (*instance, error) {
-	e.mu.Lock()
-	known := e.boxes[id]
-	e.mu.Unlock()
-	if known != nil && !known.over() {
-		return known, nil
-	}
+// load makes a handle of a sandbox from its record.
+func (e *Engine) load(id string) (*instance, error) {
 	rec, err := readRecord(e.instanceDir(id))
-	switch {
-	case known != nil && (err != nil || rec.Init == known.rec.Init):
-		return known, nil // no newer sandbox has this ID
-	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
-		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
-	case err != nil:
-		return nil, fmt.Errorf("%s: sandbox %s: %w", e.name(), id, err)
+	if rec.ID != id {
+		// There is no record, because the creation was interrupted before it wrote one.
+		rec = record{ID: id, Slot: -1}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now := e.boxes[id]; now != nil && now != known {
-		return now, nil
-	}
-	b := newInstance(e, rec)
-	if err := b.recover(); err != nil {
-		return nil, err
-	}
-	e.boxes[id] = b
-	return b, nil
+	return newInstance(e, rec), err
 }
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	var stuck error // a sandbox that stays frozen although its reader has died
-	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
+	list, err := e.sandboxes.List(ctx, func(dir string) (time.Time, bool, error) {
 		rec, err := readRecord(dir)
 		running := err == nil && rec.Init.Alive()
 		if running {
@@ -192,13 +166,8 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		}
 		return rec.Created, running, err
 	})
-	if err = errors.Join(err, stuck); err != nil {
-		return nil, fmt.Errorf("%s: list: %w", e.name(), err)
+	if err == nil && stuck != nil {
+		err = fmt.Errorf("%s: list: %w", e.name(), stuck)
 	}
-	return list, nil
-}
-
-// processors returns how many of the host's processors a sandbox sees.
-func processors(limits engine.Limits) int {
-	return int(min(max((limits.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
+	return list, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,16 +17,12 @@ import (
 	"github.com/crannog/crannog/internal/egress/tun"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
-	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 )
 
 // namespaces are the namespaces of each sandbox.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-
-// socketName is the socket in a sandbox's directory on which its guest listens.
-const socketName = "guest.sock"
 
 // exitName is the file for the guest's exit status.
 const exitName = "exit"
@@ -91,7 +86,7 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 			c.close()
 		}
 	}()
-	listener, err := listen(b.dir)
+	listener, err := sandboxdir.Listen(b.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -179,23 +174,6 @@ func (e *Engine) attributes(rec record) *syscall.SysProcAttr {
 	return attr
 }
 
-// listen creates the guest's socket. Any process that may enter the sandbox's directory can
-// connect.
-func listen(dir string) (*os.File, error) {
-	path, done, err := sandboxdir.Short(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	l.SetUnlinkOnClose(false)
-	return l.File()
-}
-
 // request sends the first process its request and returns the gateway's end of the network, if
 // there is one.
 func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.File, err error) {
@@ -210,7 +188,7 @@ func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.Fi
 	r := setup.Request{
 		Arguments: arguments,
 		Hostname:  spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
-		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: processors(spec.Limits), Groups: b.rec.Group.Shown(),
+		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: spec.Limits.Processors(), Groups: b.rec.Group.Shown(),
 	}
 	for _, t := range list {
 		if e.rootless {
@@ -349,6 +327,3 @@ func answer(control *os.File) (device *os.File, err error) {
 
 // errEnded is returned if the first process ended without an answer.
 var errEnded = errors.New("the first process ended before it was ready")
-
-// identify returns the identity of the started process.
-func (c *child) identify() (process.Process, error) { return process.Identify(c.cmd.Process.Pid) }

@@ -2,7 +2,6 @@ package jail
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // Usage implements engine.Meter.
 func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Usage{}, err
 	}
@@ -66,7 +66,7 @@ func children(pid int) (list []int) {
 // Bounds implements engine.Meter. Programs in the sandbox can read the limits of the disk and of
 // processes themselves.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Limits{}, err
 	}
@@ -84,12 +84,6 @@ func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(c
 
 func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
 	return f.exclusively(ctx, id, func(b *instance) error {
-		if err := b.rec.Group.Freeze(stop); err != nil {
-			if !b.rec.Init.Alive() {
-				return engine.HasStopped(id, err)
-			}
-			return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
-		}
-		return nil
+		return lifetime.Freeze(b.rec.Group, b.rec.Init, id, stop)
 	})
 }

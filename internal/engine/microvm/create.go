@@ -2,12 +2,7 @@ package microvm
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path"
-	"runtime"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -19,23 +14,10 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.check(&spec); err != nil {
 		return err
 	}
-	if err := os.Mkdir(e.instanceDir(spec.ID), 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", spec.ID)
-		}
-		return fmt.Errorf("create %s: %w", spec.ID, err)
-	}
 	b := newInstance(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits})
-	if err := b.make(ctx, spec); err != nil {
-		// The caller's context may be what failed; the cleanup has its own deadline.
-		if undone := b.destroy(); undone != nil {
-			e.log.Error("undo create", "sandbox", spec.ID, "err", undone)
-		}
-		return e.explain(ctx, spec.ID, err)
+	if err := e.sandboxes.Create(ctx, spec.ID, b, func() error { return b.make(ctx, spec) }); err != nil {
+		return err
 	}
-	e.mu.Lock()
-	e.boxes[spec.ID] = b
-	e.mu.Unlock()
 	b.watch()
 	return nil
 }
@@ -64,27 +46,4 @@ func (e *Engine) check(spec *engine.Spec) error {
 			WithHint("ask for more memory, or use another engine")
 	}
 	return nil
-}
-
-// processors is how many processors a machine has.
-func processors(limits engine.Limits) int {
-	return int(min(max((limits.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
-}
-
-// explain turns the errors that a user can do something about into faults.
-func (e *Engine) explain(ctx context.Context, id string, err error) error {
-	if _, known := errors.AsType[*fault.Error](err); known {
-		return err
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		err = errors.Join(cause, err)
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
-	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", "the caller went away while the sandbox started")
-	}
-	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err)).
-		WithHint("crannog doctor lists what the engine microvm lacks here")
 }

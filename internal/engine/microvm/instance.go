@@ -4,19 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // instance is the handle of one sandbox. All that it holds can be found again from the sandbox's
@@ -26,89 +22,41 @@ type instance struct {
 	rec record
 	dir string // its own directory
 
-	watching sync.Once
-	done     chan struct{} // closed when exit is set
-	reaped   chan struct{} // closed when this process has reaped the keeper; nil if that is no child of it
-
 	freezing sync.Mutex // held while it is stopped or continued
 
-	mu      sync.Mutex
-	exit    engine.Exit
-	removed bool // Remove was called: the exit that follows is ours
+	*lifetime.Life
 }
 
 func newInstance(e *Engine, rec record) *instance {
-	return &instance{e: e, rec: rec, dir: e.instanceDir(rec.ID), done: make(chan struct{})}
-}
-
-// over reports whether the sandbox is known to have ended.
-func (b *instance) over() bool {
-	select {
-	case <-b.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// reap takes the status of the keeper when it has ended.
-func (b *instance) reap(cmd *exec.Cmd) {
-	b.reaped = make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how the machine ended is in the sandbox's directory
-		close(b.reaped)
-	}()
+	dir := e.instanceDir(rec.ID)
+	return &instance{e: e, rec: rec, dir: dir, Life: lifetime.New(dir, rec.Keeper)}
 }
 
 // watch waits for the end of the sandbox in the background, once.
-func (b *instance) watch() {
-	b.watching.Do(func() {
-		if !b.rec.Keeper.Alive() {
-			b.ended()
-			return
-		}
-		go func() {
-			b.rec.Keeper.Await()
-			b.ended()
-		}()
-	})
-}
+func (b *instance) watch() { b.Watch(nil, b.ended) }
 
 // ended records why the sandbox stopped.
 func (b *instance) ended() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.over() {
-		return
-	}
-	kept, err := readRecord(b.dir)
-	replaced := err == nil && kept.Keeper != b.rec.Keeper
-	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
-	told, known := b.told()
-	switch {
-	case b.removed || replaced || errors.Is(err, fs.ErrNotExist) || b.beingRemoved():
-		b.exit.Reason = engine.ReasonKilled
-	case kept.Exit != nil:
-		b.exit = *kept.Exit
-	case known:
-		b.exit = engine.Exit{Reason: told.Reason, Code: told.Code, At: told.At}
-	}
-	if b.exit.Reason == engine.ReasonCrashed {
-		b.e.log.Warn("a virtual machine failed", "sandbox", b.rec.ID, "printed", told.Text)
-	}
-	if err == nil && b.exit.Reason != engine.ReasonKilled && kept.Exit == nil {
-		exit := b.exit
-		kept.Exit = &exit
-		if err := kept.write(b.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
-		}
-	}
-	close(b.done)
+	b.End(b.e.log, func() lifetime.Ending {
+		kept, err := readRecord(b.dir)
+		return lifetime.Ending{Err: err, Owner: kept.Keeper, Earlier: kept.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
+			kept.Exit = &exit
+			return kept.write(b.dir)
+		}}
+	})
 }
 
-func (b *instance) beingRemoved() bool {
-	_, err := os.Lstat(filepath.Join(b.dir, removedName))
-	return err == nil
+// cause returns how the machine ended. A keeper that wrote nothing down was killed.
+func (b *instance) cause() engine.Exit {
+	told, known := b.told()
+	exit := engine.Exit{Reason: told.Reason, Code: told.Code, At: told.At}
+	if !known {
+		exit.Reason = engine.ReasonCrashed
+	}
+	if exit.Reason == engine.ReasonCrashed {
+		b.e.log.Warn("a virtual machine failed", "sandbox", b.rec.ID, "printed", told.Text)
+	}
+	return exit
 }
 
 // told returns how the machine ended, if its keeper was able to write it down.
@@ -131,80 +79,30 @@ func (b *instance) machine() (p process.Process, known bool) {
 
 // Wait implements engine.Engine.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Exit{}, err
 	}
 	b.watch()
-	select {
-	case <-b.done:
-		return b.exit, nil
-	case <-ctx.Done():
-		return engine.Exit{}, ctx.Err()
-	}
+	return b.Wait(ctx)
 }
 
 // Remove implements engine.Engine.
-func (e *Engine) Remove(_ context.Context, id string) error {
-	if !ids.ValidSandbox(id) {
-		return nil
-	}
-	e.mu.Lock()
-	b := e.boxes[id]
-	e.mu.Unlock()
-	if b == nil || b.over() {
-		if _, err := os.Lstat(e.instanceDir(id)); errors.Is(err, fs.ErrNotExist) {
-			// A sandbox's directory is made first and goes last.
-			e.forget(id, b)
-			return nil
-		}
-		rec, err := readRecord(e.instanceDir(id))
-		if sandboxdir.Unreadable(err) {
-			return fmt.Errorf("remove %s: %w", id, err)
-		}
-		if rec.ID != id {
-			rec = record{ID: id} // a creation that was cut short before it wrote a record
-		}
-		if b == nil || rec.Keeper != b.rec.Keeper {
-			b = newInstance(e, rec)
-		}
-	}
-	if err := b.destroy(); err != nil {
-		return fmt.Errorf("remove %s: %w", id, err)
-	}
-	e.forget(id, b)
-	return nil
-}
+func (e *Engine) Remove(_ context.Context, id string) error { return e.sandboxes.Remove(id) }
 
-func (e *Engine) forget(id string, b *instance) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.boxes[id] == b {
-		delete(e.boxes, id)
-	}
-}
-
-// patience bounds how long the kernel may take to end a process.
-const patience = 10 * time.Second
-
-// destroy ends the machine and frees everything it held. It may be called at any stage of creation
+// Destroy ends the machine and frees everything it held. It may be called at any stage of creation
 // and any number of times.
-func (b *instance) destroy() error {
-	b.mu.Lock()
-	b.removed = true
-	b.mu.Unlock()
-	if err := os.WriteFile(filepath.Join(b.dir, removedName), nil, 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (b *instance) Destroy() error {
+	if err := b.BeginRemoval(); err != nil {
 		return err
 	}
 	// In version 1, not even SIGKILL ends a frozen process. The kernel ends the machine with its
 	// keeper, some time later.
-	errs := []error{b.rec.Group.Freeze(false), b.rec.Keeper.Kill(patience)}
+	errs := []error{b.rec.Group.Freeze(false), b.rec.Keeper.Kill(lifetime.Patience)}
 	if m, known := b.machine(); known {
-		errs = append(errs, m.Kill(patience))
+		errs = append(errs, m.Kill(lifetime.Patience))
 	}
-	if b.reaped != nil {
-		<-b.reaped
-	}
+	b.AwaitReaped()
 	b.ended()
 	if b.e.groups != nil {
 		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.ID)))

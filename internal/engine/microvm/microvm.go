@@ -6,23 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/cgroup"
-	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/engine/microvm/vmm"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
-	"github.com/crannog/crannog/internal/ids"
 )
 
 // Name is the engine's name, and that of its directory in the state directory.
@@ -64,8 +60,7 @@ type Engine struct {
 	noGroups error        // why groups cannot be made
 	making   singleflight.Group
 
-	mu    sync.Mutex
-	boxes map[string]*instance
+	sandboxes lifetime.Table[*instance]
 }
 
 var (
@@ -79,13 +74,15 @@ var (
 // groups can.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
-			WithHint("the keeper of a machine is a second process of the same program; call crannog.Main() first")
+		return nil, engine.NotDispatched("the keeper of a machine is a second process of the same program")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	e := &Engine{o: o, dir: filepath.Join(o.StateDir, Name), log: o.Log, qemu: vmm.QEMU{TSC: vmm.HostTSC()}, boxes: map[string]*instance{}}
+	e := &Engine{o: o, dir: filepath.Join(o.StateDir, Name), log: o.Log, qemu: vmm.QEMU{TSC: vmm.HostTSC()}}
+	e.sandboxes = lifetime.Table[*instance]{
+		Engine: Name, Dir: e.dir, Log: e.log, Load: e.load, Hint: "crannog doctor lists what the engine microvm lacks here",
+	}
 	for _, dir := range []string{e.dir, e.imagesDir(), e.bootDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("microvm: %w", err)
@@ -149,41 +146,19 @@ func (e *Engine) bootDir() string { return filepath.Join(e.dir, ".boot") }
 // instanceDir is where a sandbox's own files are.
 func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
-// find returns the handle of a sandbox that this or an earlier process made.
-func (e *Engine) find(id string) (*instance, error) {
-	e.mu.Lock()
-	known := e.boxes[id]
-	e.mu.Unlock()
-	if known != nil && !known.over() {
-		return known, nil
-	}
+// load makes a handle of a sandbox from its record.
+func (e *Engine) load(id string) (*instance, error) {
 	rec, err := readRecord(e.instanceDir(id))
-	switch {
-	case known != nil && (err != nil || rec.Keeper == known.rec.Keeper):
-		return known, nil // no newer sandbox has this ID
-	case errors.Is(err, fs.ErrNotExist) || !ids.ValidSandbox(id):
-		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
-	case err != nil:
-		return nil, fmt.Errorf("microvm: sandbox %s: %w", id, err)
+	if rec.ID != id {
+		rec = record{ID: id} // a creation that was cut short before it wrote a record
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now := e.boxes[id]; now != nil && now != known {
-		return now, nil
-	}
-	b := newInstance(e, rec)
-	e.boxes[id] = b
-	return b, nil
+	return newInstance(e, rec), err
 }
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
-	list, err := sandboxdir.List(ctx, e.dir, func(dir string) (time.Time, bool, error) {
+	return e.sandboxes.List(ctx, func(dir string) (time.Time, bool, error) {
 		rec, err := readRecord(dir)
 		return rec.Created, err == nil && rec.Keeper.Alive(), err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("microvm: list: %w", err)
-	}
-	return list, nil
 }

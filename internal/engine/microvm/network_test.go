@@ -8,6 +8,7 @@ import (
 
 	"github.com/crannog/crannog/internal/egress/attachment"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -20,10 +21,10 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer gateway.Close()
-	const id = "linked"
+	id := ids.New("i") // control groups of all engines on this host have one parent
 	err = e.Create(t.Context(), engine.Spec{
 		ID: id, Hostname: "box", Image: image(t).OCI(), Limits: engine.Limits{MemoryBytes: 256 << 20}, Egress: engine.Egress{Kind: engine.EgressEthernet, End: peer},
-		Boot: engine.Boot{Config: []byte(`{"sandbox_id":"linked","access_token":"a","control_token":"c","default_user":"user"}`)},
+		Boot: engine.Boot{Config: []byte(`{"sandbox_id":"` + id + `","access_token":"a","control_token":"c","default_user":"user"}`)},
 	})
 	peer.Close()
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
+	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/engine/microvm/bootfiles"
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 	"github.com/crannog/crannog/internal/engine/microvm/machine"
@@ -114,7 +116,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &instance{e: e, dir: dir, done: make(chan struct{})}
+	b := &instance{e: e, dir: dir, Life: lifetime.New(dir, process.Process{})}
 	s, err := b.start(keeper.Request{QEMU: e.qemu, Machine: vmm.Machine{
 		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: leastMemory, Processors: 1,
 	}}, nil, nil)
@@ -122,27 +124,19 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 		return err
 	}
 	defer s.close()
-	ended := make(chan struct{})
-	go func() {
-		_ = s.cmd.Wait() // how the machine ended is in the directory
-		close(ended)
-	}()
+	if _, err := b.Start(s.cmd); err != nil {
+		return err
+	}
 	err = hello(ctx, s.output, bufio.NewReader(s.output), e.o.Emulate)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && fault.CodeOf(err) != codeKVM {
-		// QEMU has ended, and the keeper writes down why.
-		select {
-		case <-ended:
-		case <-time.After(endTime):
-		}
-		if exit, known := b.told(); known && exit.Text != "" {
-			line, _, _ := strings.Cut(exit.Text, "\n")
+		if line, _, _ := strings.Cut(b.lastOutput(), "\n"); line != "" {
 			err = errors.New(line)
 		}
 	}
 	_ = s.cmd.Process.Kill() // it may have ended
-	<-ended
+	b.AwaitReaped()
 	if m, known := b.machine(); known {
-		err = errors.Join(err, m.Kill(patience))
+		err = errors.Join(err, m.Kill(lifetime.Patience))
 	}
 	return err
 }

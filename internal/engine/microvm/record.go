@@ -32,9 +32,7 @@ func groupName(id string) string { return Name + "-" + id }
 
 // Files in a sandbox's directory.
 const (
-	socketName  = "guest.sock" // at which the keeper takes streams
-	exitName    = "exit"       // a keeper.Exit, once the machine has ended
-	processName = "machine"    // the process that is the machine
-	ownName     = "own.erofs"  // the disk with the workspace and the mounts
-	removedName = "removed"    // exists while any process removes the sandbox
+	exitName    = "exit"      // a keeper.Exit, once the machine has ended
+	processName = "machine"   // the process that is the machine
+	ownName     = "own.erofs" // the disk with the workspace and the mounts
 )

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail"
 	"github.com/crannog/crannog/internal/engine/jail/setup"
-	"github.com/crannog/crannog/internal/engine/linux/process"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/engine/microvm/bootfiles"
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
@@ -72,7 +70,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	request := b.e.request(spec, trees)
 	m := vmm.Machine{
 		Name: Tag(b.e.dir) + "-" + spec.ID, Emulate: b.e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument + " " + spec.Image.Guest,
-		MemoryBytes: spec.Limits.MemoryBytes, Processors: processors(spec.Limits),
+		MemoryBytes: spec.Limits.MemoryBytes, Processors: spec.Limits.Processors(),
 	}
 	disks := map[string]string{machine.RootDisk: disk}
 	if own != "" {
@@ -93,11 +91,11 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return err
 	}
 	defer s.close()
-	b.reap(s.cmd)
+	b.rec.Keeper, err = b.Start(s.cmd)
 	// Whatever the machine waits for ends with its keeper.
 	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() })
 	defer stop()
-	if b.rec.Keeper, err = process.Identify(s.cmd.Process.Pid); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := b.rec.write(b.dir); err != nil {
@@ -130,7 +128,7 @@ func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
 	_, _ = rand.Read(r.Seed) // it does not fail
 	r.Root = setup.Request{
 		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootPlace}}, trees...), Links: spec.Links,
-		Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly, Limits: e.Info().Hold(spec.Limits), CPUs: processors(spec.Limits),
+		Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly, Limits: e.Info().Hold(spec.Limits), CPUs: spec.Limits.Processors(),
 	}
 	return r
 }
@@ -146,7 +144,7 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 			f.Close()
 		}
 	}()
-	listener, err := listen(b.dir)
+	listener, err := sandboxdir.Listen(b.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -210,23 +208,6 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 	return s, nil
 }
 
-// listen makes the socket at which the keeper takes streams of any process that may enter the
-// sandbox's directory.
-func listen(dir string) (*os.File, error) {
-	path, done, err := sandboxdir.Short(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	l.SetUnlinkOnClose(false)
-	return l.File()
-}
-
 // awaitGuest returns when the guest is ready.
 func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
 	printed := bufio.NewReader(output)
@@ -243,15 +224,21 @@ func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
 	if _, known := errors.AsType[*fault.Error](err); known {
 		return err
 	}
-	// The machine ends by itself after an error, and its keeper writes down what it has printed.
-	select {
-	case <-b.reaped:
-	case <-time.After(endTime):
-	}
-	if exit, known := b.told(); known && exit.Text != "" {
-		return fmt.Errorf("%w; the machine printed: %s", err, exit.Text)
+	if text := b.lastOutput(); text != "" {
+		return fmt.Errorf("%w; the machine printed: %s", err, text)
 	}
 	return err
+}
+
+// lastOutput returns what a machine that failed has printed. The machine ends by itself after an
+// error, and its keeper writes the text down.
+func (b *instance) lastOutput() string {
+	select {
+	case <-b.Reaped():
+	case <-time.After(endTime):
+	}
+	exit, _ := b.told()
+	return exit.Text
 }
 
 // endTime bounds how long a machine takes to end by itself.

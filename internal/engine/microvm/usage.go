@@ -2,18 +2,17 @@ package microvm
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/lifetime"
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
 // Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper:
 // what is inside the machine cannot be counted from outside.
 func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Usage{}, err
 	}
@@ -35,7 +34,7 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 
 // Bounds implements engine.Meter. The machine has the memory that it was made with, and no more.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
-	b, err := e.find(id)
+	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Limits{}, err
 	}
@@ -55,7 +54,7 @@ func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(c
 
 // freeze stops the processes of the machine and of its keeper, or lets them continue.
 func (f freezing) freeze(_ context.Context, id string, stop bool) error {
-	b, err := f.find(id)
+	b, err := f.sandboxes.Find(id)
 	if err != nil {
 		return err
 	}
@@ -64,11 +63,5 @@ func (f freezing) freeze(_ context.Context, id string, stop bool) error {
 	}
 	b.freezing.Lock()
 	defer b.freezing.Unlock()
-	if err := b.rec.Group.Freeze(stop); err != nil {
-		if !b.rec.Keeper.Alive() {
-			return engine.HasStopped(id, err)
-		}
-		return fmt.Errorf("freeze %s: %w", id, errors.Join(err, b.rec.Group.Freeze(false)))
-	}
-	return nil
+	return lifetime.Freeze(b.rec.Group, b.rec.Keeper, id, stop)
 }

@@ -47,7 +47,7 @@ func listedBodyOf(s sandbox.Sandbox) listedBody {
 		DiskSizeMB:   limits.DiskBytes >> 20,
 		EnvdVersion:  envdVersion,
 		Metadata:     s.Metadata,
-		VolumeMounts: []struct{}{},
+		VolumeMounts: volumeMounts(s),
 	}
 }
 

@@ -42,7 +42,7 @@ type newAutoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// newVolume is the mount of a directory that the server's settings share under this name.
+// newVolume is a volume to show, or a directory that the server's settings share.
 type newVolume struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -106,11 +106,8 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Limits:   limits,
 		OnEnd:    b.onEnd(),
 	}
-	for _, v := range b.VolumeMounts {
-		if v.Name == "" {
-			return sandbox.CreateRequest{}, fault.New(fault.Invalid, "mounts_invalid", "volumeMounts: a volume needs a name")
-		}
-		req.Mounts = append(req.Mounts, sandbox.Mount{Name: v.Name, Target: v.Path})
+	if req.Volumes, err = volumesOf(b.VolumeMounts); err != nil {
+		return sandbox.CreateRequest{}, err
 	}
 	if n := b.Network; n != nil {
 		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic

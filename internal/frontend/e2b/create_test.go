@@ -195,14 +195,14 @@ func TestPrivatePortsAndMaskedHost(t *testing.T) {
 	}
 }
 
-// TestF3VolumesAreSharedDirectories: E2B's volumes are the directories that the operator shares by
-// name. A name never becomes a path of the host, whatever it looks like.
-func TestF3VolumesAreSharedDirectories(t *testing.T) {
+// TestF3VolumesHaveNames: E2B's volumes are the caller's, or the directories that the operator
+// shares by name. A name never becomes a path of the host, whatever it looks like.
+func TestF3VolumesHaveNames(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)
-	want := []sandbox.Mount{{Name: "data", Target: "/mnt/data"}, {Name: "/etc", Target: "/x"}}
-	if w.Code != http.StatusCreated || !slices.Equal(boxes.last.Mounts, want) {
-		t.Errorf("%d %s: %+v", w.Code, w.Body, boxes.last.Mounts)
+	want := []sandbox.VolumeMount{{Name: "data", Target: "/mnt/data", OrShared: true}, {Name: "/etc", Target: "/x", OrShared: true}}
+	if w.Code != http.StatusCreated || !slices.Equal(boxes.last.Volumes, want) || len(boxes.last.Mounts) != 0 {
+		t.Errorf("%d %s: %+v %+v", w.Code, w.Body, boxes.last.Volumes, boxes.last.Mounts)
 	}
 	w = do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"path":"/etc"}]}`)
 	if w.Code != http.StatusBadRequest {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/sandbox"
@@ -55,7 +56,7 @@ type Monitor interface {
 	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
-// Deps are the dependencies of New. All but Made, Builds, Domain and Secrets are required.
+// Deps are the dependencies of New. All but Made, Builds, Domain, Secrets and Volumes are required.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
@@ -74,6 +75,8 @@ type Deps struct {
 	Domain string
 	// Secrets stores secrets. If it is nil, the routes about secrets are absent.
 	Secrets Secrets
+	// Volumes manages volumes. If it is nil, the routes about volumes are absent.
+	Volumes Volumes
 }
 
 type api struct {
@@ -103,6 +106,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := a.receive(w, r, token); err != nil {
 			a.fail(w, r, err)
 		}
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, contentPath) && a.Volumes != nil {
+		a.content(w, r)
 		return
 	}
 	k, err := a.Keys.Verify(r.Context(), r.Header.Get(keyHeader))

@@ -36,6 +36,7 @@ func (a *api) routes() {
 	a.snapshotRoutes()
 	a.secretRoutes()
 	a.templateRoutes()
+	a.volumeRoutes()
 	a.handle("/", a.unknownRoute)
 }
 
@@ -58,7 +59,7 @@ func (a *api) unknownRoute(_ http.ResponseWriter, r *http.Request, _ sandbox.Pri
 	if len(segments) > 1 && isVersion(segments[0]) {
 		segments = segments[1:]
 	}
-	if what, ok := absent[segments[0]]; ok && (segments[0] != "templates" || a.Builds == nil) {
+	if what, ok := absent[segments[0]]; ok && (segments[0] != "templates" || a.Builds == nil) && (segments[0] != "volumes" || a.Volumes == nil) {
 		return notSupported(what)
 	}
 	return fault.New(fault.NotFound, "route_not_found", "no such endpoint")

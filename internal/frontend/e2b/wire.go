@@ -33,7 +33,7 @@ type listedBody struct {
 	DiskSizeMB   int64             `json:"diskSizeMB"`
 	EnvdVersion  string            `json:"envdVersion"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
-	VolumeMounts []struct{}        `json:"volumeMounts"`
+	VolumeMounts []mountOfVolume   `json:"volumeMounts"`
 }
 
 // detailBody answers info.

@@ -74,7 +74,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Image: image, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: engineOf(in.Engine), AtLeast: engine.Boundary(in.AtLeast), Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
-		Mounts:       fromMounts(in.Mounts),
+		Mounts: fromMounts(in.Mounts), Volumes: fromVolumeMounts(in.Volumes),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
 }
@@ -100,7 +100,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
 		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
-		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
+		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Volumes: toVolumeMounts(sb.Volumes), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary), Saves: sb.Saves,
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
 		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools), Keys: toKeys(sb),

@@ -34,9 +34,11 @@ type (
 	noBuilds    struct{ Builds }
 	noTemplates struct{ Templates }
 	noCommits   struct{ commitService }
+	noVolumes   struct{ volumeService }
 
 	// An embedded interface cannot have a method of its own name.
 	snapshotService = Snapshots
+	volumeService   = Volumes
 	changeService   = Changes
 	recordService   = Record
 	recordedService = Recorded
@@ -49,7 +51,7 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Images: noImages{}, PackageCache: noPackages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{},
+		Images: noImages{}, PackageCache: noPackages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())

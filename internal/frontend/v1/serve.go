@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
@@ -32,10 +34,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	body, err := readBody(w, r)
-	if err != nil {
-		s.fail(w, r, err)
-		return
+	var body []byte
+	if !streams(r) {
+		if body, err = readBody(w, r); err != nil {
+			s.fail(w, r, err)
+			return
+		}
 	}
 	r, cancel, err := patient(r)
 	if err != nil {
@@ -44,9 +48,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	}
 	defer cancel()
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.ContentLength = int64(len(body))
+	if !streams(r) {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.ContentLength = int64(len(body))
+	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// streams reports whether a handler reads the body while it arrives: the upload of files, which may
+// be larger than memory and is no JSON. The handler limits the time of each piece.
+func streams(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, api.Prefix+"/volumes/") && strings.HasSuffix(r.URL.Path, "/files")
 }
 
 // recoverTo answers after a panic of a handler, so that other requests continue.

@@ -42,6 +42,7 @@ type Deps struct {
 	Builds        Builds    // may be nil
 	Templates     Templates // may be nil
 	Commits       Commits   // may be nil
+	Volumes       Volumes   // may be nil
 	Pruner        Pruner
 	Queue         Queue
 	Engines       *engine.Registry
@@ -96,6 +97,7 @@ func resources(d Deps) []resource {
 		&imageHandlers{d.Images, d.ImageTransfer, d.Engines, d.Log},
 		&buildHandlers{d.Builds, d.Log},
 		&templateHandlers{d.Templates, d.Commits},
+		&volumeHandlers{d.Volumes, d.Log},
 		&changeHandlers{d.Changes, d.Provenance, d.Log},
 		&secretHandlers{d.Secrets},
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},

@@ -48,6 +48,7 @@ func (s *Service) newBoot(r sandbox.Row, p *policy.Policy, spec engine.Spec, con
 // Names of the steps of each boot.
 const (
 	stepFiles   = "find the host files to mount"
+	stepVolumes = "attach the volumes"
 	stepState   = "open the saved state"
 	stepPolicy  = "resolve the secrets of the policy"
 	stepNetwork = "attach the network"
@@ -63,6 +64,7 @@ const (
 func (b *boot) steps() []steps.Step {
 	list := []steps.Step{
 		{Name: stepFiles, Do: b.showFiles},
+		{Name: stepVolumes, Do: b.attachVolumes},
 		{Name: stepState, Do: b.openState, Finally: b.dropState},
 		{Name: stepPolicy, Do: b.resolve, Undo: b.cut},
 		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},

@@ -31,6 +31,8 @@ type Deps struct {
 	// them.
 	Questions sandbox.ApprovalRequests
 	Flows     *flows.Dir
+	// Volumes attaches volumes. Without it, sandboxes that request a volume are refused.
+	Volumes sandbox.Volumes
 	// Copies holds copies of workspaces, for policies that require one. Without it such policies
 	// are refused.
 	Copies *workspace.Copies

@@ -46,6 +46,7 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		return nil, "", fault.Newf(fault.Invalid, "boundary_unknown", "there is no boundary %q", c.Asked).
 			WithHint("boundaries from the weakest are none, shared-kernel, wasm-runtime, userspace-kernel, own-kernel")
 	}
+	c.Volumes = len(req.Volumes) > 0 || from != nil && len(from.Base.Volumes) > 0
 	for _, f := range req.Limits.Fields() {
 		if *f.Value != 0 && f.Limit != "" {
 			c.Limits = append(c.Limits, f.Limit)

@@ -25,6 +25,7 @@ type planner struct {
 	states    *savedstate.Service
 	snapshots snapshotFinder
 	room      diskroom.Room
+	volumes   sandbox.Volumes // nil means none
 	self      sandbox.Process
 }
 
@@ -65,9 +66,12 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if workspace, err = template.Origin.WorkspaceFor(req.Limits, workspace); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
+	if req, err = pl.resolveVolumes(who, req); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	mounts, err := rootfs.ResolveMounts(pl.settings, req.Mounts)
-	if err == nil && len(mounts) > 0 && template.Origin != nil {
-		err = fault.New(fault.Invalid, "snapshot_mounts", "the mounts of a snapshot cannot be changed").WithHint("omit the mounts")
+	if err == nil && len(mounts)+len(req.Volumes) > 0 && template.Origin != nil {
+		err = fault.New(fault.Invalid, "snapshot_mounts", "the mounts and volumes of a snapshot cannot be changed").WithHint("omit the mounts and volumes")
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -117,6 +121,9 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	} else {
 		match := compiled.Files().Matcher()
 		if err := rootfs.AddMounts(&base, mounts, template.Image, match); err != nil {
+			return sandbox.Row{}, sandbox.Template{}, nil, err
+		}
+		if err := rootfs.AddVolumes(&base, req.Volumes, template.Image, compiled); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
 		rootfs.AddRepository(&base, workspace, template.Image, match)

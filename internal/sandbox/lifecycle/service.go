@@ -107,7 +107,7 @@ func NewService(d Deps) (*Service, error) {
 	}
 	s.planner = &planner{
 		settings: settings, engines: s.engines, access: s.access, templates: d.Templates, states: s.states, snapshots: snapshotFinder{d.Store},
-		room: d.Room, self: s.process.self,
+		room: d.Room, self: s.process.self, volumes: d.Volumes,
 	}
 	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
 	if d.Kept != nil {

@@ -73,6 +73,26 @@ func AddMounts(b *sandbox.Base, list []sandbox.Mount, image engine.Image, match 
 	return nil
 }
 
+// AddVolumes adds the volumes of a request to an instance. A policy that makes all files read-only
+// does so for volumes too.
+func AddVolumes(b *sandbox.Base, list []sandbox.VolumeMount, image engine.Image, p *policy.Policy) error {
+	match := p.Files().Matcher()
+	for _, m := range list {
+		if match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
+			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Target).
+				WithHint("crannog policy explain shows the rule; another --level or --policy may allow the path")
+		}
+		if err := checkTarget(b, image, m.Target); err != nil {
+			return err
+		}
+		if whole, _ := onList(p.Files().Write, m.Target); !p.Files().Writable && !whole {
+			m.ReadOnly = true
+		}
+		b.Volumes = append(b.Volumes, m)
+	}
+	return nil
+}
+
 // checkTarget rejects a path inside at which a mount or a link is not possible.
 func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	refuse := func(why string) error {
@@ -95,6 +115,11 @@ func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	for _, m := range b.Mounts {
 		if sandbox.Overlap(target, m.Target) {
 			return refuse("another mount is at " + m.Target)
+		}
+	}
+	for _, m := range b.Volumes {
+		if sandbox.Overlap(target, m.Target) {
+			return refuse("a volume is at " + m.Target)
 		}
 	}
 	for _, l := range b.Links {

@@ -20,7 +20,7 @@ import (
 // it did. A fault of the pool is not an error: the caller then makes a new sandbox.
 func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, error) {
 	r := asked.Row
-	if p == nil || r.ShowsHost() || rootfs.ShowsPrograms(asked.Spec.Image) || len(asked.Template.Tools) > 0 || r.Origin != asked.Template.OwnMemory() || p.nameTaken(ctx, r) {
+	if p == nil || r.ShowsHost() || len(r.Base.Volumes) > 0 || rootfs.ShowsPrograms(asked.Spec.Image) || len(asked.Template.Tools) > 0 || r.Origin != asked.Template.OwnMemory() || p.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := p.take(asked)

@@ -22,7 +22,7 @@ const (
 
 // Saved records that the state of a sandbox was saved, which will probably be restored later.
 func (p *Pool) Saved(r sandbox.Row) {
-	if p == nil || r.Base.Copy != "" || r.Base.Image.Kind() == "" {
+	if p == nil || r.Base.Copy != "" || len(r.Base.Volumes) > 0 || r.Base.Image.Kind() == "" {
 		return
 	}
 	p.noteRestore(r.Engine, engine.Spec{
@@ -32,7 +32,8 @@ func (p *Pool) Saved(r sandbox.Row) {
 
 // Restored records that a sandbox is restored from a saved state.
 func (p *Pool) Restored(name string, spec engine.Spec) {
-	if p != nil {
+	// A kernel without a sandbox would keep the files of a volume open, which may be removed.
+	if p != nil && len(spec.Volumes) == 0 {
 		p.noteRestore(name, spec)
 	}
 }

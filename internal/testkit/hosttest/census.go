@@ -14,8 +14,8 @@ import (
 )
 
 // Host counts the resources that sandboxes of a state directory could leave behind, for any engine:
-// goroutines and descriptors of this process, mounts and named sockets of this host, and files in
-// each directory of the state.
+// goroutines and descriptors of this process, mounts, loop devices and named sockets of this host,
+// and files in each directory of the state.
 func Host(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := map[string]int{"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid()))}
@@ -32,6 +32,16 @@ func Host(t testing.TB, dir string) map[string]int {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Unlike mounts, loop devices of other mount namespaces are visible too.
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range devices {
+		if backing, err := os.ReadFile(device); err == nil && strings.HasPrefix(string(backing), dir+"/") {
+			n["loop devices"]++
+		}
 	}
 	for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
 		data, err := os.ReadFile(table)

@@ -33,6 +33,8 @@ var (
 	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
 	// TUN is the ability to create network devices whose packets a program sends and receives.
 	TUN = Ability{Name: "/dev/net/tun that this user may open", Has: tun}
+	// Loop is the ability to mount a file system that is in a file.
+	Loop = Ability{Name: "root, /dev/loop-control and mkfs.ext4 for volumes with a quota", Has: loop}
 	// PerfEvents is the ability to count page faults and context switches.
 	PerfEvents = Ability{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
 )
@@ -49,6 +51,11 @@ func perfEvents() bool {
 func tun() bool {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	return err == nil && f.Close() == nil
+}
+
+func loop() bool {
+	_, err := os.Stat("/usr/sbin/mkfs.ext4")
+	return err == nil && os.Geteuid() == 0 && unix.Access("/dev/loop-control", unix.R_OK|unix.W_OK) == nil
 }
 
 func unified() bool {

@@ -2,10 +2,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { CDPSession } from "@playwright/test";
 import { expect, test } from "@playwright/test";
-import { slowness } from "../slowness";
+import { full, slowness } from "../slowness";
 
 const program = process.env["CRANNOG_FLEET"];
-const seconds = Number(process.env["CRANNOG_FLEET_SECONDS"] ?? "20");
+const seconds = Number(process.env["CRANNOG_FLEET_SECONDS"] ?? (full ? "20" : "8"));
 
 /** The memory of a tab, after a garbage collection. */
 async function held(cdp: CDPSession): Promise<{ heap: number; nodes: number; listeners: number }> {

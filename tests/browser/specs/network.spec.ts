@@ -7,7 +7,7 @@ const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "u
 
 /**
  * Sends a request that needs an approval; the returned promise waits for its result. A request
- * without a decision for 20 s is told to try again, which uses up the approval.
+ * without a decision for 20 s gets the instruction to try again, which uses up the approval.
  */
 function send(server: Server, id: string, path: string): (said: string) => Promise<void> {
   const once = async () => (await server.exec(id, `curl -s -m 60 -X POST -d x "http://${upstream}${path}"`)).stdout;

@@ -69,6 +69,6 @@ async function take(admin: Page, server: Server): Promise<void> {
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
-  // The first request was told to try again, if it was pending for too long.
+  // The first request got the instruction to try again, if it was pending for too long.
   if (!(await held).stdout.includes("hello")) expect((await send()).stdout).toContain("hello");
 }

@@ -28,7 +28,7 @@ withSdk('auto-pause and auto-resume', (sdk) => {
     sameMemory(before, await held(sandbox))
   })
 
-  test('without memory it boots anew', async () => {
+  test('without memory it boots again', async () => {
     const sandbox = await create({ timeoutMs: life, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
     await sandbox.files.write('kept', 'kept')
     const boot = await bootId(sandbox)

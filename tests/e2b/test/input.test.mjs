@@ -28,7 +28,7 @@ withSdk('bad input', (sdk) => {
   test('what is not supported yet', async () => {
     const text = /501: .*not supported by this server yet/
     await rejects(create({ network: { egressProxy: { address: 'proxy.example.com:1080' } } }), sdk.SandboxError, text)
-    await rejects(create({ volumeMounts: { '/v': 'volume' } }), Error, /404: .*does not share a directory/)
+    await rejects(create({ volumeMounts: { '/v': 'volume' } }), Error, /404: .*there is no volume/)
     await rejects(create({ mcp: {} }), sdk.SandboxError)
     await rejects(sdk.Volume.create('v'), Error, text)
   })

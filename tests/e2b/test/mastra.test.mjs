@@ -19,7 +19,7 @@ withSdk('@mastra/e2b', (sdk) => {
       assert.equal(paused.sandboxId, made.sandboxId)
       const again = await sdk.Sandbox.connect(paused.sandboxId)
       assert.equal((await again.commands.run('cat /tmp/k')).stdout, 'kept\n')
-      assert.ok((await again.commands.list()).some((p) => p.args.join(' ').includes('sleep 3000')), 'what ran in the background is gone')
+      assert.ok((await again.commands.list()).some((p) => p.args.join(' ').includes('sleep 3000')), 'the background program has ended')
 
       // The same again, from a client that knows only the label.
       await sdk.Sandbox.pause(again.sandboxId)
@@ -32,7 +32,7 @@ withSdk('@mastra/e2b', (sdk) => {
     assert.deepEqual(await find(), [])
   })
 
-  test('F25: without one it builds a template on base, in whose image apt-get has to exist', async () => {
+  test('F25: without a template it builds one on base, and reports that the image has no apt-get', async () => {
     const builder = sdk.Template().fromTemplate('base').aptInstall(['fuse'])
     assert.equal(await sdk.Template.exists('mastra-none'), false)
     await rejects(sdk.Template.build(builder, 'mastra-none'), sdk.BuildError, /RUN apt-get update .*: the command ended with exit code 127/)

@@ -27,6 +27,9 @@ export const savesMemory = process.env.CRANNOG_TEST_SAVES !== 'files'
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
 if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
 
+// full is set for tests that are too long for each change: make test-long.
+export const full = (process.env.CRANNOG_TEST_FULL ?? '') !== ''
+
 // limit is the time after which a group of tests is taken to hang.
 export const limit = 900_000 * slowness
 

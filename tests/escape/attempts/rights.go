@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/testkit/capability"
 )
 
 // user is the number of the sandbox's user.
@@ -141,11 +143,11 @@ func fileCapabilities(*Target) error {
 }
 
 var capabilities = append([]Attempt{
-	{Class: "capabilities", Name: "raise-capability", Gain: "rights over the machine", Control: "which it has already", try: func(*Target) error { return raise(false) }},
+	{Class: "capabilities", Name: "raise-capability", Gain: "rights over the machine", Control: "which it has already", try: func(*Target) error { return capability.Raise(false) }},
 	{Class: "capabilities", Name: "raise-ambient", Gain: "rights over the machine for programs that it starts", try: func(*Target) error {
 		// The answer to this call is the answer to the next: only a capability that is permitted
 		// and inheritable can be ambient.
-		_ = raise(true)
+		_ = capability.Raise(true)
 		return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
 	}},
 }, held(map[string]int{
@@ -184,22 +186,6 @@ func effective() (set uint64, err error) {
 		}
 	}
 	return set, err
-}
-
-// raise adds CAP_SYS_ADMIN to the capabilities that the thread may have, or to those that a program
-// which it starts inherits.
-func raise(inheritable bool) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var have [2]unix.CapUserData
-	if err := unix.Capget(&header, &have[0]); err != nil {
-		return err
-	}
-	have[0].Permitted |= 1 << unix.CAP_SYS_ADMIN
-	have[0].Effective |= 1 << unix.CAP_SYS_ADMIN
-	if inheritable {
-		have[0].Inheritable |= 1 << unix.CAP_SYS_ADMIN
-	}
-	return unix.Capset(&header, &have[0])
 }
 
 var hostProcesses = []Attempt{

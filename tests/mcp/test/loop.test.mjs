@@ -7,7 +7,7 @@ import test from 'node:test'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { crannog, project, run } from '../common.mjs'
-import { broken, files, mended, Script } from '../task.mjs'
+import { broken, files, corrected, Script } from '../task.mjs'
 
 const name = `mender-${process.pid}`
 
@@ -17,7 +17,7 @@ async function cli(...args) {
   return stdout
 }
 
-test('an agent mends a repository, and what it did comes out and is on record', async (t) => {
+test('an agent corrects a repository; its changes are exported and are in the audit log', async (t) => {
   const dir = project(t, files)
   t.after(() => run(crannog, ['rm', name]))
   const client = new Client({ name: 'loop', version: '1' })
@@ -39,7 +39,7 @@ test('an agent mends a repository, and what it did comes out and is on record', 
 
   // Exactly the changes that were shown are applied.
   await cli('apply', '--yes', name)
-  for (const [file, text] of Object.entries({ ...files, 'calc.py': mended })) {
+  for (const [file, text] of Object.entries({ ...files, 'calc.py': corrected })) {
     assert.equal(readFileSync(join(dir, file), 'utf8'), text, file)
   }
   const outside = await run('python3', ['-B', '-m', 'unittest', '-q'], { cwd: dir })

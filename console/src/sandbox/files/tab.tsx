@@ -30,7 +30,7 @@ export function FilesTab() {
                 It is {sandbox.state}: what was edited here cannot be saved now, and can be copied.
               </p>
             )}
-            {/* What somebody wrote does not go because the sandbox does. */}
+            {/* Unsaved text stays when the sandbox ends. */}
             <WhileRunning sandbox={sandbox} what="Files" anyway={unsaved}>
               <Browse onUnsaved={setUnsaved} />
             </WhileRunning>

@@ -54,7 +54,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
     client.current = new TerminalClient({
       open: () => new WebSocket(address(sandbox.id, pid)),
       bytes: (data) => term.terminal.write(data),
-      anew: () => term.terminal.reset(),
+      onScreenReset: () => term.terminal.reset(),
       changed: (next) => {
         term.terminal.options.disableStdin = !next.mine;
         setState(next);

@@ -39,7 +39,7 @@ describe("TerminalClient", () => {
   const make = () => {
     const sockets: FakeSocket[] = [];
     const seen: number[] = [];
-    let anew = 0;
+    let onScreenReset = 0;
     const states: Attachment[] = [];
     const client = new TerminalClient({
       open: () => {
@@ -48,10 +48,10 @@ describe("TerminalClient", () => {
         return socket;
       },
       bytes: (data) => seen.push(...data),
-      anew: () => anew++,
+      onScreenReset: () => onScreenReset++,
       changed: (state) => states.push(state),
     });
-    return { client, sockets, socket: () => sockets.at(-1)!, seen, anew: () => anew, states };
+    return { client, sockets, socket: () => sockets.at(-1)!, seen, onScreenReset: () => onScreenReset, states };
   };
 
   it("is read-only until it gets control", () => {
@@ -78,7 +78,7 @@ describe("TerminalClient", () => {
   });
 
   it("reconnects after a lost connection, without control", () => {
-    const { client, sockets, socket, anew } = make();
+    const { client, sockets, socket, onScreenReset } = make();
     socket().say({ ...ready, controller: "anna", mine: true });
     socket().drop();
     expect(client.state).toMatchObject({ phase: "lost", mine: false, controller: null });
@@ -87,7 +87,7 @@ describe("TerminalClient", () => {
     sockets[0]!.say({ type: "control", controller: "x", mine: true });
     expect(client.state.mine).toBe(false);
     socket().say(ready);
-    expect(anew()).toBe(2);
+    expect(onScreenReset()).toBe(2);
     expect(client.input("x")).toBe(false);
   });
 

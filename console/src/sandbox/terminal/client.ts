@@ -26,7 +26,7 @@ export interface Options {
   open: () => Socket;
   bytes: (data: Uint8Array) => void;
   /** Called when the whole screen is sent again. */
-  anew: () => void;
+  onScreenReset: () => void;
   changed: (state: Attachment) => void;
 }
 
@@ -99,14 +99,14 @@ export class TerminalClient {
       if (frame?.["type"] === "ready") {
         opened = true;
         this.#tries = 0;
-        this.#options.anew();
+        this.#options.onScreenReset();
       }
       if (frame) this.#hear(frame);
     };
     socket.onclose = () => {
       if (socket !== this.#socket || this.#closed) return;
       if (this.#state.phase === "ended" || this.#state.phase === "refused") return;
-      // A first attempt without a response is repeated too, but not for ever.
+      // A first attempt without a response is repeated too, but not forever.
       const wait = waits[this.#tries++];
       if (wait === undefined) {
         this.#set({ phase: "refused", mine: false, controller: null, problem: opened ? "The connection was lost." : "The terminal cannot be reached." });

@@ -120,6 +120,15 @@ func Cover(inside, source string) specs.Mount {
 	}
 }
 
+// Volume returns a mount of a host directory whose files programs can change.
+func Volume(v engine.Volume) specs.Mount {
+	access := "rw"
+	if v.ReadOnly {
+		access = "ro"
+	}
+	return specs.Mount{Destination: v.Target, Type: "bind", Source: v.Source, Options: []string{"bind", access, "nosuid", "nodev"}}
+}
+
 // Blank returns a mount that shows an empty read-only directory at a path in the sandbox.
 func Blank(inside string) specs.Mount {
 	return specs.Mount{

@@ -1,5 +1,5 @@
-// Package sandboxdir owns the directory of a sandbox on an engine: the record in it, the list of
-// all sandboxes, and the removal.
+// Package sandboxdir owns the directory of a sandbox on an engine: the record and the
+// socket in it, the list of all sandboxes, and the removal.
 package sandboxdir
 
 import (
@@ -117,15 +117,4 @@ func Remove(dir string) error {
 		}
 	}
 	return err
-}
-
-// Short returns an alias of a directory that is short enough for a socket address and contains no
-// character of the directory's own path. The alias works in this process until done is called,
-// wherever the directory is moved.
-func Short(dir string) (path string, done func(), err error) {
-	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
 }

@@ -43,7 +43,7 @@
   }
 
   // Out is standard output or error. Node's own streams have a state that an
-  // interrupt in the middle of a write leaves unusable for ever.
+  // interrupt in the middle of a write leaves unusable forever.
   class Out extends Writable {
     constructor(fd) {
       super({ decodeStrings: false });

@@ -25,7 +25,7 @@
   }
 
   // replace lets what draws at random ask the kernel: neither the generator
-  // of Math.random nor OpenSSL's can be told to begin anew, and another
+  // of Math.random nor OpenSSL's can be told to start again, and another
   // sandbox has the same.
   function replace(require) {
     const fs = require("fs");

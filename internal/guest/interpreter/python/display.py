@@ -30,7 +30,7 @@ def clear_output(wait=False):
 
 
 def update_display(value, display_id=None, **options):
-    """Shows the value anew: the wire has no way to replace one."""
+    """Shows the value again: the protocol has no way to replace one."""
     display(value)
 
 

@@ -36,7 +36,7 @@ def renew(change):
 
 
 def reseed():
-    """Lets every random stream that can be found begin anew: another sandbox
+    """Lets every random stream that can be found start again: another sandbox
     has the same one. What hashes of strings begin with cannot be changed."""
     for name, begin in STREAMS.items():
         module = sys.modules.get(name)
