@@ -120,7 +120,7 @@ func (c *Cmd) spec() (client.Spec, error) {
 func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
-	exit, err := c.proc.Pump(orDiscard(c.Stdout), orDiscard(c.Stderr))
+	exit, err := c.proc.Stream(orDiscard(c.Stdout), orDiscard(c.Stderr))
 	time.AfterFunc(feedGrace, c.feeding)
 	c.stop()
 	if err != nil {

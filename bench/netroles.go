@@ -77,7 +77,7 @@ var _ names.Resolver = netEnvironment{}
 func serveWorld() {
 	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), netEnvironmentFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		gateway.Serve(gateway.World{})
+		gateway.Serve(gateway.Environment{})
 	}
 	var w netEnvironment
 	if err == nil {
@@ -88,7 +88,7 @@ func serveWorld() {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.Roots)
-	gateway.Serve(gateway.World{Resolver: w, Roots: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	gateway.Serve(gateway.Environment{Resolver: w, Roots: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, w.Upstream)
 	}})
 }

@@ -61,7 +61,7 @@ func (b *engineSandbox) run(ctx context.Context, j netJob) ([]time.Duration, err
 		return nil, err
 	}
 	var out, stderr bytes.Buffer
-	exit, err := p.Pump(&out, &stderr)
+	exit, err := p.Stream(&out, &stderr)
 	if err != nil || exit.Code != 0 {
 		return nil, errors.Join(err, fmt.Errorf("the client ended with %d: %s", exit.Code, strings.TrimSpace(stderr.String())))
 	}

@@ -160,7 +160,7 @@ func (l *singleEngine) execs(ctx context.Context, s *scores, id, token string) e
 		if err != nil {
 			return err
 		}
-		exit, err := p.Pump(io.Discard, io.Discard)
+		exit, err := p.Stream(io.Discard, io.Discard)
 		if err != nil || exit.Code != 0 {
 			return fmt.Errorf("true ended with %d: %w", exit.Code, err)
 		}

@@ -19,7 +19,7 @@ type hostKey struct{}
 
 // P58: TestDockerScripts runs the program with a Docker daemon of the test's own.
 func TestDockerScripts(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
+	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	shared := startDocker(t, dockertest.Options{})
 	testscript.Run(t, testscript.Params{
 		Dir:             filepath.Join("testdata", "docker"),

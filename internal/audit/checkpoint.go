@@ -95,7 +95,7 @@ func (l *Log) newest() Checkpoint {
 
 // sign signs a tree head over all current entries.
 func (l *Log) sign(ctx context.Context) (Checkpoint, error) {
-	if err := l.locked(ctx, l.signHere); err != nil {
+	if err := l.locked(ctx, l.signLocked); err != nil {
 		return Checkpoint{}, err
 	}
 	return l.newest(), nil
@@ -106,11 +106,11 @@ func (l *Log) signLast() error {
 	if l.head.size == 0 {
 		return nil
 	}
-	return l.signHere()
+	return l.signLocked()
 }
 
-// signHere signs with the lock held, unless another process has signed the same size.
-func (l *Log) signHere() error {
+// signLocked signs with the lock held, unless another process has signed the same size.
+func (l *Log) signLocked() error {
 	h := &l.head
 	if last := l.newest(); last.Note != "" && last.Size == h.size {
 		return nil

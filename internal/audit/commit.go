@@ -37,7 +37,7 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 		if sign || before/checkpointEvery != l.head.size/checkpointEvery {
 			// The entries are durable. If signing fails now, it fails again for the next caller
 			// that requests a tree head, which then gets the error.
-			if unsigned = l.signHere(); unsigned != nil && !sign {
+			if unsigned = l.signLocked(); unsigned != nil && !sign {
 				l.log.Error("tree head not written", "err", unsigned)
 			}
 		}
@@ -94,8 +94,8 @@ func (l *Log) write(batch []piece) error {
 	if err != nil {
 		return errors.Join(err, l.undo())
 	}
-	if next.begun.IsZero() {
-		next.begun = time.Now()
+	if next.started.IsZero() {
+		next.started = time.Now()
 	}
 	*h = next
 	l.opts.step("written")
@@ -139,7 +139,7 @@ func datasync(f *os.File) error {
 func (l *Log) roll() error {
 	h := &l.head
 	if h.segment != nil {
-		old := l.opts.KeepAge > 0 && !h.begun.IsZero() && time.Since(h.begun) > l.opts.KeepAge/8
+		old := l.opts.KeepAge > 0 && !h.started.IsZero() && time.Since(h.started) > l.opts.KeepAge/8
 		if h.end == 0 || h.end < l.opts.SegmentBytes && !old {
 			return nil
 		}
@@ -156,7 +156,7 @@ func (l *Log) roll() error {
 	if rolled {
 		err = h.segment.Close()
 	}
-	h.segment, h.first, h.end, h.ahead, h.begun = f, h.size, 0, 0, time.Time{}
+	h.segment, h.first, h.end, h.ahead, h.started = f, h.size, 0, 0, time.Time{}
 	if rolled {
 		l.signing.retain(l)
 	}

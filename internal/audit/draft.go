@@ -28,8 +28,9 @@ type piece struct {
 	rest []byte // the rest of the line, from the comma on
 }
 
-// rest has the fields of Entry that do not depend on its position, in the order of Entry.
-type rest struct {
+// unchainedFields has the fields of Entry that do not depend on its position, in the order of
+// Entry.
+type unchainedFields struct {
 	Kind    Kind            `json:"kind"`
 	Sandbox string          `json:"sandbox,omitempty"`
 	Actor   string          `json:"actor,omitempty"`
@@ -58,7 +59,7 @@ func encode(d Draft, now time.Time) (piece, error) {
 	if err != nil {
 		return piece{}, refused("an entry of kind %s has an invalid time", d.Kind)
 	}
-	r := rest{Kind: d.Kind, Sandbox: d.Sandbox, Actor: d.Actor, Source: d.Source, At: d.At}
+	r := unchainedFields{Kind: d.Kind, Sandbox: d.Sandbox, Actor: d.Actor, Source: d.Source, At: d.At}
 	if d.Data != nil {
 		data, err := json.Marshal(d.Data)
 		if err != nil {

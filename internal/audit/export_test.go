@@ -32,7 +32,7 @@ func check(t *testing.T, lines []string, key string, notes ...string) Verificati
 // An exported file verifies by itself, whatever part of the log it contains.
 func TestExportedFilesVerify(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 1500})
-	var handed []string
+	var received []string
 	for i := range 37 {
 		fill(t, l, i, i+1)
 		if i%10 == 0 {
@@ -40,7 +40,7 @@ func TestExportedFilesVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handed = append(handed, c.Note)
+			received = append(received, c.Note)
 		}
 	}
 	for _, f := range []Filter{
@@ -53,7 +53,7 @@ func TestExportedFilesVerify(t *testing.T) {
 		}
 	}
 	all := export(t, l, Filter{})
-	if v := check(t, all, l.Key(), handed...); !v.OK || v.Checkpoints != len(handed)+1 {
+	if v := check(t, all, l.Key(), received...); !v.OK || v.Checkpoints != len(received)+1 {
 		t.Errorf("against older checkpoints: %+v", v)
 	}
 	other := openRecord(t, Options{})

@@ -19,7 +19,7 @@ type growthWatch struct {
 	readers int
 	ended   bool // no reader follows the log any more
 	file    *os.File
-	beat    chan struct{} // closed at the next change
+	changed chan struct{} // closed at the next change
 	done    chan struct{}
 }
 
@@ -47,7 +47,7 @@ func (p *growthWatch) next() <-chan struct{} {
 	if p.ended {
 		return nil
 	}
-	return p.beat
+	return p.changed
 }
 
 // end lets all readers finish with the existing entries.
@@ -55,8 +55,8 @@ func (p *growthWatch) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended && p.readers > 0 {
-		close(p.beat)
-		p.beat = make(chan struct{})
+		close(p.changed)
+		p.changed = make(chan struct{})
 	}
 	p.ended = true
 }
@@ -69,7 +69,7 @@ func (p *growthWatch) start() error {
 	if _, err := unix.InotifyAddWatch(fd, p.path, unix.IN_MODIFY); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	p.file, p.beat, p.done = os.NewFile(uintptr(fd), "inotify"), make(chan struct{}), make(chan struct{})
+	p.file, p.changed, p.done = os.NewFile(uintptr(fd), "inotify"), make(chan struct{}), make(chan struct{})
 	go p.run(p.file, p.done)
 	return nil
 }
@@ -82,8 +82,8 @@ func (p *growthWatch) run(file *os.File, done chan struct{}) {
 			return // the last reader left
 		}
 		p.mu.Lock()
-		close(p.beat)
-		p.beat = make(chan struct{})
+		close(p.changed)
+		p.changed = make(chan struct{})
 		p.mu.Unlock()
 	}
 }

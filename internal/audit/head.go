@@ -20,7 +20,7 @@ type head struct {
 
 	segment *os.File // open file of lines, or nil
 	first   int64    // number of its first entry
-	begun   time.Time
+	started time.Time
 	end     int64 // its length
 	ahead   int64 // end of the disk space that is reserved for it
 
@@ -111,7 +111,7 @@ func (l *Log) load() (err error) {
 	if h.segment != nil && h.size < h.first {
 		return damaged("the last file begins with entry %d, but its last entry is %d", h.first, h.size-1)
 	}
-	h.begun = l.beginning(h.segment)
+	h.started = l.beginning(h.segment)
 	if err := l.refill(); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (l *Log) readOthers() error {
 		if h.segment != nil {
 			err = h.segment.Close()
 		}
-		h.segment, h.first, h.end, h.begun = next, h.size, 0, l.beginning(next)
+		h.segment, h.first, h.end, h.started = next, h.size, 0, l.beginning(next)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (l *Log) takeLines() error {
 	if err != nil {
 		return err
 	}
-	covered := covers(hashed.Size())
+	covered := entriesIn(hashed.Size())
 	if info.Size() > h.end {
 		in := newLines(h.segment, h.end)
 		for err = nil; err == nil; {
@@ -224,8 +224,8 @@ func (l *Log) takeLine(line []byte, end int64) error {
 		return damaged("entry %d does not follow entry %d", e.Seq, h.size-1)
 	}
 	h.size, h.prev, h.end = h.size+1, hashOf(line), end
-	if h.begun.IsZero() {
-		h.begun = e.Time
+	if h.started.IsZero() {
+		h.started = e.Time
 	}
 	return nil
 }

@@ -25,10 +25,10 @@ const (
 type index struct {
 	log *Log
 
-	mu     sync.Mutex
-	db     *sql.DB // opened at the first use
-	anew   bool    // this process created it
-	closed bool
+	mu      sync.Mutex
+	db      *sql.DB // opened at the first use
+	created bool    // this process created it
+	closed  bool
 }
 
 func (x *index) close() error {
@@ -54,8 +54,8 @@ func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	if x.closed {
 		return nil, fs.ErrClosed
 	}
-	err := x.bring(ctx)
-	if err == nil || ctx.Err() != nil || isDamage(err) && x.anew {
+	err := x.update(ctx)
+	if err == nil || ctx.Err() != nil || isDamage(err) && x.created {
 		return x.db, err
 	}
 	// Rebuilding repairs any defect of the index. If the lines are defective, the new index fails
@@ -64,12 +64,13 @@ func (x *index) current(ctx context.Context) (*sql.DB, error) {
 	if err := x.drop(); err != nil {
 		return nil, err
 	}
-	x.anew = true
-	err = x.bring(ctx)
+	x.created = true
+	err = x.update(ctx)
 	return x.db, err
 }
 
-func (x *index) bring(ctx context.Context) error {
+// update opens the index if necessary, and adds the missing entries.
+func (x *index) update(ctx context.Context) error {
 	if err := x.open(ctx); err != nil {
 		return err
 	}

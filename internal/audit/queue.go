@@ -47,13 +47,13 @@ type queue struct {
 	failing error // error of the last write
 	tried   time.Time
 	probing bool
-	hurry   chan struct{}
+	urgent  chan struct{}
 	idle    chan struct{} // closed when the goroutine has ended
 }
 
 func (q *queue) init(l *Log) {
 	q.write, q.test, q.limit, q.dir = l.commit, l.checkSpace, l.opts.Queue, l.dir
-	q.hurry = make(chan struct{}, 1)
+	q.urgent = make(chan struct{}, 1)
 }
 
 // do queues a group and waits until it is written.
@@ -124,7 +124,7 @@ func (q *queue) probe() {
 
 func (q *queue) wake() {
 	select {
-	case q.hurry <- struct{}{}:
+	case q.urgent <- struct{}{}:
 	default:
 	}
 }
@@ -177,7 +177,7 @@ func (q *queue) run(idle chan struct{}) {
 			timer := time.NewTimer(pause)
 			select {
 			case <-timer.C:
-			case <-q.hurry:
+			case <-q.urgent:
 				timer.Stop()
 			}
 		}

@@ -30,7 +30,7 @@ func (l *Log) refill() error {
 	}
 	for at := 0; at+tlog.HashSize <= n; at += tlog.HashSize {
 		if tlog.Hash(tail[at:at+tlog.HashSize]) == (tlog.Hash{}) {
-			l.log.Warn("hashes of the audit log are computed again", "from", covers(from+int64(at)))
+			l.log.Warn("hashes of the audit log are computed again", "from", entriesIn(from+int64(at)))
 			return l.head.hashes.Truncate(from + int64(at))
 		}
 	}
@@ -44,7 +44,7 @@ func (l *Log) completeTree() error {
 	if err != nil {
 		return err
 	}
-	n := covers(info.Size())
+	n := entriesIn(info.Size())
 	want := tlog.StoredHashCount(h.size) * tlog.HashSize
 	if n >= h.size {
 		if n == h.size && info.Size() > want {

@@ -125,5 +125,5 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 
 // replaceFile replaces a file atomically and durably. The caller holds the lock of the log.
 func replaceFile(path string, data []byte) error {
-	return durable.Replace(path, data, durable.Options{Lasting: true})
+	return durable.Replace(path, data, durable.Options{Sync: true})
 }

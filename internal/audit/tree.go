@@ -10,9 +10,9 @@ import (
 
 const hashesName = "hashes"
 
-// covers returns the number of entries whose hashes fit in that many bytes. Hashes are written
+// entriesIn returns the number of entries whose hashes fit in that many bytes. Hashes are written
 // after their lines are durable, so it is also the number of entries in the log.
-func covers(bytes int64) int64 {
+func entriesIn(bytes int64) int64 {
 	stored := bytes / tlog.HashSize
 	if stored <= 0 {
 		return 0

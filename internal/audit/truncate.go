@@ -64,7 +64,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 		if err := l.write([]piece{p}); err != nil {
 			return err
 		}
-		if err := l.signHere(); err != nil {
+		if err := l.signLocked(); err != nil {
 			return err
 		}
 		// Remove the oldest first, so that a crash leaves no gap.

@@ -99,7 +99,7 @@ func (m *marks) at(tree *frontier) error {
 
 // chain checks the hashes from line to line.
 type chain struct {
-	begun   bool
+	started bool
 	hash    string // hash of the last line
 	last    int64  // number of the last line
 	suspect bool   // the last line does not match the previous one
@@ -109,7 +109,7 @@ type chain struct {
 // represents omitted ones. After a mismatch, one of the two lines was changed. If the next pair
 // mismatches too, it is the line in the middle.
 func (c *chain) link(prev string) error {
-	if !c.begun {
+	if !c.started {
 		return nil
 	}
 	broken := prev != c.hash
@@ -123,7 +123,7 @@ func (c *chain) link(prev string) error {
 	return nil
 }
 
-func (c *chain) line(seq int64, line []byte) { c.begun, c.last, c.hash = true, seq, hashOf(line) }
+func (c *chain) line(seq int64, line []byte) { c.started, c.last, c.hash = true, seq, hashOf(line) }
 
 // end is called if no line follows.
 func (c *chain) end() error {

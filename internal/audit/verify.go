@@ -41,14 +41,14 @@ func (l *Log) Verify(ctx context.Context, against ...string) (Verification, erro
 
 // reading is one pass over the log.
 type reading struct {
-	log    *Log
-	size   int64 // of the tree
-	torn   bool  // the tree is shorter than the lines, and cannot be completed
-	tree   *stored
-	grown  frontier
-	chain  chain
-	marks  marks
-	behind []mark // of dropped entries
+	log     *Log
+	size    int64 // of the tree
+	torn    bool  // the tree is shorter than the lines, and cannot be completed
+	tree    *stored
+	grown   frontier
+	chain   chain
+	marks   marks
+	dropped []mark // of dropped entries
 }
 
 func (l *Log) verify(ctx context.Context, against []string) (v Verification, err error) {
@@ -75,7 +75,7 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	r := &reading{log: l, size: size, torn: wrong != nil, tree: treeOf(f, size)}
 	for _, m := range all {
 		if m.size < first {
-			r.behind = append(r.behind, m)
+			r.dropped = append(r.dropped, m)
 		} else {
 			r.marks.left = append(r.marks.left, m)
 		}

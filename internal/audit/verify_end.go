@@ -15,7 +15,7 @@ func (r *reading) end() error {
 		return found(n, Cut, "entries from %d on are cut off: a signed tree head covers %d", n, left[len(left)-1].size)
 	}
 	root := r.grown.root()
-	for _, m := range r.behind {
+	for _, m := range r.dropped {
 		if m.size == 0 {
 			continue
 		}

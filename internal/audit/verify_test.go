@@ -287,7 +287,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 // P30: the holder of the key can write another history, but that does not match an earlier tree
 // head.
 func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
-	dir, handed := sample(t, 20)
+	dir, received := sample(t, 20)
 	all, counts := allLines(t, dir)
 	all[5] = bytes.Replace(all[5], []byte(`"n":5`), []byte(`"n":6`), 1)
 	rewrite(t, dir, all, counts)
@@ -303,11 +303,11 @@ func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	v, err := l.Verify(t.Context(), handed)
+	v, err := l.Verify(t.Context(), received)
 	if err != nil || v.OK || v.Flaw != Forked {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if _, _, err := openCheckpoint(handed, l.verifier); err != nil {
+	if _, _, err := openCheckpoint(received, l.verifier); err != nil {
 		t.Errorf("the older tree head is signed by the same key: %v", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestACheckpointIsASignedNote(t *testing.T) {
 func TestTruncate(t *testing.T) {
 	l := openRecord(t, Options{SegmentBytes: 1500})
 	base := time.Now().Add(-48 * time.Hour)
-	var handed []string
+	var received []string
 	for i := range 40 {
 		d := draft(i)
 		d.Time = base.Add(time.Duration(i) * time.Hour)
@@ -353,7 +353,7 @@ func TestTruncate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handed = append(handed, c.Note)
+			received = append(received, c.Note)
 		}
 	}
 	readAll(t, l, Filter{})
@@ -364,8 +364,8 @@ func TestTruncate(t *testing.T) {
 	if left[0].Seq < 10 || left[0].Seq > 20 || left[len(left)-1].Kind != Truncated {
 		t.Fatalf("left %d to %d", left[0].Seq, left[len(left)-1].Seq)
 	}
-	v, err := l.Verify(t.Context(), handed...)
-	if err != nil || !v.OK || v.First != left[0].Seq || v.Checkpoints < len(handed) {
+	v, err := l.Verify(t.Context(), received...)
+	if err != nil || !v.OK || v.First != left[0].Seq || v.Checkpoints < len(received) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if _, err := l.Prove(t.Context(), left[0].Seq); err != nil {
@@ -379,7 +379,7 @@ func TestTruncate(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Remove(filepath.Join(l.dir, indexName))
-	if v := verify(t, l.dir, handed...); !v.OK {
+	if v := verify(t, l.dir, received...); !v.OK {
 		t.Errorf("%+v", v)
 	}
 	// No more entries may be missing than the entry states.

@@ -68,7 +68,7 @@ func (l *Log) extent() (first, size int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	size = covers(info.Size())
+	size = entriesIn(info.Size())
 	segments, err := listSegments(l.dir)
 	if err != nil || len(segments) == 0 {
 		return size, size, err

@@ -29,7 +29,7 @@ import (
 type Sandboxes interface {
 	// Runner returns a runner for the commands of one build. It runs them on behalf of the build's
 	// caller and under the caller's policy.
-	Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner
+	Runner(caller sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner
 	// Clean removes sandboxes of builds whose process has died.
 	Clean(ctx context.Context, id string) error
 }
@@ -119,14 +119,14 @@ func (s *Service) work(id string) string { return filepath.Join(s.o.Dir, "work",
 const maxLive = 32
 
 // Create creates a build. The client uploads its context next.
-func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) (Record, []dockerfile.Warning, error) {
-	if err := who.Check(); err != nil {
+func (s *Service) Create(_ context.Context, caller sandbox.Principal, req Request) (Record, []dockerfile.Warning, error) {
+	if err := caller.Check(); err != nil {
 		return Record{}, nil, err
 	}
-	if req.Push && !who.OnHost() {
+	if req.Push && !caller.OnHost() {
 		return Record{}, nil, fault.New(fault.Denied, "local_only", "only a local caller may push, because a push uses this user's credentials")
 	}
-	if err := checkName(who, req.Tag); err != nil {
+	if err := checkName(caller, req.Tag); err != nil {
 		return Record{}, nil, err
 	}
 	file, err := dockerfile.Parse(req.Dockerfile)
@@ -145,7 +145,7 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 		return Record{}, nil, err
 	}
 	s.dropStale()
-	r := Record{ID: ids.New("d"), Owner: who.KeyID, Tag: req.Tag, State: Waiting, Created: time.Now().UTC().Round(0), Process: s.self}
+	r := Record{ID: ids.New("d"), Owner: caller.KeyID, Tag: req.Tag, State: Waiting, Created: time.Now().UTC().Round(0), Process: s.self}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.live) >= maxLive {
@@ -157,7 +157,7 @@ func (s *Service) Create(_ context.Context, who sandbox.Principal, req Request) 
 	if err := os.Mkdir(s.work(r.ID), 0o700); err != nil {
 		return Record{}, nil, err
 	}
-	s.live[r.ID] = &live{who: who, req: req, plan: plan, warn: file.Warnings}
+	s.live[r.ID] = &live{who: caller, req: req, plan: plan, warn: file.Warnings}
 	return r, file.Warnings, nil
 }
 
@@ -189,11 +189,11 @@ func (s *Service) drop(r Record, why error) {
 }
 
 // find returns a build of this process that the caller may change.
-func (s *Service) find(who sandbox.Principal, id string) (*live, error) {
+func (s *Service) find(caller sandbox.Principal, id string) (*live, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.live[id]
-	if l == nil || !who.Local && l.who.KeyID != who.KeyID {
+	if l == nil || !caller.Local && l.who.KeyID != caller.KeyID {
 		return nil, unknown(id)
 	}
 	return l, nil
@@ -205,8 +205,8 @@ func unknown(id string) error {
 
 // Upload appends a piece of the context, which is a tar. A piece that is sent twice is written
 // once.
-func (s *Service) Upload(_ context.Context, who sandbox.Principal, id string, offset int64, data []byte) error {
-	l, err := s.find(who, id)
+func (s *Service) Upload(_ context.Context, caller sandbox.Principal, id string, offset int64, data []byte) error {
+	l, err := s.find(caller, id)
 	if err != nil {
 		return err
 	}
@@ -235,8 +235,8 @@ func (s *Service) Upload(_ context.Context, who sandbox.Principal, id string, of
 }
 
 // Cancel ends a build.
-func (s *Service) Cancel(_ context.Context, who sandbox.Principal, id string) error {
-	l, err := s.find(who, id)
+func (s *Service) Cancel(_ context.Context, caller sandbox.Principal, id string) error {
+	l, err := s.find(caller, id)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (s *Service) Cancel(_ context.Context, who sandbox.Principal, id string) er
 		cancel(canceled)
 		return nil
 	}
-	r, err := s.Get(who, id)
+	r, err := s.Get(caller, id)
 	if err != nil {
 		return err
 	}

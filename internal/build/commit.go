@@ -25,7 +25,7 @@ import (
 // Committed provides sandboxes and their changes.
 type Committed interface {
 	// Get finds a sandbox of a caller.
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
 	// Tree returns the directory from which a sandbox started, and the paths in the sandbox at
 	// which other files are mounted.
 	Tree(ctx context.Context, id string) (dir string, shown []string, err error)
@@ -49,15 +49,15 @@ func NewCommits(o CommitOptions) *Commits { return &Commits{o} }
 
 // Commit creates an image from a running sandbox: the image from which it started, and a layer of
 // its changes. Mounted files of the host are not included.
-func (c *Commits) Commit(ctx context.Context, who sandbox.Principal, ref, name string) (library.Image, error) {
-	if err := checkName(who, name); err != nil {
+func (c *Commits) Commit(ctx context.Context, caller sandbox.Principal, ref, name string) (library.Image, error) {
+	if err := checkName(caller, name); err != nil {
 		return library.Image{}, err
 	}
-	sb, err := c.o.Sandboxes.Get(ctx, who, ref)
+	sb, err := c.o.Sandboxes.Get(ctx, caller, ref)
 	if err != nil {
 		return library.Image{}, err
 	}
-	ctx, action := c.o.Audit.Begin(ctx, who.Actor(), "image.commit", name)
+	ctx, action := c.o.Audit.Begin(ctx, caller.Actor(), "image.commit", name)
 	auditlog.About(ctx, sb.ID)
 	img, err := c.commit(ctx, sb, name)
 	return img, action.Finish(context.WithoutCancel(ctx), err)

@@ -18,8 +18,8 @@ import (
 
 // Run runs a build of Create whose context has been uploaded, and returns the image. When ctx ends,
 // the build ends.
-func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, report func(solve.Event)) (library.Image, error) {
-	l, err := s.find(who, id)
+func (s *Service) Run(ctx context.Context, caller sandbox.Principal, id string, report func(solve.Event)) (library.Image, error) {
+	l, err := s.find(caller, id)
 	if err != nil {
 		return library.Image{}, err
 	}
@@ -34,7 +34,7 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	if running {
 		return library.Image{}, fault.New(fault.Conflict, "build_running", "the build is already running")
 	}
-	r, err := s.Get(who, id)
+	r, err := s.Get(caller, id)
 	if err != nil {
 		return library.Image{}, err
 	}
@@ -42,7 +42,7 @@ func (s *Service) Run(ctx context.Context, who sandbox.Principal, id string, rep
 	if err := s.records.Put(r); err != nil {
 		return library.Image{}, err
 	}
-	ctx, action := s.o.Audit.Begin(ctx, who.Actor(), "image.build", l.req.Tag)
+	ctx, action := s.o.Audit.Begin(ctx, caller.Actor(), "image.build", l.req.Tag)
 	img, err := s.build(ctx, l, id, report)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Wrap(context.Cause(ctx), fault.Canceled, "build_canceled", "the build was canceled")
@@ -86,20 +86,20 @@ func (s *Service) build(ctx context.Context, l *live, id string, report func(sol
 	if err != nil {
 		return library.Image{}, err
 	}
-	began := time.Now()
+	started := time.Now()
 	report(solve.Event{Kind: solve.Started, Title: "name the image " + l.req.Tag})
 	img, err := s.o.Library.AddBuilt(ctx, l.req.Tag, result.Config, result.Layers, func(library.Progress) {})
 	if err != nil {
 		return library.Image{}, err
 	}
-	report(solve.Event{Kind: solve.Done, Text: img.Digest.String(), Took: time.Since(began)})
+	report(solve.Event{Kind: solve.Done, Text: img.Digest.String(), Took: time.Since(started)})
 	if l.req.Push {
-		began, text := time.Now(), "push "+l.req.Tag
+		started, text := time.Now(), "push "+l.req.Tag
 		report(solve.Event{Kind: solve.Started, Title: text})
 		if err := s.o.Library.Push(ctx, l.req.Tag, "", func(library.Progress) {}); err != nil {
 			return library.Image{}, err
 		}
-		report(solve.Event{Kind: solve.Done, Took: time.Since(began)})
+		report(solve.Event{Kind: solve.Done, Took: time.Since(started)})
 	}
 	return img, nil
 }

@@ -48,8 +48,8 @@ func byName(dash int, args []string) (*agentRun, []string) {
 	return &agentRun{Agent: known}, rest
 }
 
-// draws reports whether the agent uses the whole terminal.
-func (r *agentRun) draws() bool { return r != nil && len(r.Keys) > 0 }
+// fullScreen reports whether the agent uses the whole terminal.
+func (r *agentRun) fullScreen() bool { return r != nil && len(r.Keys) > 0 }
 
 // prepare finds the agent's program and keys, and adds the flags that it needs. All problems that
 // the user can fix are reported here, before anything is started.
@@ -177,11 +177,11 @@ func (b *runSandbox) branchOff(ctx context.Context, name string) error {
 			"the policy hides the git repository, because it tracks the hidden file %s", inert(t.Names[0]))).
 			hint("--level standard shows the repository, including the history of hidden files; or remove these files from git")
 	}
-	var said strings.Builder
+	var output strings.Builder
 	git := b.sb.CommandContext(ctx, "git", "-C", b.dir, "switch", "--quiet", "-c", name)
-	git.Stdout, git.Stderr = &said, &said
+	git.Stdout, git.Stderr = &output, &output
 	if err := git.Run(); err != nil {
-		text := first(strings.TrimSpace(printable(said.String())), err.Error())
+		text := first(strings.TrimSpace(printable(output.String())), err.Error())
 		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git: %s", text)).
 			hint("--branch needs a workspace that is the top of a git repository, with .git in it")
 	}

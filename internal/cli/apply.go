@@ -19,8 +19,8 @@ import (
 const codePending = "export_pending"
 
 type applyFlags struct {
-	dry, protected, overwrite, yes bool
-	provenance                     string
+	dry, protected, overwrite, assumeYes bool
+	provenance                           string
 }
 
 func (a changeVerbs) applyCommand() *cobra.Command {
@@ -44,7 +44,7 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.protected, "protected", false, "include protected files and files that tools run by themselves")
 	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also overwrite files that were changed here since")
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement about the files to a `file`, for crannog audit verify-artifact")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask about flagged files; the policy still asks")
+	cmd.Flags().BoolVarP(&f.assumeYes, "yes", "y", false, "do not ask about flagged files; the policy still asks")
 	return cmd
 }
 
@@ -72,7 +72,7 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 	}
 	asks := plan.Effect == string(egress.Ask)
 	flagged := slices.ContainsFunc(plan.Applied, func(ch api.Change) bool { return len(ch.Flags) > 0 })
-	person := a.interactive() && !f.yes
+	person := a.interactive() && !f.assumeYes
 	if person && (asks || flagged) {
 		a.showPlan(plan)
 		if err := a.confirm(false, false, fmt.Sprintf("apply %s to %s", plural(len(plan.Applied)), first(t.shows, "the directory"))); err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-type shelf struct{}
+type templates struct{}
 
-func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
+func (templates) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{ID: "base0000000000000000", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
@@ -45,7 +45,7 @@ func newServed(t *testing.T) *served {
 	}
 	t.Cleanup(eng.Close)
 	s.d, err = server.Open(t.Context(), server.Options{
-		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engines: fake.Registry(eng), Templates: shelf{}, Server: true, Version: "test",
+		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engines: fake.Registry(eng), Templates: templates{}, Server: true, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err != nil {

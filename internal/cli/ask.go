@@ -28,17 +28,17 @@ type watcher interface {
 	WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error)
 }
 
-// decideHere shows the approval requests of one sandbox to the person at the terminal until ctx
-// ends. Without a terminal it denies them at once: no person can decide, and the program need not
-// wait.
-func (a approvalVerbs) decideHere(ctx context.Context, service approver, sandbox string, c *console) error {
+// decideAtTerminal shows the approval requests of one sandbox to the person at the terminal until
+// ctx ends. Without a terminal it denies them at once: no person can decide, and the program need
+// not wait.
+func (a approvalVerbs) decideAtTerminal(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := &promptQueue{wake: make(chan struct{}, 1)}
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- follow(ctx, service, sandbox, func(e api.ApprovalEvent) error { d.hear(e.Approval); return nil })
+		ended <- follow(ctx, service, sandbox, func(e api.ApprovalEvent) error { d.handle(e.Approval); return nil })
 	}()
 	for {
 		r, over, ok := d.next(ctx)
@@ -66,7 +66,7 @@ func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sa
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := a.decideHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
+		if err := a.decideAtTerminal(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
 			a.note("this terminal shows no more requests: %v; use crannog approvals instead", err)
 		}
 	}()
@@ -179,8 +179,8 @@ type promptQueue struct {
 	cancel  context.CancelCauseFunc
 }
 
-// hear processes an event of an approval request.
-func (d *promptQueue) hear(r api.Approval) {
+// handle processes an event of an approval request.
+func (d *promptQueue) handle(r api.Approval) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.State != string(approval.Pending) {

@@ -99,8 +99,8 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 		Use: "tail", Short: "Show the newest entries", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		Example: "  crannog audit tail -f\n  crannog audit tail -n 100 --sandbox mybox --kind exec,flow",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if count < 1 || count > mostTail {
-				return usagef("-n must be from 1 to %d", mostTail)
+			if count < 1 || count > maxTail {
+				return usagef("-n must be from 1 to %d", maxTail)
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				o, err := f.options(cmd.Context(), c, time.Now())
@@ -119,8 +119,8 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 	return cmd
 }
 
-// mostTail is the maximum of entries in one answer.
-const mostTail = 1000
+// maxTail is the maximum of entries in one answer.
+const maxTail = 1000
 
 func (a auditVerbs) auditShowCommand() *cobra.Command {
 	var f entryFlags

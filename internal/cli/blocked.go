@@ -18,8 +18,8 @@ type blocked struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	began time.Time
-	after uint64 // the last flow before the command
+	started time.Time
+	after   uint64 // the last flow before the command
 
 	mu   sync.Mutex
 	list denial.List
@@ -28,7 +28,7 @@ type blocked struct {
 // watchBlocked records the position in the denials at which the command begins. Without a network
 // there are no flows to follow; the names that programs tried to resolve are read at the end.
 func (a runVerbs) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
-	b := &blocked{app: a.app, sb: sb, began: time.Now(), stop: func() {}}
+	b := &blocked{app: a.app, sb: sb, started: time.Now(), stop: func() {}}
 	if !sb.Info().Network.Attached {
 		return b
 	}
@@ -55,7 +55,7 @@ func (a runVerbs) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live b
 	b.done.Go(func() {
 		// If the stream breaks, the flows are still stored, and net log shows them.
 		_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
-			b.say(r)
+			b.print(r)
 			return nil
 		})
 	})
@@ -75,18 +75,18 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	defer cancel()
 	info := b.sb.Info()
 	if info.Network.Attached {
-		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.say(r); return nil })
+		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.print(r); return nil })
 		return
 	}
 	if !failed {
 		return
 	}
-	names, err := b.sb.AskedWithin(ctx, time.Since(b.began))
+	names, err := b.sb.AskedWithin(ctx, time.Since(b.started))
 	if err != nil && b.app.verbose {
 		b.app.note("the names that the program tried to resolve are not known: %v", err)
 	}
 	for _, name := range names {
-		b.say(denial.Name(info.ID, name))
+		b.print(denial.Name(info.ID, name))
 	}
 }
 
@@ -96,9 +96,9 @@ func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
 	return b.list.All()
 }
 
-// say prints one denial. It prints a denied look-up once with its name, and does not repeat it for
-// the connection that could not be made.
-func (b *blocked) say(r api.FlowRecord) {
+// print prints one denial. It prints a denied look-up once with its name, and does not repeat it
+// for the connection that could not be made.
+func (b *blocked) print(r api.FlowRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told, n := b.list.Add(r)

@@ -69,7 +69,7 @@ func (a changeVerbs) changesOf(ctx context.Context, c *connection, cmd *cobra.Co
 		}
 		paths = args
 	}
-	t, err := a.usual(all)
+	t, err := a.defaultOf(all)
 	if err != nil && len(words) == 1 {
 		return changesRef{}, fail("find the sandbox", fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q, and no sandbox has this directory as its workspace", inert(words[0]))).
 			hint("crannog ls lists running sandboxes")
@@ -123,8 +123,8 @@ func (a changeVerbs) named(ctx context.Context, c *connection, all []changesRef,
 	return ofSandbox(of.sb.Info()), nil
 }
 
-// usual returns the default sandbox: the newest one whose workspace is this directory.
-func (a changeVerbs) usual(all []changesRef) (changesRef, error) {
+// defaultOf returns the default sandbox: the newest one whose workspace is this directory.
+func (a changeVerbs) defaultOf(all []changesRef) (changesRef, error) {
 	here, err := resolved(".")
 	if err != nil {
 		return changesRef{}, fail("find the current directory", err)

@@ -46,7 +46,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 	// An error of Crannog never looks like an error of the program that it runs.
 	for _, args := range [][]string{{"run"}, {"exec", "box"}, {"run", "--bogus"}, {"run", "--timeout", "soon", "true"}, {"shell", "a", "b"}} {
-		if code, _, stderr := run(t, args...); code != codeOurs {
+		if code, _, stderr := run(t, args...); code != codeInternal {
 			t.Errorf("%v: %d %q", args, code, stderr)
 		}
 	}
@@ -82,7 +82,7 @@ func TestEveryKindHasCode(t *testing.T) {
 			}
 		}
 		a.running = true
-		if got := a.codeOf(fault.New(k, "x", "x")); got != codeOurs {
+		if got := a.codeOf(fault.New(k, "x", "x")); got != codeInternal {
 			t.Errorf("%s of a run: %d", k, got)
 		}
 		a.running = false
@@ -130,11 +130,11 @@ func TestHolds(t *testing.T) {
 }
 
 func TestParsePlace(t *testing.T) {
-	for arg, want := range map[string]place{
+	for arg, want := range map[string]copyEnd{
 		"box:/a/b": {"box", "/a/b"}, "box:a:b": {"box", "a:b"}, "box:": {"box", ""}, "./a:b": {"", "./a:b"},
 		"/a:b": {"", "/a:b"}, ":x": {"", ":x"}, "plain": {"", "plain"}, "@last:x": {"@last", "x"}, "..:x": {"", "..:x"},
 	} {
-		if got := parsePlace(arg); got != want {
+		if got := parseCopyEnd(arg); got != want {
 			t.Errorf("%s: %+v", arg, got)
 		}
 	}

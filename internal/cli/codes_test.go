@@ -29,10 +29,11 @@ var asking = map[string]string{
 	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
 	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-t x .", "template builds": "", "template create": "x",
 	"template inspect": "x", "template ls": "", "template rm": "x", "template tag": "x y", "tree": "",
+	"volume cp": "x:/a b", "volume create": "x", "volume inspect": "x", "volume ls": "", "volume rm": "x", "volume snapshot": "x y",
 }
 
-// alone are the commands that need no server.
-var alone = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
+// serverless are the commands that need no server.
+var serverless = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
 // invoke runs one command against a server.
@@ -65,7 +66,7 @@ func every(cmd *cobra.Command, do func(path string, own bool)) {
 		path := strings.TrimPrefix(sub.CommandPath(), "crannog ")
 		_, asks := asking[path]
 		// A command that only groups others cannot be run.
-		if sub.Runnable() && (!sub.HasSubCommands() || asks || slices.Contains(alone, path)) {
+		if sub.Runnable() && (!sub.HasSubCommands() || asks || slices.Contains(serverless, path)) {
 			do(path, sub.Annotations["code"] == "own")
 		}
 		every(sub, do)
@@ -94,7 +95,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 		check := func(mistake string, want int, url string, args ...string) {
 			t.Helper()
 			if own {
-				want = codeOurs
+				want = codeInternal
 			}
 			if code, _, stderr := invoke(t, url, append(slices.Clone(words), args...)...); code != want || !strings.Contains(stderr, "code=") {
 				t.Errorf("%s, %s: exit code %d, want %d\n%s", path, mistake, code, want, stderr)
@@ -115,7 +116,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 			check(string(kind), want, server.URL, strings.Fields(rest)...)
 		}
 	})
-	for _, path := range append(alone, slices.Collect(func(yield func(string) bool) {
+	for _, path := range append(serverless, slices.Collect(func(yield func(string) bool) {
 		for path := range asking {
 			if !yield(path) {
 				return
@@ -127,7 +128,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 		}
 	}
 	for _, path := range known {
-		if _, asks := asking[path]; asks == slices.Contains(alone, path) {
+		if _, asks := asking[path]; asks == slices.Contains(serverless, path) {
 			t.Errorf("say in this test whether %q asks a server, and with which words", path)
 		}
 	}

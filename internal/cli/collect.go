@@ -37,12 +37,12 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 		cmd.Stdin = bytes.NewReader(nil)
 	}
 	refused := a.watchBlocked(ctx, sb)
-	began := time.Now()
+	started := time.Now()
 	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
 	code, timedOut, err := r.outcome(ctx)
 	hit := ""
 	if err != nil {
-		if code, err = a.fate(ctx, sb, err); err != nil {
+		if code, err = a.explainEnd(ctx, sb, err); err != nil {
 			return 0, err
 		}
 		switch sb.Info().Reason {
@@ -54,7 +54,7 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 	}
 	result := runResult{ID: sb.ID(), ExecResult: out.Result(client.Exit{Code: code, TimedOut: timedOut})}
 	result.Hit = first(hit, result.Hit)
-	result.DurationMS = time.Since(began).Milliseconds()
+	result.DurationMS = time.Since(started).Milliseconds()
 	result.Denied = refused.all(ctx, code != 0)
 	if left != nil {
 		result.Changes = left(ctx)

@@ -78,7 +78,7 @@ const howConnect = "connect"
 // lines returns the new events of commands, and the commands whose output is to be followed from
 // now on. Without more, these are all commands. later is true after the first call, when a new
 // command has just started.
-func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, begun []api.Recording) {
+func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, started []api.Recording) {
 	for i, c := range commands {
 		ended := !c.EndedAt.IsZero()
 		_, follows := o.known[c.ID]
@@ -87,7 +87,7 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 		case follows && (!ended || !o.shown(c)):
 			// The end of the command is printed after its output.
 		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
-			begun = append(begun, c)
+			started = append(started, c)
 			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))
 		case ended || !more:
 			o.reported[c.ID] = true
@@ -98,7 +98,7 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 			lines = append(lines, line)
 		}
 	}
-	return lines, begun
+	return lines, started
 }
 
 // follow starts to show the output of a command.

@@ -97,14 +97,14 @@ func (c *console) ask(ctx context.Context, lines []string, prompt string) (strin
 	if _, err := c.text.Write(b.Bytes()); err != nil {
 		return "", err
 	}
-	answer, err := c.in.line(ctx, c.echo())
+	answer, err := c.in.line(ctx, c.echoWriter())
 	// The answer counts even if the newline after it cannot be written.
 	_, _ = io.WriteString(c.text, "\r\n")
 	return answer, err
 }
 
-// echo is where typed characters are shown. It is nil if the terminal itself echoes them.
-func (c *console) echo() io.Writer {
+// echoWriter is where typed characters are shown. It is nil if the terminal itself echoes them.
+func (c *console) echoWriter() io.Writer {
 	t, err := unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS)
 	if err == nil && t.Lflag&unix.ECHO != 0 {
 		return io.Discard
@@ -140,11 +140,11 @@ func newInlet(src io.Reader, keep bool) *inlet {
 func (in *inlet) start() {
 	if !in.started {
 		in.started = true
-		go in.pump()
+		go in.readInput()
 	}
 }
 
-func (in *inlet) pump() {
+func (in *inlet) readInput() {
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := in.src.Read(buf)

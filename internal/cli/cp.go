@@ -59,19 +59,19 @@ type copied struct {
 	LeftOut     int    `json:"left_out"` // special files, and links that lead out of the copy
 }
 
-// place is the source or the destination of a copy.
-type place struct {
+// copyEnd is the source or the destination of a copy.
+type copyEnd struct {
 	ref  string // sandbox, or "" for the host
 	path string
 }
 
-// parsePlace parses SANDBOX:PATH. As in docker, a colon after a slash is part of a host path.
-func parsePlace(arg string) place {
+// parseCopyEnd parses SANDBOX:PATH. As in docker, a colon after a slash is part of a host path.
+func parseCopyEnd(arg string) copyEnd {
 	ref, p, ok := strings.Cut(arg, ":")
 	if !ok || ref == "" || strings.Contains(ref, "/") || strings.HasPrefix(ref, ".") {
-		return place{path: arg}
+		return copyEnd{path: arg}
 	}
-	return place{ref: ref, path: p}
+	return copyEnd{ref: ref, path: p}
 }
 
 // inside returns a path inside. It preserves a slash or "/." at the end, because they change the
@@ -87,7 +87,7 @@ func inside(p string) string {
 }
 
 func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFlags) error {
-	from, to := parsePlace(source), parsePlace(destination)
+	from, to := parseCopyEnd(source), parseCopyEnd(destination)
 	if from.path == "" || to.path == "" && to.ref == "" {
 		return usagef("a path is missing in %q or %q", source, destination)
 	}
@@ -112,10 +112,10 @@ func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFla
 	})
 }
 
-func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
+func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to copyEnd, source string, o copyFlags) (*copied, error) {
 	var files [2]*crannog.FS
 	var id string
-	for i, p := range []place{from, to} {
+	for i, p := range []copyEnd{from, to} {
 		if p.ref == "" {
 			continue
 		}

@@ -26,7 +26,7 @@ const holderReport = 3
 // the command ends. Without a server no other process receives the command's output and exit code.
 // It also creates the sandbox, because the creating process owns the sandbox's channel: a sandbox
 // with streams outside of the channel can be neither paused nor saved.
-type holder struct{ says *os.File }
+type holder struct{ report *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
 func (a runVerbs) detach() error {
@@ -34,11 +34,11 @@ func (a runVerbs) detach() error {
 	if err != nil {
 		return err
 	}
-	said, says, err := os.Pipe()
+	output, says, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer said.Close()
+	defer output.Close()
 	// The command line is passed through standard input, because other users could read arguments
 	// in /proc as long as the process runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
@@ -62,7 +62,7 @@ func (a runVerbs) detach() error {
 	}()
 	_, _ = in.Write(input) // if it fails, the process prints why, or has exited
 	_ = in.Close()
-	if line, err := io.ReadAll(io.LimitReader(said, int64(len(startedLine)))); err == nil && string(line) == startedLine {
+	if line, err := io.ReadAll(io.LimitReader(output, int64(len(startedLine)))); err == nil && string(line) == startedLine {
 		return cmd.Process.Release()
 	}
 	err = cmd.Wait()
@@ -114,8 +114,8 @@ func (h *holder) stay(cmd *crannog.Cmd) error {
 			return err
 		}
 	}
-	_, err = io.WriteString(h.says, startedLine)
-	if err := errors.Join(err, h.says.Close()); err != nil {
+	_, err = io.WriteString(h.report, startedLine)
+	if err := errors.Join(err, h.report.Close()); err != nil {
 		return err
 	}
 	_ = cmd.Wait() // its exit code is in the audit log

@@ -129,7 +129,7 @@ const (
 
 // Exit codes of commands that run another program, as in docker and sh.
 const (
-	codeOurs          = 125
+	codeInternal      = 125
 	codeNotExecutable = 126
 	codeNoProgram     = 127
 )
@@ -143,7 +143,7 @@ func (a *app) codeOf(err error) int {
 		case client.CodeNotExecutable:
 			return codeNotExecutable
 		}
-		return codeOurs
+		return codeInternal
 	}
 	if f, ok := errors.AsType[*failure](err); ok && f.usage || v.Code == codeSettings {
 		return codeUsage

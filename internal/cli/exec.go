@@ -94,7 +94,7 @@ func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *cranno
 	}}
 	code, err := r.run(ctx)
 	if err != nil {
-		return a.fate(ctx, sb, err)
+		return a.explainEnd(ctx, sb, err)
 	}
 	return code, nil
 }

@@ -13,7 +13,7 @@ func TestAShellRefusesWhatItCannotHonour(t *testing.T) {
 	} {
 		flag, _, _ := strings.Cut(flags, " ")
 		code, _, stderr := run(t, append([]string{"shell", "box"}, strings.Fields(flags)...)...)
-		if code != codeOurs || !strings.Contains(stderr, "error: "+flag+" is for a new sandbox, but box already exists") || !strings.Contains(stderr, "code=usage") {
+		if code != codeInternal || !strings.Contains(stderr, "error: "+flag+" is for a new sandbox, but box already exists") || !strings.Contains(stderr, "code=usage") {
 			t.Errorf("%s: %d %q", flags, code, stderr)
 		}
 	}

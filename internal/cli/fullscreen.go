@@ -31,7 +31,7 @@ func (s *fullScreen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range p {
-		s.see(c)
+		s.parse(c)
 	}
 	if !s.uses {
 		s.tell()
@@ -39,8 +39,8 @@ func (s *fullScreen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// see parses the sequences ESC [ ? modes h and l, and ESC c, the full reset.
-func (s *fullScreen) see(c byte) {
+// parse parses the sequences ESC [ ? modes h and l, and ESC c, the full reset.
+func (s *fullScreen) parse(c byte) {
 	switch n := len(s.sequence); {
 	case c == 0x1b:
 		s.sequence = append(s.sequence[:0], c)

@@ -31,7 +31,7 @@ func TestF28NoticesWaitForTheScreen(t *testing.T) {
 		(runVerbs{a}).streams(cmd, true)
 		b := &blocked{app: a, loud: true}
 		say := func(host string) {
-			b.say(api.FlowRecord{Host: host, Port: 443, Effect: "deny", Rule: "r", Kind: "connect"})
+			b.print(api.FlowRecord{Host: host, Port: 443, Effect: "deny", Rule: "r", Kind: "connect"})
 		}
 		write := func(pieces []string) {
 			for _, p := range pieces {

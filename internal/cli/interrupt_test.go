@@ -33,10 +33,10 @@ func TestSecondInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := bufio.NewScanner(out)
+	output := bufio.NewScanner(out)
 	for _, want := range []string{"works", "ends"} {
-		if !said.Scan() || said.Text() != want {
-			t.Errorf("it says %q, want %q", said.Text(), want)
+		if !output.Scan() || output.Text() != want {
+			t.Errorf("it says %q, want %q", output.Text(), want)
 		}
 		if err := child.Process.Signal(syscall.SIGINT); err != nil {
 			t.Error(err)

@@ -100,7 +100,7 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 			return err
 		}
 		lines := slices.Clone(entries[min(max(0, shown), len(entries)):])
-		news, begun := out.lines(commands, more, shown >= 0)
+		news, started := out.lines(commands, more, shown >= 0)
 		lines = append(lines, news...)
 		slices.SortStableFunc(lines, func(x, y api.LogEntry) int { return x.At.Compare(y.At) })
 		if len(lines) > 0 || !more {
@@ -109,7 +109,7 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 			}
 		}
 		shown = len(entries)
-		for _, c := range begun {
+		for _, c := range started {
 			out.follow(interrupt, c)
 		}
 		if over {

@@ -49,7 +49,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			place, err := a.place()
+			place, err := a.configPlace()
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func (a mcpVerbs) mcpUninstallCommand() *cobra.Command {
 		Use: "uninstall " + strings.Join(registration.Clients(), "|"), Short: "Remove the MCP server from an agent's program", Args: cobra.ExactArgs(1),
 		ValidArgsFunction: completeClients,
 		RunE: func(_ *cobra.Command, args []string) error {
-			place, err := a.place()
+			place, err := a.configPlace()
 			if err != nil {
 				return err
 			}
@@ -125,12 +125,12 @@ func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Serv
 	return s, nil
 }
 
-func (a mcpVerbs) place() (registration.Place, error) {
+func (a mcpVerbs) configPlace() (registration.Directories, error) {
 	dir, err := filepath.Abs(".")
 	if err != nil {
-		return registration.Place{}, fail("find the current directory", err)
+		return registration.Directories{}, fail("find the current directory", err)
 	}
-	return registration.Place{Home: a.home.Home, Directory: dir, Variable: a.variable}, nil
+	return registration.Directories{Home: a.home.Home, Directory: dir, Variable: a.variable}, nil
 }
 
 // edited is the output of --json.

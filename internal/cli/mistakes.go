@@ -72,8 +72,8 @@ func flagMistake(cmd *cobra.Command, err error) error {
 	return f.hint("crannog help " + strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + " lists the flags")
 }
 
-// mostEdits is the maximum number of wrong letters for a suggestion.
-const mostEdits = 2
+// maxEdits is the maximum number of wrong letters for a suggestion.
+const maxEdits = 2
 
 // nearFlag returns the flag whose name is most similar to the typed one, or begins with it.
 func nearFlag(cmd *cobra.Command, typed string) string {
@@ -94,7 +94,7 @@ func nearFlag(cmd *cobra.Command, typed string) string {
 // noCommand is the error for a command that does not exist below parent.
 func noCommand(parent *cobra.Command, name string) error {
 	f := usagef("unknown command %q", strings.TrimPrefix(parent.CommandPath()+" "+name, parent.Root().Name()+" "))
-	parent.SuggestionsMinimumDistance = mostEdits
+	parent.SuggestionsMinimumDistance = maxEdits
 	near := parent.SuggestionsFor(name)
 	for _, sub := range parent.Commands() {
 		if slices.Contains(sub.SuggestFor, name) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// patience is how long a wait shows no text.
-const patience = 300 * time.Millisecond
+// timeout is how long a wait shows no text.
+const timeout = 300 * time.Millisecond
 
 // progress shows text on a terminal if the wait is long. The returned function removes it.
 func (a *app) progress(text string) func() {
@@ -16,7 +16,7 @@ func (a *app) progress(text string) func() {
 	if p == nil {
 		return func() {}
 	}
-	timer := time.AfterFunc(patience, func() { p.show(text) })
+	timer := time.AfterFunc(timeout, func() { p.show(text) })
 	return func() {
 		timer.Stop()
 		p.end()

@@ -21,8 +21,8 @@ func TestProgress(t *testing.T) {
 			time.Sleep(time.Second) // the wait ended before its text was due
 		}
 		a := newApp(Env{Stderr: s.tty})
-		wait(a, patience-1, "short;")
-		wait(a, patience, "long;")
+		wait(a, timeout-1, "short;")
+		wait(a, timeout, "long;")
 		quiet, json := newApp(Env{Stderr: s.tty}), newApp(Env{Stderr: s.tty})
 		quiet.quiet, json.json = true, true
 		for _, silent := range []*app{quiet, json, newApp(Env{Stderr: s.tty, Vars: []string{"TERM=dumb"}})} {

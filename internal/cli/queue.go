@@ -22,7 +22,7 @@ func (a *app) queued(ctx context.Context, c *connection, text string, own func(a
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		timer := time.NewTimer(patience)
+		timer := time.NewTimer(timeout)
 		defer timer.Stop()
 		for {
 			select {

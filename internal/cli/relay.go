@@ -146,8 +146,8 @@ func caught() (<-chan os.Signal, func()) {
 	return c, func() { signal.Stop(c); signal.Stop(pipe) }
 }
 
-// fate explains a broken stream. The reason of the sandbox's end determines the exit code.
-func (a runVerbs) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
+// explainEnd explains a broken stream. The reason of the sandbox's end determines the exit code.
+func (a runVerbs) explainEnd(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
 	if crannog.Code(err) != client.CodeLost {
 		return 0, err
 	}

@@ -20,7 +20,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 		"pausing":  {Code: "sandbox_paused", Hint: "crannog resume box"},
 		"paused":   {Code: "sandbox_paused", Hint: "crannog resume box"},
 	} {
-		for _, begun := range []bool{false, true} {
+		for _, started := range []bool{false, true} {
 			var calls, looks atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
@@ -30,7 +30,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 						now = "running"
 					}
 					_ = json.NewEncoder(w).Encode(api.Sandbox{ID: "i1", Name: "box", State: now})
-				case begun:
+				case started:
 					calls.Add(1)
 					w.Header().Set("Content-Type", "application/connect+proto")
 					_, _ = w.Write([]byte{0, 0}) // the beginning of a message
@@ -51,7 +51,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 			_, err = runVerbs{&app{}}.attached(t.Context(), sb, sb.Command("true"), nil)
 			v := viewOf(fail("run true", err))
 			if v.Code != want.Code || !strings.HasSuffix(v.Cause, "and is "+state+" now") || !strings.Contains(v.Hint, want.Hint) || calls.Load() != 1 {
-				t.Errorf("%s, begun %v: %d calls, %+v", state, begun, calls.Load(), v)
+				t.Errorf("%s, begun %v: %d calls, %+v", state, started, calls.Load(), v)
 			}
 		}
 	}

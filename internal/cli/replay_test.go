@@ -45,12 +45,12 @@ func TestReplayTakesItsTime(t *testing.T) {
 					_ = w.Exit(11*time.Second, 0)
 				})
 				var out strings.Builder
-				began := time.Now()
+				started := time.Now()
 				if err := c.player.play(t.Context(), recording, &out); err != nil {
 					t.Error(err)
 				}
-				if out.String() != "a\nb\n" || time.Since(began) != c.took {
-					t.Errorf("%q in %v", out.String(), time.Since(began))
+				if out.String() != "a\nb\n" || time.Since(started) != c.took {
+					t.Errorf("%q in %v", out.String(), time.Since(started))
 				}
 			})
 		})

@@ -250,17 +250,17 @@ func (s signalled) Error() string { return syscall.Signal(s).String() }
 
 // runSandbox is the sandbox of a run.
 type runSandbox struct {
-	app     *app
-	flags   *runFlags
-	sb      *crannog.Sandbox
-	dir     string
-	shows   bool // a host directory
-	keep    bool
-	local   bool // the engine is on this machine
-	signals <-chan os.Signal
-	cancel  context.CancelCauseFunc
-	rest    func()       // ends the lease
-	left    *crannog.Cmd // the detached command, once it has started
+	app      *app
+	flags    *runFlags
+	sb       *crannog.Sandbox
+	dir      string
+	shows    bool // a host directory
+	keep     bool
+	local    bool // the engine is on this machine
+	signals  <-chan os.Signal
+	cancel   context.CancelCauseFunc
+	endLease func()       // ends the lease
+	left     *crannog.Cmd // the detached command, once it has started
 }
 
 func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
@@ -279,7 +279,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	if err != nil {
 		return nil, err
 	}
-	b := &runSandbox{app: a.app, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
+	b := &runSandbox{app: a.app, flags: f, signals: signals, cancel: cancel, endLease: func() {}, keep: f.kept(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -319,14 +319,14 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 		return nil, fail("create a sandbox", err)
 	}
 	if lease {
-		b.rest = a.hold(ctx, b.sb)
+		b.endLease = a.hold(ctx, b.sb)
 	}
 	return b, nil
 }
 
 // end removes a sandbox that is not kept, even if the context was canceled.
 func (b *runSandbox) end(ctx context.Context) error {
-	b.rest()
+	b.endLease()
 	if b.keep {
 		return nil
 	}
@@ -350,8 +350,8 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	// The sandbox's own variables take precedence over these defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		_, said := b.flags.variables[name]
-		return said
+		_, given := b.flags.variables[name]
+		return given
 	})
 	cmd.Env = append(cmd.Env, b.flags.bytesEnv...)
 	if err := b.flags.apply(cmd); err != nil {
@@ -377,7 +377,7 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 	if a.json {
 		return runVerbs{a}.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
 	}
-	tell := runVerbs{a}.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
+	tell := runVerbs{a}.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.fullScreen())
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
@@ -387,7 +387,7 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 		code = 0 // a server that ends looks like a lost connection
 	}
 	if err != nil {
-		code, err = runVerbs{a}.fate(ctx, b.sb, err)
+		code, err = runVerbs{a}.explainEnd(ctx, b.sb, err)
 	}
 	if b.keep && err == nil && b.flags.name == "" {
 		a.note("kept as %s", b.sb.ID())

@@ -235,15 +235,15 @@ func (b *sandboxFlags) atEnd() (api.OnEnd, error) {
 }
 
 // readFile reads at most the given number of bytes of a file.
-func readFile(name string, most int64) ([]byte, error) {
+func readFile(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = usagef("%s is longer than %d bytes", name, most)
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = usagef("%s is longer than %d bytes", name, limit)
 	}
 	return text, err
 }

@@ -34,7 +34,7 @@ func TestStateUsage(t *testing.T) {
 		"--on-end pause-files --wake --ttl 5m --name n true": "--wake",
 	} {
 		code, _, stderr := run(t, append([]string{"run"}, strings.Fields(args)...)...)
-		if code != codeOurs || !strings.Contains(stderr, want) || !strings.Contains(stderr, "code=usage") {
+		if code != codeInternal || !strings.Contains(stderr, want) || !strings.Contains(stderr, "code=usage") {
 			t.Errorf("%s: %d %q", args, code, stderr)
 		}
 	}

@@ -25,7 +25,7 @@ type buildProgress struct {
 type shownStep struct {
 	title, last string
 	tail        []string // what it printed, for the case that it fails
-	rest        string   // of a line that has not ended
+	partialLine string   // of a line that has not ended
 }
 
 // Values of --progress.
@@ -129,13 +129,13 @@ func (p *buildProgress) printf(step int, format string, args ...any) {
 const retainedLines = 40
 
 func (p *buildProgress) output(step int, s *shownStep, data string) {
-	s.rest += data
+	s.partialLine += data
 	for {
-		line, rest, ok := strings.Cut(s.rest, "\n")
+		line, rest, ok := strings.Cut(s.partialLine, "\n")
 		if !ok {
 			break
 		}
-		s.rest = rest
+		s.partialLine = rest
 		// A program of a sandbox must not control the terminal.
 		line = text.Strict(strings.TrimRight(line, "\r"), lineLength)
 		s.last = line
@@ -150,8 +150,8 @@ func (p *buildProgress) output(step int, s *shownStep, data string) {
 
 func (p *buildProgress) finish(step int, s *shownStep, how string) {
 	delete(p.steps, step)
-	if s.rest != "" && p.form == progressPlain {
-		p.printf(step, "%s", text.Strict(s.rest, lineLength))
+	if s.partialLine != "" && p.form == progressPlain {
+		p.printf(step, "%s", text.Strict(s.partialLine, lineLength))
 	}
 	if p.form == progressPlain {
 		p.printf(step, "%s", how)

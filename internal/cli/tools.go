@@ -33,11 +33,11 @@ const noTools = "none"
 // toolsOf returns the version managers whose programs are mounted in the sandbox. The flag takes
 // precedence over the setting, and the setting over an agent's need for all.
 func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
-	said := first(b.tools, a.config.Sandbox.Tools)
+	list := first(b.tools, a.config.Sandbox.Tools)
 	switch {
-	case said == "" && b.agentTools:
-		said = hosttools.All
-	case said == "" || said == noTools:
+	case list == "" && b.agentTools:
+		list = hosttools.All
+	case list == "" || list == noTools:
 		return nil, nil
 	}
 	switch {
@@ -47,7 +47,7 @@ func (a runVerbs) toolsOf(b *sandboxFlags, c *connection) ([]string, error) {
 		return nil, nil // without --tools, tools that cannot be shown are omitted
 	}
 	var names []string
-	for name := range strings.SplitSeq(said, ",") {
+	for name := range strings.SplitSeq(list, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			names = append(names, name)
 		}

@@ -22,7 +22,7 @@ func (a volumeVerbs) copyCommand() *cobra.Command {
 			"SOURCE; SOURCE/. copies only the contents. Sandboxes may use the volume at the\nsame time.",
 		Example: "  crannog volume cp ./data cache:/\n  crannog volume cp cache:/data/. ./out",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from, to := parsePlace(args[0]), parsePlace(args[1])
+			from, to := parseCopyEnd(args[0]), parseCopyEnd(args[1])
 			if (from.ref == "") == (to.ref == "") {
 				return usagef("exactly one of SOURCE and DESTINATION must be in a volume").hint("write VOLUME:/PATH for a path in a volume")
 			}
@@ -37,7 +37,7 @@ func (a volumeVerbs) copyCommand() *cobra.Command {
 	}
 }
 
-func copyVolume(ctx context.Context, c *connection, from, to place) error {
+func copyVolume(ctx context.Context, c *connection, from, to copyEnd) error {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	if to.ref != "" {

@@ -49,13 +49,13 @@ const maxOutput = 64 << 10
 func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	defer context.AfterFunc(ctx, func() { _ = output.Close() })()
 	defer output.Close()
-	var said strings.Builder
+	var printed strings.Builder
 	lines := bufio.NewScanner(io.LimitReader(output, maxOutput))
 	for lines.Scan() {
 		if lines.Text() == guestboot.Ready {
 			return nil
 		}
-		said.WriteString(lines.Text() + "\n")
+		printed.WriteString(lines.Text() + "\n")
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("the output of the guest cannot be read: %w", err)
 	}
-	words := strings.TrimSpace(said.String())
+	words := strings.TrimSpace(printed.String())
 	if words == "" {
 		return ErrSilent
 	}

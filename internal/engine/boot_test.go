@@ -51,16 +51,16 @@ func TestABootIsNotStored(t *testing.T) {
 }
 
 func TestAwaitReady(t *testing.T) {
-	for said, want := range map[string]string{
+	for output, want := range map[string]string{
 		"ready\n":                "",
 		"a warning\nready\nmore": "",
 		"":                       engine.ErrSilent.Error(),
 		"no such file\n":         "before it was ready: no such file",
 		"already\n":              "already",
 	} {
-		err := engine.AwaitReady(t.Context(), io.NopCloser(strings.NewReader(said)))
+		err := engine.AwaitReady(t.Context(), io.NopCloser(strings.NewReader(output)))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", said, err)
+			t.Errorf("%q: %v", output, err)
 		}
 	}
 	out, in := io.Pipe()

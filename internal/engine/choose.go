@@ -98,9 +98,9 @@ func (r *Registry) Choose(c Choice) (Engine, error) {
 	return nil, r.refuseAll(c)
 }
 
-// Instead returns why an engine that Choose returned is not the default one, or "" if it is or was
-// asked for.
-func (r *Registry) Instead(c Choice, e Engine) string {
+// WhyNotDefault returns why an engine that Choose returned is not the default one, or "" if it is
+// or was asked for.
+func (r *Registry) WhyNotDefault(c Choice, e Engine) string {
 	m := c.mismatch(r.fallback.Info())
 	if c.Name != "" || m == nil {
 		return ""

@@ -95,9 +95,9 @@ func (r *Registry) Of(name string) (Engine, error) {
 // Has reports whether an engine with this name is registered.
 func (r *Registry) Has(name string) bool { return r.find(name) != nil }
 
-// Ability returns the named engine as T, such as a Meter. It reports whether the engine is
+// As returns the named engine as T, such as a Meter. It reports whether the engine is
 // registered and has the ability.
-func Ability[T any](r *Registry, name string) (T, bool) {
+func As[T any](r *Registry, name string) (T, bool) {
 	able, ok := r.find(name).(T)
 	return able, ok
 }

@@ -112,7 +112,7 @@ func TestInsteadNamesTheReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.Instead(c.choice, e); got != c.want {
+		if got := r.WhyNotDefault(c.choice, e); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

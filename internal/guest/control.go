@@ -30,7 +30,7 @@ const grace = 2 * time.Second
 // paths did not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	if !sameToken(r.Header.Get(ControlHeader), g.controlToken()) {
-		files.Hurry(w)
+		files.BoundRest(w)
 		notFound(w, r)
 		return
 	}

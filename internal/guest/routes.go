@@ -53,7 +53,7 @@ func (g *Guest) routes() http.Handler {
 func (g *Guest) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameToken(r.Header.Get(files.TokenHeader), g.AccessToken()) {
-			files.Hurry(w)
+			files.BoundRest(w)
 			fail(w, http.StatusUnauthorized, unauthorized)
 			return
 		}

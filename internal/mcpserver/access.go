@@ -31,9 +31,9 @@ type accessOut struct {
 
 const (
 	usualAsk = 20.0
-	// mostAsk is how long one call waits for a decision. It is less than the minute after which
+	// maxAsk is how long one call waits for a decision. It is less than the minute after which
 	// clients commonly give up.
-	mostAsk = 50.0
+	maxAsk = 50.0
 )
 
 func (w *view) addAccess() {
@@ -44,7 +44,7 @@ func (w *view) addAccess() {
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["kind"], "host")
 			usually(p["kind"], `"host"`)
-			within(p["wait_seconds"], 0, mostAsk)
+			within(p["wait_seconds"], 0, maxAsk)
 			usually(p["wait_seconds"], "20")
 		},
 	}, w.requestAccess)
@@ -56,7 +56,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 		return accessOut{}, fault.New(fault.Invalid, "no_reason", "the person who decides needs a reason")
 	}
 	if in.Wait > 0 {
-		ask.WaitSeconds = min(in.Wait, mostAsk)
+		ask.WaitSeconds = min(in.Wait, maxAsk)
 	}
 	var err error
 	if ask.Host, ask.Port, err = hostPort(in.Host); err != nil {
@@ -74,7 +74,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 		}
 		return out, err
 	}
-	here := c.mayAskHere()
+	here := c.canPromptUser()
 	if here {
 		ask.WaitSeconds = 0
 	}
@@ -84,7 +84,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 		return accessOut{}, err
 	}
 	if here && out.State == string(approval.Pending) {
-		c.decideHere(b, ask, out.Approval)
+		c.promptUser(b, ask, out.Approval)
 		return accessOut{}, nil
 	}
 	return c.reportAccess(ctx, b, ask, out), nil

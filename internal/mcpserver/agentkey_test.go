@@ -17,7 +17,7 @@ import (
 )
 
 // at sends one request with a key and returns the answer's status and body.
-func (p *place) at(key, method, path, body string) (int, string) {
+func (p *testServer) at(key, method, path, body string) (int, string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, strings.NewReader(body))
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *place) at(key, method, path, body string) (int, string) {
 // P39, A3: a key for agents gives access to their tools only. Used in any other way, it neither
 // decides a request, nor widens a policy, nor creates a sandbox with a policy of its choice.
 func TestKeysForAgents(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	secret, made, err := p.d.Keys.CreateFor(t.Context(), "agent", key.MCP)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestKeysForAgents(t *testing.T) {
 // raw calls request_access without a session, like a client that writes its own messages. It
 // returns the code of the error, the state of the approval request, and the state that the client
 // must send back.
-func (p *place) raw(key, target, box, bring string) (code, state, back string) {
+func (p *testServer) raw(key, target, box, bring string) (code, state, back string) {
 	p.t.Helper()
 	in := map[string]any{"target": target, "reason": "r", "wait_seconds": 0.1}
 	if box != "" {
@@ -154,7 +154,7 @@ func (p *place) raw(key, target, box, bring string) (code, state, back string) {
 // P39: exactly what a user was shown is allowed: a decision about one host and one sandbox does not
 // apply to another.
 func TestAnswersAreForOneQuestion(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{AgentsAnswer: true})
+	p := newTestServer(t, sandbox.Settings{AgentsAnswer: true})
 	key, _ := p.key("k")
 	a := p.over(key, "/mcp", "2025-11-25", nil)
 	first := a.do("bash", args{"command": "true"}).out["sandbox"].(string)
@@ -192,7 +192,7 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 }
 
 // refusedRequests lists the refused requests of an actor in the audit log.
-func (p *place) refusedRequests(actor, outcome string) (list []string) {
+func (p *testServer) refusedRequests(actor, outcome string) (list []string) {
 	p.t.Helper()
 	err := p.d.Record.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		var f payload.Action

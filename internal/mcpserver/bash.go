@@ -38,7 +38,7 @@ type ran struct {
 // The default time to wait for a command, and the longest.
 const (
 	usualWait = 120 * time.Second
-	mostWait  = time.Hour
+	maxWait   = time.Hour
 	// silentWait bounds a call whose client gets no progress notifications. Clients commonly give
 	// up after 60 s, and would cancel the command with the call.
 	silentWait = 50 * time.Second
@@ -50,7 +50,7 @@ func (w *view) addBash() {
 		text: "Run a shell command in the sandbox. Working directory (at first /workspace), variables and functions persist between calls. " +
 			"A command that takes longer than timeout_seconds continues in the background with a process_id. An exit code other than 0 is not an error of the tool.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["timeout_seconds"], 0.1, mostWait.Seconds())
+			within(p["timeout_seconds"], 0.1, maxWait.Seconds())
 			usually(p["timeout_seconds"], "120")
 		},
 	}, w.bash)
@@ -99,7 +99,7 @@ func (b *agentSandbox) shell(in bashIn) (*job, error) {
 func (c *call) patience(seconds float64) time.Duration {
 	wait := usualWait
 	if seconds > 0 {
-		wait = min(time.Duration(seconds*float64(time.Second)), mostWait)
+		wait = min(time.Duration(seconds*float64(time.Second)), maxWait)
 	}
 	if !c.hasProgress() {
 		wait = min(wait, silentWait)

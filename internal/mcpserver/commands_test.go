@@ -18,7 +18,7 @@ import (
 )
 
 func TestLongCommandsGoOn(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			d := p.tenant(mcpserver.Options{})
@@ -85,13 +85,13 @@ func id2(a *agent) any {
 }
 
 func TestProgress(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
-		said, began := make(chan string, 100), time.Now()
+		messages, started := make(chan string, 100), time.Now()
 		d := p.tenant(mcpserver.Options{})
 		defer d.Close(context.Background())
 		a := inMemory(t, d, mcpserver.View{}, version, &mcp.ClientOptions{
-			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { said <- r.Params.Message },
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { messages <- r.Params.Message },
 		})
 		// A client that did not ask for progress gets none.
 		over := make(chan error, 2)
@@ -106,7 +106,7 @@ func TestProgress(t *testing.T) {
 		go wait(func(c *mcp.CallToolParams) { c.SetProgressToken("p") })
 		var first string
 		select {
-		case first = <-said:
+		case first = <-messages:
 		case err := <-over:
 			t.Fatalf("%s: it ended before anything was said: %v", version, err)
 		}
@@ -117,14 +117,14 @@ func TestProgress(t *testing.T) {
 			}
 		}
 		// Progress is sent every 5 seconds, for one of the two.
-		if most := int(time.Since(began) / (5 * time.Second)); !strings.HasPrefix(first, "running for ") || len(said)+1 > most {
-			t.Errorf("%s: %q, and %d more, where there were to be %d", version, first, len(said), most)
+		if limit := int(time.Since(started) / (5 * time.Second)); !strings.HasPrefix(first, "running for ") || len(messages)+1 > limit {
+			t.Errorf("%s: %q, and %d more, where there were to be %d", version, first, len(messages), limit)
 		}
 	}
 }
 
 func TestCancelEndsTheCommand(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	for _, version := range versions {
 		a := p.over(key, "/mcp", version, nil)
@@ -149,7 +149,7 @@ func TestCancelEndsTheCommand(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	var wg sync.WaitGroup
 	agents := []*agent{p.over(key, "/mcp", "2025-06-18", nil), p.over(key, "/mcp", "2025-11-25", nil), p.over(key, "/mcp", "2026-07-28", nil)}
@@ -190,7 +190,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestBlockedRequestsAreTold(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	strict := []crannog.CreateOption{crannog.Level("strict"), crannog.Allow("example.org"), crannog.Timeout(time.Hour)}
 	d := p.tenant(mcpserver.Options{Create: strict})
 	defer d.Close(context.Background())

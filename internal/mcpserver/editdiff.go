@@ -20,10 +20,10 @@ const (
 // Limits for comparing two large texts: how much of each is compared at once, and the size of the
 // diff, of which maxText is shown.
 const (
-	windowLines = 2000
-	windowBytes = 256 << 10
-	maxDiff     = 4 * maxText
-	around      = 3 // lines of context
+	windowLines  = 2000
+	windowBytes  = 256 << 10
+	maxDiff      = 4 * maxText
+	contextLines = 3 // lines of context
 )
 
 // difference returns the unified diff of two texts. For large texts it compares only the parts that
@@ -165,7 +165,7 @@ func firstLines(s string) []string {
 func (f *finder) write(b *strings.Builder) {
 	for i := 0; i < len(f.found); {
 		j := i + 1
-		for j < len(f.found) && f.found[j].x.line-f.found[j-1].endX.line <= 2*around {
+		for j < len(f.found) && f.found[j].x.line-f.found[j-1].endX.line <= 2*contextLines {
 			j++
 		}
 		first, last := f.found[i], f.found[j-1]
@@ -189,7 +189,7 @@ func (f *finder) write(b *strings.Builder) {
 // linesBefore returns the last lines of a text that ends with a newline.
 func linesBefore(s string) string {
 	at := len(s)
-	for range around {
+	for range contextLines {
 		if at > 0 {
 			at = strings.LastIndexByte(s[:at-1], '\n') + 1
 		}
@@ -200,7 +200,7 @@ func linesBefore(s string) string {
 // linesAfter returns the first lines of a text.
 func linesAfter(s string) string {
 	at := 0
-	for range around {
+	for range contextLines {
 		if n := strings.IndexByte(s[at:], '\n') + 1; n > 0 {
 			at += n
 		} else {

@@ -47,8 +47,8 @@ func (w *view) addEditFile() {
 		name: "edit_file", title: "Edit a file", changes: true, destroys: true,
 		text: "Replace exact pieces of text in a file, all at once or not at all, and return the difference. Read the file first.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			least, most := 1, maxEdits
-			p["edits"].MinItems, p["edits"].MaxItems = &least, &most
+			least, limit := 1, maxEdits
+			p["edits"].MinItems, p["edits"].MaxItems = &least, &limit
 		},
 	}, w.editFile)
 }

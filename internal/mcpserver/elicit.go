@@ -20,9 +20,9 @@ const answerTime = 10 * time.Minute
 // inputName names the input that a client requests from its user.
 const inputName = "approval"
 
-// mayAskHere reports whether the agent's own user may decide: the operator allows it, and the
+// canPromptUser reports whether the agent's own user may decide: the operator allows it, and the
 // client supports prompts. Many clients do not, and would report a prompt as an error.
-func (c *call) mayAskHere() bool {
+func (c *call) canPromptUser() bool {
 	caps := c.req.ClientCapabilities()
 	if c.view.tenant.o.Approver != Any || caps == nil || caps.Elicitation == nil {
 		return false
@@ -37,9 +37,9 @@ func question(sandbox, where, reason string) string {
 		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
 }
 
-// decideHere turns the call's result into a prompt for the agent's user, for all versions of the
+// promptUser turns the call's result into a prompt for the agent's user, for all versions of the
 // protocol.
-func (c *call) decideHere(b *agentSandbox, ask api.AskAccess, id string) {
+func (c *call) promptUser(b *agentSandbox, ask api.AskAccess, id string) {
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	c.ask = &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{inputName: &mcp.ElicitParams{
@@ -71,14 +71,14 @@ func (c *call) afterDecision(ctx context.Context, b *agentSandbox, ask api.AskAc
 		return accessOut{}, err
 	}
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
-	if state.Sandbox != b.sb.ID() || state.Target != where || !c.mayAskHere() {
+	if state.Sandbox != b.sb.ID() || state.Target != where || !c.canPromptUser() {
 		// The host in the prompt is not the one that would be allowed.
 		return accessOut{}, fault.New(fault.Invalid, codeState, "the answer belongs to another prompt").WithHint("call the tool again without it")
 	}
 	client := c.view.tenant.o.Client
-	if yes, said := allowed(c.req.Params.InputResponses); yes {
+	if yes, answered := allowed(c.req.Params.InputResponses); yes {
 		_, err = client.Approve(ctx, state.Approval, "approved at the agent's client", false)
-	} else if said {
+	} else if answered {
 		_, err = client.Deny(ctx, state.Approval, "denied at the agent's client")
 	}
 	if err != nil && crannog.Code(err) != "approval_over" {
@@ -94,7 +94,7 @@ func (c *call) afterDecision(ctx context.Context, b *agentSandbox, ask api.AskAc
 
 // allowed reads the answer. It is an approval only if the prompt was accepted with allow ticked.
 // decided is false if the user closed the prompt.
-func allowed(answers mcp.InputResponseMap) (yes, said bool) {
+func allowed(answers mcp.InputResponseMap) (yes, answered bool) {
 	r, ok := answers[inputName].(*mcp.ElicitResult)
 	if !ok || r == nil {
 		return false, false

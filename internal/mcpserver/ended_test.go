@@ -103,24 +103,24 @@ func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
 	for i := range maxMade - 1 {
 		known["b"+strconv.Itoa(i)], d.made["b"+strconv.Itoa(i)] = "running", func() {}
 	}
-	if _, err := d.room(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
+	if _, err := d.reservePlaces(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
 		t.Errorf("with %d and the default one: %v", len(d.made), err)
 	}
 	known["b3"], known["b5"] = "stopped", ""
-	first, err := d.room(t.Context(), 1)
+	first, err := d.reservePlaces(t.Context(), 1)
 	if err != nil {
 		t.Fatalf("two have ended: %v", err)
 	}
-	second, err := d.room(t.Context(), 1)
+	second, err := d.reservePlaces(t.Context(), 1)
 	if err != nil {
 		t.Fatalf("two have ended: %v", err)
 	}
-	if _, err := d.room(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
+	if _, err := d.reservePlaces(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
 		t.Errorf("two are being made: %v", err)
 	}
 	first()
 	second()
-	if made, err := d.room(t.Context(), 2); err != nil {
+	if made, err := d.reservePlaces(t.Context(), 2); err != nil {
 		t.Errorf("none is being made: %v", err)
 	} else {
 		made()

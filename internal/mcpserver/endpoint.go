@@ -15,8 +15,8 @@ import (
 // keyTenant is the Tenant of one key, with its HTTP endpoints.
 type keyTenant struct {
 	*Tenant
-	conns *apiConns
-	said  *replay
+	conns  *apiConns
+	replay *replay
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint // by view
@@ -58,7 +58,7 @@ func (d *keyTenant) endpoint(v View) (*endpoint, error) {
 	if !v.Stateless {
 		// A client whose connection broke can fetch missed messages. The library checks only the
 		// session's own streams, and sessions belong to this endpoint.
-		o.EventStore = d.said
+		o.EventStore = d.replay
 	}
 	e := &endpoint{srv: srv, StreamableHTTPHandler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return srv }, o)}
 	d.endpoints[v.key()] = e
@@ -104,7 +104,7 @@ func (d *keyTenant) close() {
 	}
 	// Close does not end sandboxes that have a label, so it cannot fail.
 	_ = d.Tenant.Close(context.Background())
-	d.said.close()
+	d.replay.close()
 }
 
 // apiConns are the connections of one Tenant to the API.

@@ -39,8 +39,8 @@ func TestInputThatNobodyReadsIsHeldOnce(t *testing.T) {
 		}
 		// A job that has ended does not block another.
 		close(j.done)
-		began := time.Now()
-		if err := j.feed(t.Context(), "five\n", false); err != nil && fault.CodeOf(err) != "input_closed" || time.Since(began) > 0 {
+		started := time.Now()
+		if err := j.feed(t.Context(), "five\n", false); err != nil && fault.CodeOf(err) != "input_closed" || time.Since(started) > 0 {
 			t.Errorf("after the end: %v", err)
 		}
 	})

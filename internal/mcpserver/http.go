@@ -48,7 +48,7 @@ const (
 	maxBody    = 8 << 20 // size of a message; it may contain a file
 	maxViews   = 64      // views of a key
 	maxQuery   = 4 << 10 // of a URL
-	deskIdle   = 2 * time.Hour
+	tenantIdle = 2 * time.Hour
 	sweepEvery = time.Minute
 )
 
@@ -57,7 +57,7 @@ const (
 type HTTP struct {
 	o        HTTPOptions
 	guard    guard
-	said     *replays
+	replays  *replays
 	pictures *pictures
 	stop     func() // ends the periodic sweep
 
@@ -74,7 +74,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
 	}
-	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), pictures: newPictures(), tenants: map[string]*keyTenant{}}
+	h := &HTTP{o: o, guard: newGuard(o.Hosts...), replays: newReplays(), pictures: newPictures(), tenants: map[string]*keyTenant{}}
 	h.stop = ticker.Every(context.Background(), sweepEvery, h.sweep)
 	return h, nil
 }
@@ -243,13 +243,13 @@ func (h *HTTP) newTenant(id string) (*keyTenant, error) {
 		return nil, err
 	}
 	tenant.pictures = h.pictures
-	return &keyTenant{Tenant: tenant, conns: conns, said: h.said.key(), endpoints: map[string]*endpoint{}, uses: map[string]*use{}}, nil
+	return &keyTenant{Tenant: tenant, conns: conns, replay: h.replays.key(), endpoints: map[string]*endpoint{}, uses: map[string]*use{}}, nil
 }
 
 // sweep ends sessions and removes Tenants that have been idle for too long. For the other Tenants
 // it drops the state of ended sandboxes.
 func (h *HTTP) sweep(ctx context.Context) {
-	h.said.sweep()
+	h.replays.sweep()
 	h.mu.Lock()
 	tenants := slices.Collect(maps.Values(h.tenants))
 	h.mu.Unlock()
@@ -259,7 +259,7 @@ func (h *HTTP) sweep(ctx context.Context) {
 	var gone, stay []*keyTenant
 	h.mu.Lock()
 	for id, d := range h.tenants {
-		if d.idle() > deskIdle {
+		if d.idle() > tenantIdle {
 			delete(h.tenants, id)
 			gone = append(gone, d)
 		} else {

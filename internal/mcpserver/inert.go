@@ -19,12 +19,12 @@ func inert(s string) string { return text.Output(s) }
 func faithful(s string) string { return text.InPlace(s) }
 
 // cut shortens text in the middle to most characters, and reports whether it was too long.
-func cut(s string, most int) (string, bool) {
+func cut(s string, limit int) (string, bool) {
 	n := utf8.RuneCountInString(s)
-	if n <= most {
+	if n <= limit {
 		return s, false
 	}
-	head, tail := most/2, most-most/2
+	head, tail := limit/2, limit-limit/2
 	h, t := prefix(s, head), suffix(s, tail)
 	return fmt.Sprintf("%s\n… %d characters omitted …\n%s", h, n-head-tail, t), true
 }

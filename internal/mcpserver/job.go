@@ -231,8 +231,8 @@ func (d *Tenant) life() context.Context { return context.Background() }
 // Limits of the time for output after a command has returned. Later output comes from processes
 // that the command left in the background.
 const (
-	lastWords     = 100 * time.Millisecond
-	mostLastWords = 2 * time.Second
+	lastWords    = 100 * time.Millisecond
+	maxLastWords = 2 * time.Second
 )
 
 // lastWords returns the remaining part of that time after a command has returned. It grows with the
@@ -240,14 +240,14 @@ const (
 func (j *job) lastWords() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return min(max(lastWords, j.backAt.Sub(j.started)/2), mostLastWords) - time.Since(j.backAt)
+	return min(max(lastWords, j.backAt.Sub(j.started)/2), maxLastWords) - time.Since(j.backAt)
 }
 
 // wait waits until a job has ended, or has returned and left a process in the background, at most
 // for the given time. If the call is canceled, wait ends the command, because the client wants it
 // to stop.
-func (j *job) wait(ctx context.Context, most time.Duration) error {
-	timer := time.NewTimer(most)
+func (j *job) wait(ctx context.Context, limit time.Duration) error {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	back := j.back
 	for {
@@ -265,8 +265,8 @@ func (j *job) wait(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// settle waits briefly for the end of a command that has returned.
-func (j *job) settle() {
+// awaitExit waits briefly for the end of a command that has returned.
+func (j *job) awaitExit() {
 	if _, back := j.exit(); !back || j.ended() {
 		return
 	}

@@ -15,7 +15,7 @@ func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64
 	over := j.ended()
 	code, back := j.exit()
 	if over && j.fail != nil {
-		return ran{}, b.fate(ctx, j.fail)
+		return ran{}, b.explainEnd(ctx, j.fail)
 	}
 	out := ran{Sandbox: b.sb.ID(), Running: !over, DurationMS: j.took().Milliseconds()}
 	text, short := cut(inert(j.both.text()), maxText)
@@ -39,11 +39,11 @@ func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64
 	}
 	if !over {
 		out.Process = j.id
-		who := "it runs"
+		caller := "it runs"
 		if back {
-			who = "what it started runs"
+			caller = "what it started runs"
 		}
-		c.printf("[%s on in the background as process %d: the tool process with id %d shows more]\n", who, j.id, j.id)
+		c.printf("[%s on in the background as process %d: the tool process with id %d shows more]\n", caller, j.id, j.id)
 	}
 	if out.Truncated || !over {
 		out.LogURI = logURI(b.sb.ID(), j.id)
@@ -70,8 +70,8 @@ func both(stdout, stderr string) (string, string, bool) {
 	return stdout, stderr, true
 }
 
-// fate explains why a command's stream broke: often its sandbox has ended.
-func (b *agentSandbox) fate(ctx context.Context, err error) error {
+// explainEnd explains why a command's stream broke: often its sandbox has ended.
+func (b *agentSandbox) explainEnd(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	info, refreshErr := b.sb.Refresh(ctx)

@@ -9,7 +9,7 @@ const keptBytes = 512 << 10
 // outputBuffer stores a program's output, within limits. Positions count from the first byte,
 // including dropped ones.
 type outputBuffer struct {
-	most int // size of head, and of tail
+	limit int // size of head, and of tail
 
 	mu    sync.Mutex
 	head  []byte
@@ -18,27 +18,27 @@ type outputBuffer struct {
 	grown chan struct{} // closed at the next write; nil if no reader waits
 }
 
-func newOutputBuffer(most int) *outputBuffer { return &outputBuffer{most: most} }
+func newOutputBuffer(limit int) *outputBuffer { return &outputBuffer{limit: limit} }
 
 func (t *outputBuffer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(p)
 	t.total += int64(n)
-	if room := t.most - len(t.head); room > 0 {
+	if room := t.limit - len(t.head); room > 0 {
 		k := min(room, len(p))
 		t.head = append(t.head, p[:k]...)
 		p = p[k:]
 	}
 	// Otherwise the buffer would keep the size of a piece of many MiB, which the interpreter may
 	// send.
-	if len(p) > t.most {
-		t.tail, p = t.tail[:0], p[len(p)-t.most:]
+	if len(p) > t.limit {
+		t.tail, p = t.tail[:0], p[len(p)-t.limit:]
 	}
 	t.tail = append(t.tail, p...)
 	// The data is moved rarely, so that each byte is moved about once.
-	if len(t.tail) > 2*t.most {
-		t.tail = append(t.tail[:0], t.tail[len(t.tail)-t.most:]...)
+	if len(t.tail) > 2*t.limit {
+		t.tail = append(t.tail[:0], t.tail[len(t.tail)-t.limit:]...)
 	}
 	if t.grown != nil {
 		close(t.grown)
@@ -66,12 +66,12 @@ func (t *outputBuffer) more() <-chan struct{} {
 
 // read returns at most the given number of bytes from a position on, the next position, and how
 // many bytes were skipped because they were dropped.
-func (t *outputBuffer) read(from int64, most int) (data []byte, next, skipped int64) {
+func (t *outputBuffer) read(from int64, limit int) (data []byte, next, skipped int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	from = max(0, min(from, t.total))
 	if from < int64(len(t.head)) {
-		data = t.head[from:min(int64(len(t.head)), from+int64(most))]
+		data = t.head[from:min(int64(len(t.head)), from+int64(limit))]
 		return append([]byte(nil), data...), from + int64(len(data)), 0
 	}
 	tailAt := t.total - int64(len(t.tail))
@@ -80,7 +80,7 @@ func (t *outputBuffer) read(from int64, most int) (data []byte, next, skipped in
 		from = tailAt
 	}
 	data = t.tail[from-tailAt:]
-	data = data[:min(len(data), most)]
+	data = data[:min(len(data), limit)]
 	return append([]byte(nil), data...), from + int64(len(data)), skipped
 }
 

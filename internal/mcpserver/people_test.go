@@ -25,7 +25,7 @@ func asks(times *int, answer *mcp.ElicitResult) *mcp.ClientOptions {
 
 var yes = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"allow": true}}
 
-func (p *place) client(key string) *crannog.Client {
+func (p *testServer) client(key string) *crannog.Client {
 	p.t.Helper()
 	c, err := crannog.New(crannog.URL("http://"+p.addr), crannog.Key(key))
 	if err != nil {
@@ -38,7 +38,7 @@ func (p *place) client(key string) *crannog.Client {
 // P39, A3: an agent requests and never decides, neither with a tool nor with its key, whatever its
 // own host answers for its user. The machine's user decides.
 func TestAgentsNeverAnswer(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			key, _ := p.key("k" + version)
@@ -120,7 +120,7 @@ func TestAgentsNeverAnswer(t *testing.T) {
 // If the operator permits it, the agent's own user decides: with the same tool for clients of every
 // protocol version, and exactly as the user decided.
 func TestAnswerBeforeTheAgent(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{AgentsAnswer: true})
+	p := newTestServer(t, sandbox.Settings{AgentsAnswer: true})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			key, _ := p.key("k" + version)
@@ -151,7 +151,7 @@ func TestAnswerBeforeTheAgent(t *testing.T) {
 
 // P39: a key gives access to its own sandboxes, sessions and logs only.
 func TestKeysAreApart(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	one, _ := p.key("one")
 	two, _ := p.key("two")
 	for _, version := range versions {
@@ -204,7 +204,7 @@ func TestKeysAreApart(t *testing.T) {
 // P39: tools on this machine can use the sandboxes that they created, but no other sandbox of the
 // machine's user.
 func TestToolsOnTheMachineReachTheirOwn(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	theirs, err := p.local.Create(t.Context(), crannog.Name("private"), crannog.Timeout(time.Hour))
 	if err != nil {
 		t.Fatal(err)

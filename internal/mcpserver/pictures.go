@@ -63,16 +63,16 @@ func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 	p.kept = append(p.kept, one)
 	p.count(one, 1)
 	for b.heap.cost > p.share {
-		p.lose(func(k pendingPicture) bool { return k.box == b })
+		p.dropOldest(func(k pendingPicture) bool { return k.box == b })
 	}
 	for p.cost > p.total {
-		most := b.tenant
+		limit := b.tenant
 		for _, k := range p.kept {
-			if k.box.tenant.heap.cost > most.heap.cost {
-				most = k.box.tenant
+			if k.box.tenant.heap.cost > limit.heap.cost {
+				limit = k.box.tenant
 			}
 		}
-		p.lose(func(k pendingPicture) bool { return k.box.tenant == most })
+		p.dropOldest(func(k pendingPicture) bool { return k.box.tenant == limit })
 	}
 }
 
@@ -86,8 +86,8 @@ func (p *pictures) count(k pendingPicture, sign int) {
 	k.job.pictures.count += sign
 }
 
-// lose drops the oldest of some pictures. There must be one.
-func (p *pictures) lose(of func(pendingPicture) bool) {
+// dropOldest drops the oldest of some pictures. There must be one.
+func (p *pictures) dropOldest(of func(pendingPicture) bool) {
 	at := slices.IndexFunc(p.kept, of)
 	p.count(p.kept[at], -1)
 	p.kept[at].job.pictures.lost++

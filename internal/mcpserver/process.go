@@ -48,7 +48,7 @@ func (w *view) addProcess() {
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["action"], "output", "input", "kill", "list")
 			within(p["id"], 1, 1<<31)
-			within(p["wait_seconds"], 0, mostWait.Seconds())
+			within(p["wait_seconds"], 0, maxWait.Seconds())
 		},
 	}, w.process)
 }
@@ -148,7 +148,7 @@ func (c *call) follow(ctx context.Context, b *agentSandbox, j *job, in processIn
 	if total, _ := j.both.size(); offset < 0 {
 		offset = max(0, total+offset)
 	}
-	limit := time.NewTimer(c.patienceFor(in.Wait))
+	limit := time.NewTimer(c.timeoutFor(in.Wait))
 	defer limit.Stop()
 wait:
 	for in.Action == "output" {
@@ -165,7 +165,7 @@ wait:
 			return processOut{}, ctx.Err()
 		}
 	}
-	j.settle()
+	j.awaitExit()
 	over := j.ended()
 	data, next, skipped := j.both.read(offset, maxText)
 	out := processOut{ID: j.id, Running: !over, NextOffset: next, Sandbox: b.sb.ID(), Output: inert(string(data))}
@@ -174,7 +174,7 @@ wait:
 	}
 	c.printf("%s", out.Output)
 	if over && j.fail != nil {
-		return processOut{}, b.fate(ctx, j.fail)
+		return processOut{}, b.explainEnd(ctx, j.fail)
 	}
 	c.showOf(b, j)
 	code, back := j.exit()
@@ -193,8 +193,8 @@ wait:
 	return out, nil
 }
 
-// patienceFor returns how long a poll waits. Zero means not at all.
-func (c *call) patienceFor(seconds float64) time.Duration {
+// timeoutFor returns how long a poll waits. Zero means not at all.
+func (c *call) timeoutFor(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return 0
 	}

@@ -26,7 +26,7 @@ func (w *view) addPython() {
 		shape: func(p map[string]*jsonschema.Schema) {
 			among(p["language"], "python", "javascript", "typescript")
 			usually(p["language"], `"python"`)
-			within(p["timeout_seconds"], 0.1, mostWait.Seconds())
+			within(p["timeout_seconds"], 0.1, maxWait.Seconds())
 			usually(p["timeout_seconds"], "120")
 		},
 	}, w.python)

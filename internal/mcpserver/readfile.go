@@ -90,7 +90,7 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	}
 	mime := http.DetectContentType(start)
 	switch {
-	case picture(mime):
+	case isImage(mime):
 		out.Kind = "image"
 		return out, c.readImage(r, mime, out.Path)
 	case bytes.IndexByte(start, 0) >= 0:
@@ -102,7 +102,7 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	return out, c.readLines(r, in, &out)
 }
 
-func picture(mime string) bool {
+func isImage(mime string) bool {
 	switch mime {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
 		return true

@@ -31,15 +31,15 @@ func TestMain(m *testing.M) {
 // versions are those that clients speak, with and without sessions.
 var versions = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 
-// place is a whole server: engine, API and the endpoint of agents.
-type place struct {
+// testServer is a whole server: engine, API and the endpoint of agents.
+type testServer struct {
 	t     *testing.T
 	d     *server.Server
 	addr  string
 	local *crannog.Client // the machine's user
 }
 
-func newPlace(t *testing.T, settings sandbox.Settings) *place {
+func newTestServer(t *testing.T, settings sandbox.Settings) *testServer {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Bash, hosttest.Python)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -78,7 +78,7 @@ func newPlace(t *testing.T, settings sandbox.Settings) *place {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Serve(ctx, l) }()
-	p := &place{t: t, d: d, addr: l.Addr().String()}
+	p := &testServer{t: t, d: d, addr: l.Addr().String()}
 	if p.local, err = crannog.New(crannog.Socket(filepath.Join(state, "crannog.sock"))); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func newPlace(t *testing.T, settings sandbox.Settings) *place {
 }
 
 // sweep ends every sandbox.
-func (p *place) sweep() {
+func (p *testServer) sweep() {
 	list, err := p.local.List(context.Background(), crannog.ListOptions{States: []string{"all"}})
 	if err != nil {
 		p.t.Error(err)
@@ -112,7 +112,7 @@ func (p *place) sweep() {
 	}
 }
 
-func (p *place) key(name string) (secret, id string) {
+func (p *testServer) key(name string) (secret, id string) {
 	p.t.Helper()
 	secret, k, err := p.d.Keys.Create(p.t.Context(), name)
 	if err != nil {
@@ -137,7 +137,7 @@ type agent struct {
 }
 
 // over connects over HTTP.
-func (p *place) over(key, path, version string, o *mcp.ClientOptions) *agent {
+func (p *testServer) over(key, path, version string, o *mcp.ClientOptions) *agent {
 	p.t.Helper()
 	transport := &mcp.StreamableClientTransport{
 		Endpoint: "http://" + p.addr + path, HTTPClient: &http.Client{Transport: bearer{key}}, DisableStandaloneSSE: true,
@@ -160,7 +160,7 @@ func connect(t *testing.T, transport mcp.Transport, version string, o *mcp.Clien
 }
 
 // tenant is a tenant in this process, which speaks in memory.
-func (p *place) tenant(o mcpserver.Options) *mcpserver.Tenant {
+func (p *testServer) tenant(o mcpserver.Options) *mcpserver.Tenant {
 	p.t.Helper()
 	if o.Client == nil {
 		o.Client = p.local

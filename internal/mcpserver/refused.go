@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// mostRefused bounds the denials in a result, so that a program in a loop does not hide its own
+	// maxRefused bounds the denials in a result, so that a program in a loop does not hide its own
 	// output.
-	mostRefused = 10
+	maxRefused = 10
 	// refusedTime bounds reading the denials. Without them the result is still correct, and net log
 	// shows them.
 	refusedTime = 3 * time.Second
@@ -52,10 +52,10 @@ func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedTime)
 	defer cancel()
 	var list []string
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	note := func(line string) {
-		if !said[line] {
-			said[line] = true
+		if !reported[line] {
+			reported[line] = true
 			list = append(list, line)
 		}
 	}
@@ -84,9 +84,9 @@ func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, 
 		return nil
 	}
 	c.printf("[%d %s blocked by the policy; use request_access if you need it]\n", len(list), plural(len(list), "request", "requests"))
-	rest := len(list) - mostRefused
+	rest := len(list) - maxRefused
 	if rest > 0 {
-		list = append(list[:mostRefused], fmt.Sprintf("and %d more", rest))
+		list = append(list[:maxRefused], fmt.Sprintf("and %d more", rest))
 	}
 	for _, line := range list {
 		c.printf("- %s\n", line)

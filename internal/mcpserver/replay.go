@@ -62,16 +62,16 @@ func (a *replays) fit(r *replay) {
 		r.drop(r.order.Front())
 	}
 	for a.cost > a.total {
-		var most *replay
+		var limit *replay
 		for k := range a.keys {
-			if k.order.Len() > 0 && (most == nil || k.cost > most.cost) {
-				most = k
+			if k.order.Len() > 0 && (limit == nil || k.cost > limit.cost) {
+				limit = k
 			}
 		}
-		if most == nil {
+		if limit == nil {
 			return
 		}
-		most.drop(most.order.Front())
+		limit.drop(limit.order.Front())
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// said returns the stored messages of a stream after a given one, or the error.
-func said(t *testing.T, r *replay, session, stream string, after int) (string, error) {
+// storedMessages returns the stored messages of a stream after a given one, or the error.
+func storedMessages(t *testing.T, r *replay, session, stream string, after int) (string, error) {
 	t.Helper()
 	var b bytes.Buffer
 	for data, err := range r.After(t.Context(), session, stream, after) {
@@ -22,7 +22,7 @@ func said(t *testing.T, r *replay, session, stream string, after int) (string, e
 	return b.String(), nil
 }
 
-func say(t *testing.T, r *replay, session, stream string, messages ...string) {
+func store(t *testing.T, r *replay, session, stream string, messages ...string) {
 	t.Helper()
 	if err := r.Open(t.Context(), session, stream); err != nil {
 		t.Fatal(err)
@@ -37,9 +37,9 @@ func say(t *testing.T, r *replay, session, stream string, messages ...string) {
 func TestReplay(t *testing.T) {
 	all := newReplays()
 	r := all.key()
-	say(t, r, "s", "a", "", "one", "two")
-	say(t, r, "s", "b", "else")
-	say(t, r, "s", "")
+	store(t, r, "s", "a", "", "one", "two")
+	store(t, r, "s", "b", "else")
+	store(t, r, "s", "")
 	for _, c := range []struct {
 		stream string
 		after  int
@@ -56,7 +56,7 @@ func TestReplay(t *testing.T) {
 		{"c", 0, "", true},   // never opened
 		{"c", -1, "", false}, // a client that begins to listen
 	} {
-		got, err := said(t, r, "s", c.stream, c.after)
+		got, err := storedMessages(t, r, "s", c.stream, c.after)
 		if got != c.want || (err != nil) != c.bad {
 			t.Errorf("%q after %d: %q %v", c.stream, c.after, got, err)
 		}
@@ -64,7 +64,7 @@ func TestReplay(t *testing.T) {
 	// Sessions and keys are separate, whatever the names of their streams are.
 	other := all.key()
 	for name, at := range map[string]*replay{"x": r, "s": other} {
-		if got, err := said(t, at, name, "a", 0); !errors.Is(err, errNotKept) {
+		if got, err := storedMessages(t, at, name, "a", 0); !errors.Is(err, errNotKept) {
 			t.Errorf("another's stream: %q %v", got, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestReplay(t *testing.T) {
 	if err := r.SessionClosed(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := said(t, r, "s", "a", 0); err == nil || r.cost != 0 || all.cost != 0 || len(r.streams) != 0 {
+	if got, err := storedMessages(t, r, "s", "a", 0); err == nil || r.cost != 0 || all.cost != 0 || len(r.streams) != 0 {
 		t.Errorf("something is left: %q, %d and %d", got, r.cost, all.cost)
 	}
 	r.close()
@@ -106,50 +106,50 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 	// Empty streams and messages are bounded as large ones are.
 	for i := range 1000 {
-		say(t, r, "s", fmt.Sprint(i))
+		store(t, r, "s", fmt.Sprint(i))
 		check()
 	}
-	say(t, r, "s", "empty")
+	store(t, r, "s", "empty")
 	for range 3000 {
 		_ = r.Append(t.Context(), "s", "empty", nil) // it is dropped at some point
 		check()
 	}
 	// The most recently used streams stay, and a stream is removed as a whole.
-	say(t, r, "s", "old", string(make([]byte, 40_000)), "end")
-	say(t, r, "s", "new", string(make([]byte, 40_000)), "end")
+	store(t, r, "s", "old", string(make([]byte, 40_000)), "end")
+	store(t, r, "s", "new", string(make([]byte, 40_000)), "end")
 	if err := r.Append(t.Context(), "s", "old", []byte("more")); err != nil {
 		t.Fatal(err)
 	}
-	say(t, r, "s", "newer", string(make([]byte, 40_000)))
+	store(t, r, "s", "newer", string(make([]byte, 40_000)))
 	check()
-	if got, err := said(t, r, "s", "old", 0); err != nil || got != "end;more;" {
+	if got, err := storedMessages(t, r, "s", "old", 0); err != nil || got != "end;more;" {
 		t.Errorf("what was used last: %q %v", got, err)
 	}
-	if got, err := said(t, r, "s", "new", 0); err == nil {
+	if got, err := storedMessages(t, r, "s", "new", 0); err == nil {
 		t.Errorf("what was used least: %q", got)
 	}
 	// A stream that is larger than its share is not stored at all, and does not displace another.
 	other := all.key()
-	say(t, other, "o", "a", "mine")
-	say(t, r, "s", "huge", "begun")
+	store(t, other, "o", "a", "mine")
+	store(t, r, "s", "huge", "begun")
 	if err := r.Append(t.Context(), "s", "huge", make([]byte, 200_000)); !errors.Is(err, errNotKept) {
 		t.Errorf("a message that does not fit: %v", err)
 	}
 	check()
-	if got, err := said(t, r, "s", "huge", 0); err == nil {
+	if got, err := storedMessages(t, r, "s", "huge", 0); err == nil {
 		t.Errorf("a stream that is not whole: %q", got)
 	}
-	if got, err := said(t, r, "s", "old", 0); err != nil || got != "end;more;" {
+	if got, err := storedMessages(t, r, "s", "old", 0); err != nil || got != "end;more;" {
 		t.Errorf("another stream's: %q %v", got, err)
 	}
 	for i := range 10 {
 		k := all.key()
 		for j := range 10 {
-			say(t, k, "s", fmt.Sprint(i, j), string(make([]byte, 30_000)))
+			store(t, k, "s", fmt.Sprint(i, j), string(make([]byte, 30_000)))
 			check()
 		}
 	}
-	if got, err := said(t, other, "o", "a", -1); got != "mine;" || err != nil {
+	if got, err := storedMessages(t, other, "o", "a", -1); got != "mine;" || err != nil {
 		t.Errorf("another key's, after greedy ones: %q %v", got, err)
 	}
 }
@@ -158,19 +158,19 @@ func TestReplayForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newReplays()
 		r := all.key()
-		say(t, r, "s", "a", "one")
+		store(t, r, "s", "a", "one")
 		time.Sleep(keptFor - time.Second)
-		say(t, r, "s", "b", "two")
+		store(t, r, "s", "b", "two")
 		all.sweep()
-		if got, err := said(t, r, "s", "a", -1); got != "one;" || err != nil {
+		if got, err := storedMessages(t, r, "s", "a", -1); got != "one;" || err != nil {
 			t.Errorf("too early: %q %v", got, err)
 		}
 		time.Sleep(2 * time.Second)
 		all.sweep()
-		if got, err := said(t, r, "s", "a", 0); err == nil {
+		if got, err := storedMessages(t, r, "s", "a", 0); err == nil {
 			t.Errorf("too late: %q", got)
 		}
-		if got, err := said(t, r, "s", "b", -1); got != "two;" || err != nil {
+		if got, err := storedMessages(t, r, "s", "b", -1); got != "two;" || err != nil {
 			t.Errorf("another: %q %v", got, err)
 		}
 	})

@@ -23,7 +23,7 @@ type wire struct {
 	key, path, version, sessID string
 }
 
-func (p *place) wire(t *testing.T, key, path, version string) *wire {
+func (p *testServer) wire(t *testing.T, key, path, version string) *wire {
 	t.Helper()
 	w := &wire{T: t, addr: p.addr, key: key, path: path, version: version}
 	body := strings.Replace(hello, "2025-11-25", version, 1)
@@ -116,7 +116,7 @@ const slow = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"ba
 // A client whose connection broke during a long command gets the missed events, as often as it
 // asks, and no other client does.
 func TestBrokenStreamsAreTakenUp(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	other, _ := p.key("o")
 	helper := p.over(key, "/mcp", "2025-11-25", nil)
@@ -200,7 +200,7 @@ func (b *broken) Read(p []byte) (int, error) {
 
 // A client that supports it resumes the stream by itself.
 func TestClientsTakeStreamsUp(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	way := &breaking{bearer: bearer{key}}
 	a := connect(t, &mcp.StreamableClientTransport{

@@ -107,7 +107,7 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 	if w.Bound != "" {
 		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools can use one sandbox only")
 	}
-	made, err := w.tenant.room(ctx, 1)
+	made, err := w.tenant.reservePlaces(ctx, 1)
 	if err != nil {
 		return sandboxOut{}, err
 	}

@@ -118,7 +118,7 @@ func (b *agentSandbox) search(ctx context.Context, q search.Query, each func(sea
 	cmd := b.sb.CommandContext(ctx, guestProgram, q.Args()...)
 	cmd.Timeout = searchTime
 	cmd.Dir = "/"
-	out := &limited{most: maxFound}
+	out := &limited{limit: maxFound}
 	cmd.Stdout = out
 	err := cmd.Run()
 	if errors.Is(err, crannog.ErrTimeout) {
@@ -142,12 +142,12 @@ func (b *agentSandbox) search(ctx context.Context, q search.Query, each func(sea
 
 // limited is a buffer that returns an error when it is full, which ends the program.
 type limited struct {
-	buf  bytes.Buffer
-	most int
+	buf   bytes.Buffer
+	limit int
 }
 
 func (l *limited) Write(p []byte) (int, error) {
-	if l.buf.Len()+len(p) > l.most {
+	if l.buf.Len()+len(p) > l.limit {
 		return 0, io.ErrShortBuffer
 	}
 	return l.buf.Write(p)

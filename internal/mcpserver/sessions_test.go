@@ -89,8 +89,8 @@ func (c *club) joined(key string) string {
 	return session
 }
 
-// there reports whether a session is still open. The request counts as a use of the session.
-func (c *club) there(key, session string) bool {
+// isOpen reports whether a session is still open. The request counts as a use of the session.
+func (c *club) isOpen(key, session string) bool {
 	c.Helper()
 	switch status := c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`).StatusCode; status {
 	case http.StatusOK:
@@ -133,17 +133,17 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 		c.begin(http.MethodPost, "k", broken, wait)() // its connection breaks, its call continues
 		time.Sleep(time.Second)
 		recent := sessions[3]
-		if !c.there("k", recent) {
+		if !c.isOpen("k", recent) {
 			t.Fatal("there is no session to begin with")
 		}
 		time.Sleep(time.Second)
 
 		newest := c.joined("k")
-		if c.there("k", sessions[4]) {
+		if c.isOpen("k", sessions[4]) {
 			t.Error("the longest idle session did not make room")
 		}
 		for i, s := range append(sessions[5:], newest, recent) {
-			if !c.there("k", s) {
+			if !c.isOpen("k", s) {
 				t.Errorf("session %d ended, though another was idle for longer", i)
 			}
 		}
@@ -153,17 +153,17 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 			c.joined("k")
 		}
 		for i, s := range append(sessions[3:], newest) {
-			if c.there("k", s) {
+			if c.isOpen("k", s) {
 				t.Errorf("session %d is more than there may be", i)
 			}
 		}
-		if !c.there("k", listening) {
+		if !c.isOpen("k", listening) {
 			t.Error("a session whose client listens ended before others")
 		}
-		if !c.there("k", busy) || !c.there("k", broken) {
+		if !c.isOpen("k", busy) || !c.isOpen("k", broken) {
 			t.Error("a session ended during its call")
 		}
-		if !c.there("other", foreign) {
+		if !c.isOpen("other", foreign) {
 			t.Error("another key's session ended")
 		}
 		c.free()
@@ -188,20 +188,20 @@ func TestF23BusySessionsAreBounded(t *testing.T) {
 
 		// Many sessions that begin at once are limited like sessions one after the other. The
 		// library panics when a session is closed while it is being connected.
-		began := make(chan string, 400)
-		for range cap(began) {
+		started := make(chan string, 400)
+		for range cap(started) {
 			go func() {
 				session, _ := c.join("all")
-				began <- session
+				started <- session
 			}()
 		}
 		var sessions []string
-		for range cap(began) {
-			sessions = append(sessions, <-began)
+		for range cap(started) {
+			sessions = append(sessions, <-started)
 		}
 		open := 0
 		for _, s := range sessions {
-			if s != "" && c.there("all", s) {
+			if s != "" && c.isOpen("all", s) {
 				open++
 			}
 		}
@@ -220,15 +220,15 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 		c.begin(http.MethodPost, "k", broken, wait)()
 		for range 3 {
 			time.Sleep(14 * time.Minute)
-			if !c.there("k", used) {
+			if !c.isOpen("k", used) {
 				t.Fatal("a session ended between two calls")
 			}
 		}
-		if c.there("k", idle) {
+		if c.isOpen("k", idle) {
 			t.Error("a session is open after 42 minutes without a call")
 		}
 		for name, s := range map[string]string{"listening": listening, "busy": busy, "broken": broken} {
-			if !c.there("k", s) {
+			if !c.isOpen("k", s) {
 				t.Errorf("%s: the session ended", name)
 			}
 		}
@@ -236,7 +236,7 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 		hangUp()
 		time.Sleep(17 * time.Minute)
 		for name, s := range map[string]string{"listening": listening, "busy": busy, "broken": broken, "used": used} {
-			if c.there("k", s) {
+			if c.isOpen("k", s) {
 				t.Errorf("%s: the session is open", name)
 			}
 		}
@@ -257,7 +257,7 @@ func TestF23TheLongestIdleKeyMakesRoom(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		c.joined("late")
-		if !c.there("k0", busy) {
+		if !c.isOpen("k0", busy) {
 			t.Error("a key lost its session during a call")
 		}
 		c.free()

@@ -143,7 +143,7 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	if err != nil {
 		return forkOut{}, err
 	}
-	made, err := w.tenant.room(ctx, max(in.Count, 1))
+	made, err := w.tenant.reservePlaces(ctx, max(in.Count, 1))
 	if err != nil {
 		return forkOut{}, err
 	}
@@ -181,9 +181,10 @@ func (d *Tenant) copies(n int) api.CreateFork {
 // maxMade bounds the sandboxes of one agent.
 const maxMade = 20
 
-// room reserves places for more sandboxes, until the returned function is called. It counts
-// sandboxes that are being created, so that concurrent calls together do not exceed the limit.
-func (d *Tenant) room(ctx context.Context, more int) (made func(), err error) {
+// reservePlaces reserves places for more sandboxes, until the returned function is called. It
+// counts sandboxes that are being created, so that concurrent calls together do not exceed the
+// limit.
+func (d *Tenant) reservePlaces(ctx context.Context, more int) (made func(), err error) {
 	if made, ok := d.reserve(more); ok {
 		return made, nil
 	}

@@ -86,8 +86,8 @@ func TestOutputBuffer(t *testing.T) {
 	<-more
 }
 
-// whole returns the text that a stream passes on for chunks, and the exit code that it found.
-func whole(end string, chunks ...string) (string, int, bool) {
+// readAllText returns the text that a stream passes on for chunks, and the exit code that it found.
+func readAllText(end string, chunks ...string) (string, int, bool) {
 	j := &job{back: make(chan struct{})}
 	var out bytes.Buffer
 	s := &stream{to: &out, end: end, job: j}
@@ -102,13 +102,13 @@ func whole(end string, chunks ...string) (string, int, bool) {
 func TestShellEnds(t *testing.T) {
 	const text = "out\n\x1eNAME 3\x1elater"
 	for i := range len(text) {
-		out, code, back := whole("NAME", text[:i], text[i:])
+		out, code, back := readAllText("NAME", text[:i], text[i:])
 		if out != "out\nlater" || code != 3 || !back {
 			t.Errorf("split at %d: %q %d %v", i, out, code, back)
 		}
 	}
 	for _, other := range []string{"a\x1eb", "\x1eNAME x\x1e", "\x1eNAME 999\x1e", "\x1eNAME", "\x1e\x1e\x1e", "\x1eOTHER 0\x1e", "\x1eNAME 1234567890\x1e"} {
-		if out, _, back := whole("NAME", other); out != other || back {
+		if out, _, back := readAllText("NAME", other); out != other || back {
 			t.Errorf("%q becomes %q, ended %v", other, out, back)
 		}
 	}
@@ -121,8 +121,8 @@ func FuzzStream(f *testing.F) {
 		if at < 0 || at > len(s) {
 			return
 		}
-		one, code, back := whole("NAME", s)
-		two, code2, back2 := whole("NAME", s[:at], s[at:])
+		one, code, back := readAllText("NAME", s)
+		two, code2, back2 := readAllText("NAME", s[:at], s[at:])
 		if one != two || code != code2 || back != back2 {
 			t.Fatalf("%q in one %q, in two %q", s, one, two)
 		}

@@ -85,7 +85,7 @@ func among(s *jsonschema.Schema, values ...string) {
 }
 
 // within restricts a number.
-func within(s *jsonschema.Schema, least, most float64) { s.Minimum, s.Maximum = &least, &most }
+func within(s *jsonschema.Schema, least, limit float64) { s.Minimum, s.Maximum = &least, &limit }
 
 // usually sets the default value.
 func usually(s *jsonschema.Schema, json string) { s.Default = []byte(json) }

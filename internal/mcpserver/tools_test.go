@@ -77,7 +77,7 @@ var steps = []step{
 }
 
 func TestToolsInEveryVersion(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			d := p.tenant(mcpserver.Options{})
@@ -127,7 +127,7 @@ func forked(t *testing.T, a *agent) {
 }
 
 func TestEveryHintIsSaid(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	a := inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{}, "2025-11-25", nil)
 	names := func(a *agent) []string {
 		var list []string
@@ -164,7 +164,7 @@ func TestEveryHintIsSaid(t *testing.T) {
 }
 
 func TestImagesAndResources(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
 		a := inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{}, version, nil)
 		a.do("write_file", args{"path": "p.png", "base64": pixel})

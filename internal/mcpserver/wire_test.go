@@ -14,7 +14,7 @@ import (
 )
 
 // post sends one message and returns the status.
-func (p *place) post(path, key, version, session, body string, set func(*http.Request)) int {
+func (p *testServer) post(path, key, version, session, body string, set func(*http.Request)) int {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, "http://"+p.addr+path, strings.NewReader(body))
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *place) post(path, key, version, session, body string, set func(*http.Re
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 func TestOnlyWithAKey(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, id := p.key("k")
 	for name, c := range map[string]struct {
 		key  string
@@ -83,7 +83,7 @@ func TestOnlyWithAKey(t *testing.T) {
 }
 
 func TestSessionsAreBounded(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	other, _ := p.key("o")
 	status := map[int]int{}
@@ -105,7 +105,7 @@ func TestSessionsAreBounded(t *testing.T) {
 
 // The default sandbox is found again by a server that has just started.
 func TestDefaultIsFoundAgain(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	first := p.over(key, "/mcp", "2026-07-28", nil).do("bash", args{"command": "cd /usr; X=7"})
 	d := p.tenant(optionsFor(p.client(key)))
@@ -138,7 +138,7 @@ func TestDefaultIsFoundAgain(t *testing.T) {
 }
 
 func TestNothingIsLeftOfSessions(t *testing.T) {
-	p := newPlace(t, sandbox.Settings{})
+	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	work := func() {
 		for _, version := range versions {

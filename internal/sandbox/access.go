@@ -91,10 +91,10 @@ func (a Access) documented() bool {
 	})
 }
 
-// Settled returns the access with NetDefault replaced by a concrete kind of network. A list of
+// Resolved returns the access with NetDefault replaced by a concrete kind of network. A list of
 // hosts without a network mode or a policy document with network rules allows only those hosts. In
 // combination with either of them, the list adds hosts to what they allow.
-func (a Access) Settled() Access {
+func (a Access) Resolved() Access {
 	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
 		a.Documents = append(slices.Clone(a.Documents), policy.None())
 	}
@@ -116,7 +116,7 @@ func (a Access) Network() Net {
 // Compile combines the documents as layers: the organisation's, the project's, and those of the
 // request. The strictest level that any of them names applies.
 func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
-	task, err := a.Settled().task(settings.WithDefaults().Level)
+	task, err := a.Resolved().task(settings.WithDefaults().Level)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,9 +33,9 @@ type Attachment struct {
 	Owner   string
 	Policy  *policy.Policy
 	Secrets []egress.Secret
-	// Looks is set if the readiness probe runs after this update. The probe tests the policy from
+	// Probes is set if the readiness probe runs after this update. The probe tests the policy from
 	// inside.
-	Looks bool
+	Probes bool
 	// Kind is how the sandbox is connected; an empty kind is packets. End is the gateway's end of
 	// the connection, for kinds whose ends are created by the engine. The caller keeps ownership of
 	// it.

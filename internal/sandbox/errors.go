@@ -17,9 +17,9 @@ const (
 // Unknown is the error for a sandbox that does not exist or that the caller
 // may not see. Both read the same, so that IDs cannot be probed.
 func Unknown(ref string) error {
-	const most = 100
-	if len(ref) > most {
-		ref = ref[:most] + "…"
+	const limit = 100
+	if len(ref) > limit {
+		ref = ref[:limit] + "…"
 	}
 	return fault.Newf(fault.NotFound, CodeUnknown,
 		"Sandbox \"%s\" doesn't exist or you don't have access to it", ref)
@@ -50,9 +50,9 @@ const CodeRemoved = "sandbox_removed"
 // SnapshotUnknown is the error for a snapshot that does not exist or that the
 // caller may not see. Both read the same, so that IDs cannot be probed.
 func SnapshotUnknown(ref string) error {
-	const most = 100
-	if len(ref) > most {
-		ref = ref[:most] + "…"
+	const limit = 100
+	if len(ref) > limit {
+		ref = ref[:limit] + "…"
 	}
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "Snapshot \"%s\" doesn't exist or you don't have access to it", ref)
 }

@@ -19,8 +19,8 @@ type Images interface {
 	Sizes(ctx context.Context) (map[string]ImageSize, error)
 	// Prune removes images for which keep returns false, and drafts of dead processes.
 	Prune(ctx context.Context, keep func(id string) bool) (freed int64, err error)
-	// Settle deduplicates the data of related images.
-	Settle(ctx context.Context) (freed int64, err error)
+	// Deduplicate deduplicates the data of related images.
+	Deduplicate(ctx context.Context) (freed int64, err error)
 	// Persist makes the images that this process has committed survive a reboot, and a limited
 	// number of those of killed processes. Settle also does this, later.
 	Persist(ctx context.Context) error

@@ -16,7 +16,7 @@ type Rows interface {
 	Get(ctx context.Context, id string) (Row, error)
 	// Find returns the rows that a name or ID prefix may mean, at most two of each rank, best rank
 	// first: live by name, stopped by name, ID prefix.
-	Find(ctx context.Context, ref string, who Principal) ([]Row, error)
+	Find(ctx context.Context, ref string, caller Principal) ([]Row, error)
 	// Move changes the state and reports whether the row was in one of the expected states.
 	Move(ctx context.Context, id string, m Move) (bool, error)
 	// SetEnd changes the end of a running sandbox and reports whether it did. With onlyLater it

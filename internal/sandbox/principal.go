@@ -31,14 +31,14 @@ type Principal struct {
 }
 
 // Actor returns the name of the caller in the audit log.
-func (who Principal) Actor() string {
+func (caller Principal) Actor() string {
 	switch {
-	case who.KeyID != "":
-		return "key:" + who.KeyID
-	case who.Session != "":
-		return "console:" + who.Session
-	case who.Local:
-		return "local:" + strconv.Itoa(who.UID)
+	case caller.KeyID != "":
+		return "key:" + caller.KeyID
+	case caller.Session != "":
+		return "console:" + caller.Session
+	case caller.Local:
+		return "local:" + strconv.Itoa(caller.UID)
 	}
 	return audit.Anonymous
 }
@@ -46,26 +46,26 @@ func (who Principal) Actor() string {
 // OnHost reports whether a caller acts on this machine as its user, and so may name
 // files and variables of the host. A web console session has the user's other
 // permissions, but its browser may run on any machine.
-func (who Principal) OnHost() bool { return who.Local && who.Session == "" }
+func (caller Principal) OnHost() bool { return caller.Local && caller.Session == "" }
 
 // MaySee reports whether a caller may see a sandbox. A warm sandbox in the pool has no owner, and
 // is visible to no caller.
-func (who Principal) MaySee(r Row) bool {
+func (caller Principal) MaySee(r Row) bool {
 	if r.State == Waiting {
 		return false
 	}
-	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
+	return caller.Local || caller.KeyID != "" && caller.KeyID == r.Owner
 }
 
 // Check rejects a Principal that identifies no caller: one that is neither local nor has a key.
-func (who Principal) Check() error {
-	if who.Local || who.KeyID != "" {
+func (caller Principal) Check() error {
+	if caller.Local || caller.KeyID != "" {
 		return nil
 	}
 	return fault.New(fault.Unauthenticated, "unauthenticated", "the request names no caller")
 }
 
 // MayUse reports whether a caller may see a snapshot.
-func (who Principal) MayUse(n Stored) bool {
-	return n.Sum != "" && n.KeptFor == "" && (who.Local || who.KeyID != "" && who.KeyID == n.Owner)
+func (caller Principal) MayUse(n Stored) bool {
+	return n.Sum != "" && n.KeptFor == "" && (caller.Local || caller.KeyID != "" && caller.KeyID == n.Owner)
 }

@@ -82,8 +82,8 @@ func (m *Redactor) Add(values []redact.Value, o RedactorOptions) error {
 	return m.set(all, RedactorOptions{Outputs: o.Outputs || m.outputs, Patterns: o.Patterns || m.patterns})
 }
 
-// Settle applies options that redact less than before.
-func (m *Redactor) Settle(o RedactorOptions) error {
+// Relax applies options that redact less than before.
+func (m *Redactor) Relax(o RedactorOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.set(m.values, o)

@@ -79,8 +79,8 @@ func (t Template) On(kinds []engine.ImageKind) Template {
 }
 
 // MayStart reports whether a caller may start sandboxes from a template.
-func (who Principal) MayStart(t Template) bool {
-	return t.Owner == "" || who.Local || t.Owner == who.KeyID
+func (caller Principal) MayStart(t Template) bool {
+	return t.Owner == "" || caller.Local || t.Owner == caller.KeyID
 }
 
 // Start is the program of a template, which runs in each of its sandboxes from the boot on.

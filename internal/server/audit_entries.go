@@ -72,8 +72,8 @@ func actor(ctx context.Context, keyID string) string {
 	if keyID != "" {
 		return "key:" + keyID
 	}
-	if who, ok := known(ctx); ok {
-		return who.Actor()
+	if requester, ok := known(ctx); ok {
+		return requester.Actor()
 	}
 	return "server"
 }
@@ -89,7 +89,7 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 		ID: a.ID, Kind: a.Kind, Rule: a.Rule, Policy: a.Policy, Digest: a.Digest, State: string(a.State), Quorum: a.Quorum,
 		Reason: a.Reason, Amendment: a.Amendment,
 	}
-	who, kind := "box", audit.ApprovalAsked
+	requester, kind := "box", audit.ApprovalAsked
 	switch step {
 	case approval.StepAsked:
 		f.Facts = d.seen(ctx, a)
@@ -102,18 +102,18 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 		kind = audit.ApprovalSpent
 	}
 	if v != nil {
-		who = actor(ctx, v.Who)
+		requester = actor(ctx, v.Who)
 		if v.Who == approval.LocalName || strings.HasPrefix(v.Who, approval.ConsolePrefix) {
-			who = actor(ctx, "")
+			requester = actor(ctx, "")
 		}
 	}
-	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: who, Data: f})
+	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: requester, Data: f})
 }
 
 // seen returns the facts of an approval request with secrets redacted, because a program chooses
 // many of them.
 func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]string {
-	hide, err := d.Service.Unseen(ctx, a.Sandbox)
+	hide, err := d.Service.EntryRedactor(ctx, a.Sandbox)
 	if err != nil {
 		return map[string]string{"left_out": "the values to redact were not known"}
 	}
@@ -135,8 +135,8 @@ func (d *Server) closeRecord() error {
 }
 
 // failed writes an entry about the failure of an action that already has an entry.
-func (d *Server) failed(who, do string, err error) {
-	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: who, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
+func (d *Server) failed(requester, do string, err error) {
+	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: requester, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
 		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(note, err))
 	}
 }

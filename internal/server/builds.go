@@ -29,8 +29,8 @@ const buildLabel = "crannog.build"
 const longestCommand = 2 * time.Hour
 
 // Runner implements build.Sandboxes.
-func (b *buildSandboxes) Runner(who sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner {
-	return &buildRunner{b, who, id, access, limits}
+func (b *buildSandboxes) Runner(requester sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner {
+	return &buildRunner{b, requester, id, access, limits}
 }
 
 // Clean implements build.Sandboxes.

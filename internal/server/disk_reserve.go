@@ -23,5 +23,5 @@ func (d *Server) keepReserve(ctx context.Context) {
 		}
 	}
 	keep(ctx)
-	d.roomy = ticker.Every(context.WithoutCancel(ctx), reserveEvery, keep)
+	d.endReserve = ticker.Every(context.WithoutCancel(ctx), reserveEvery, keep)
 }

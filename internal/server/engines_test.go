@@ -26,7 +26,7 @@ func openOn(t *testing.T, dir string, names ...string) *server.Server {
 		engines = append(engines, e)
 	}
 	d, err := server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(engines...), Templates: shelf{},
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(engines...), Templates: templates{},
 		Version: "test", Settings: sandbox.Settings{AnyBoundary: true}, // the fakes have none
 	})
 	if err != nil {

@@ -18,8 +18,8 @@ type Frontend interface {
 	Close()
 }
 
-// FrontendMount is the path of a Frontend, which begins with a slash. The Frontend serves it and all paths below
-// it.
+// FrontendMount is the path of a Frontend, which begins with a slash. The Frontend serves it and
+// all paths below it.
 type FrontendMount struct {
 	Path string
 	Open func(Backend) Frontend
@@ -32,10 +32,10 @@ type Backend struct {
 	// DialAs connects to the server's own APIs within the process, for a Frontend that has
 	// authenticated its caller. All requests on the connection are made by that caller, and keys in
 	// them are ignored.
-	DialAs func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
-	// Act answers a request of the /v1 API, with its path below /v1/, for a caller that the Frontend
-	// has authenticated.
-	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
+	DialAs func(ctx context.Context, requester sandbox.Principal) (net.Conn, error)
+	// Act answers a request of the /v1 API, with its path below /v1/, for a caller that the
+	// Frontend has authenticated.
+	Act func(w http.ResponseWriter, r *http.Request, requester sandbox.Principal)
 	// Authenticate returns the sender of a request, or fails with Unauthenticated.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	Log          *slog.Logger
@@ -43,20 +43,20 @@ type Backend struct {
 	Server *Server
 }
 
-// actingKey marks a request, or a connection within the process, with the caller that a Frontend
+// ownAPIKey marks a request, or a connection within the process, with the caller that a Frontend
 // has authenticated. Only this file sets it. It is not a header, because anyone could send a header
 // over the network.
-type actingKey struct{}
+type ownAPIKey struct{}
 
-func acting(ctx context.Context, who sandbox.Principal) context.Context {
-	return context.WithValue(ctx, actingKey{}, who)
+func acting(ctx context.Context, requester sandbox.Principal) context.Context {
+	return context.WithValue(ctx, ownAPIKey{}, requester)
 }
 
 // known returns the caller if the connection determines it: one that a Frontend has named, or a
 // user of this machine.
 func known(ctx context.Context) (sandbox.Principal, bool) {
-	if who, ok := ctx.Value(actingKey{}).(sandbox.Principal); ok {
-		return who, true
+	if requester, ok := ctx.Value(ownAPIKey{}).(sandbox.Principal); ok {
+		return requester, true
 	}
 	uid, local := ctx.Value(localKey{}).(int)
 	return sandbox.Principal{Local: local, UID: uid}, local
@@ -65,20 +65,20 @@ func known(ctx context.Context) (sandbox.Principal, bool) {
 // sender returns the sender of a request into a sandbox for the audit log, if it is known. A token
 // identifies only the permissions of its holder.
 func sender(r *http.Request) string {
-	if who, ok := known(r.Context()); ok {
-		return who.Actor()
+	if requester, ok := known(r.Context()); ok {
+		return requester.Actor()
 	}
 	return ""
 }
 
-// actingConn is a connection within the process that acts for one caller.
-type actingConn struct {
+// ownAPIConn is a connection within the process that acts for one caller.
+type ownAPIConn struct {
 	net.Conn
 	who sandbox.Principal
 }
 
-func markActing(ctx context.Context, c net.Conn) context.Context {
-	if a, ok := c.(*actingConn); ok {
+func markOwnAPI(ctx context.Context, c net.Conn) context.Context {
+	if a, ok := c.(*ownAPIConn); ok {
 		return acting(ctx, a.who)
 	}
 	return ctx
@@ -120,8 +120,8 @@ func (s *surfaces) home(r *http.Request) string {
 }
 
 // act serves the /v1 API for a caller.
-func (s *surfaces) act(w http.ResponseWriter, r *http.Request, who sandbox.Principal) {
-	s.d.watched(w, r.WithContext(acting(r.Context(), who)), s.own.ServeHTTP)
+func (s *surfaces) act(w http.ResponseWriter, r *http.Request, requester sandbox.Principal) {
+	s.d.watched(w, r.WithContext(acting(r.Context(), requester)), s.own.ServeHTTP)
 }
 
 // openFrontends creates the frontends and returns a function that closes them.
@@ -131,12 +131,12 @@ func (d *Server) openFrontends(faces *surfaces) func() error {
 	}
 	pipes := newPipeListener()
 	srv := &http.Server{
-		Handler: faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markActing,
+		Handler: faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markOwnAPI,
 		ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
 	in := Backend{
-		DialAs: func(ctx context.Context, who sandbox.Principal) (net.Conn, error) {
-			return pipes.dialMarked(ctx, func(c net.Conn) net.Conn { return &actingConn{c, who} })
+		DialAs: func(ctx context.Context, requester sandbox.Principal) (net.Conn, error) {
+			return pipes.dialMarked(ctx, func(c net.Conn) net.Conn { return &ownAPIConn{c, requester} })
 		},
 		Act: faces.act, Authenticate: d.authenticate, Log: d.options.Log, Server: d,
 	}

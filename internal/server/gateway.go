@@ -104,7 +104,7 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 		return sandbox.Link{}, err
 	}
 	link := sandbox.Link{End: box}
-	if link.Files, link.Env, err = trusting(certificate); err != nil {
+	if link.Files, link.Env, err = gatewayTrust(certificate); err != nil {
 		if box != nil {
 			err = errors.Join(err, box.Close())
 		}
@@ -113,9 +113,9 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	return link, nil
 }
 
-// trusting returns the files and variables with which programs inside find the name server and
+// gatewayTrust returns the files and variables with which programs inside find the name server and
 // trust the gateway's certificates.
-func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
+func gatewayTrust(certificate []byte) ([]guest.File, map[string]string, error) {
 	trust, err := certs.Addition(certificate)
 	if err != nil {
 		return nil, nil, err
@@ -168,7 +168,7 @@ func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error 
 	if err != nil {
 		return err
 	}
-	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Looks)
+	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Probes)
 }
 
 // Detach implements sandbox.Gateway. Without a known process there is nothing to do, because an

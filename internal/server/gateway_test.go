@@ -56,7 +56,7 @@ func TestTrusting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, env, err := trusting(ca.Certificate())
+	files, env, err := gatewayTrust(ca.Certificate())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestTrusting(t *testing.T) {
 	if len(env) == 0 {
 		t.Error("no variable names the bundle")
 	}
-	if _, _, err := trusting([]byte("no certificate")); err == nil {
+	if _, _, err := gatewayTrust([]byte("no certificate")); err == nil {
 		t.Error("programs trust what is no certificate")
 	}
 }

@@ -141,16 +141,16 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 // authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the
 // local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
-	who, err := d.principalOf(r)
+	requester, err := d.principalOf(r)
 	if err == nil {
-		notePrincipal(r.Context(), who)
+		notePrincipal(r.Context(), requester)
 	}
-	return who, err
+	return requester, err
 }
 
 func (d *Server) principalOf(r *http.Request) (sandbox.Principal, error) {
-	if who, ok := known(r.Context()); ok {
-		return who, nil
+	if requester, ok := known(r.Context()); ok {
+		return requester, nil
 	}
 	k, err := d.Keys.Verify(r.Context(), shownKey(r))
 	if err != nil {

@@ -51,12 +51,12 @@ func TestOwnValuesInTheVault(t *testing.T) {
 		}
 	}
 	// Neither the owner nor other keys can list or name them.
-	for _, who := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
-		if seen, err := s.vault.List(ctx, who); err != nil || len(seen) != 0 {
-			t.Errorf("%+v sees %v, %v", who, seen, err)
+	for _, requester := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
+		if seen, err := s.vault.List(ctx, requester); err != nil || len(seen) != 0 {
+			t.Errorf("%+v sees %v, %v", requester, seen, err)
 		}
-		if _, err := s.vault.Resolve(ctx, who, "own_A"); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%+v: %v", who, err)
+		if _, err := s.vault.Resolve(ctx, requester, "own_A"); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%+v: %v", requester, err)
 		}
 	}
 	for _, other := range []sandbox.Holder{{Owner: "k1", Sandbox: "i2", Own: "own_A"}, {Owner: "k1", Sandbox: "i1"}} {

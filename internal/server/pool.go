@@ -31,15 +31,15 @@ func (d *Server) startPool() error {
 		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: warmUpAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){
-		func() (sandbox.CreateRequest, error) { return e2b.Usual("base") },
-		v1.Usual,
-		func() (sandbox.CreateRequest, error) { return e2b.Usual(interpreterTemplate) },
+		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest("base") },
+		v1.DefaultRequest,
+		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest(interpreterTemplate) },
 	} {
 		req, err := usual()
 		if err != nil {
 			return err
 		}
-		o.Usual = append(o.Usual, req)
+		o.Defaults = append(o.Defaults, req)
 	}
 	d.Service.StartPool(o)
 	return nil

@@ -34,29 +34,29 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // watched writes entries about refused requests: those without a key, with a wrong key, and with a
 // key that has no permission.
 func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
-	var who sandbox.Principal
+	var requester sandbox.Principal
 	a := &answer{ResponseWriter: w}
 	defer func() {
 		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
-			if who == (sandbox.Principal{}) {
+			if requester == (sandbox.Principal{}) {
 				// If an agent's key has no permission here, the agent is still known.
 				if id, err := d.AgentKey(r); err == nil {
-					who.KeyID = id
+					requester.KeyID = id
 				}
 			}
 			code := "denied"
 			if a.status == http.StatusUnauthorized {
 				code = "unauthenticated"
 			}
-			d.Service.Refused(who.Actor(), r.Method+" "+r.URL.Path, code)
+			d.Service.Refused(requester.Actor(), r.Method+" "+r.URL.Path, code)
 		}
 	}()
-	serve(a, r.WithContext(context.WithValue(r.Context(), principalKey{}, &who)))
+	serve(a, r.WithContext(context.WithValue(r.Context(), principalKey{}, &requester)))
 }
 
 // notePrincipal stores the caller for watched.
-func notePrincipal(ctx context.Context, who sandbox.Principal) {
+func notePrincipal(ctx context.Context, requester sandbox.Principal) {
 	if place, ok := ctx.Value(principalKey{}).(*sandbox.Principal); ok {
-		*place = who
+		*place = requester
 	}
 }

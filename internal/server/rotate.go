@@ -16,60 +16,60 @@ type rotating struct {
 }
 
 // Set implements the frontends' Secrets.
-func (v rotating) Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error) {
+func (v rotating) Set(ctx context.Context, requester secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error) {
 	var info secrets.Info
-	err := v.entered(ctx, who, audit.SecretStored, "stored", name, func() (err error) {
-		info, err = v.Vault.Set(ctx, who, name, value, metadata)
+	err := v.withEntry(ctx, requester, audit.SecretStored, "stored", name, func() (err error) {
+		info, err = v.Vault.Set(ctx, requester, name, value, metadata)
 		return err
 	})
 	return info, err
 }
 
 // Rotate implements the frontends' Secrets.
-func (v rotating) Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error) {
+func (v rotating) Rotate(ctx context.Context, requester secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error) {
 	var info secrets.Info
-	err := v.entered(ctx, who, audit.SecretStored, "rotated", ref, func() (err error) {
-		info, err = v.Vault.Rotate(ctx, who, ref, value, metadata)
+	err := v.withEntry(ctx, requester, audit.SecretStored, "rotated", ref, func() (err error) {
+		info, err = v.Vault.Rotate(ctx, requester, ref, value, metadata)
 		return err
 	})
 	if err != nil {
 		return info, err
 	}
-	return info, v.d.Service.RotateSecrets(ctx, who.Owner)
+	return info, v.d.Service.RotateSecrets(ctx, requester.Owner)
 }
 
 // Remove implements the frontends' Secrets. Sandboxes lose the value at the same time.
-func (v rotating) Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error) {
+func (v rotating) Remove(ctx context.Context, requester secrets.Caller, ref string) (secrets.Info, error) {
 	var info secrets.Info
-	err := v.entered(ctx, who, audit.SecretRemoved, "removed", ref, func() (err error) {
-		info, err = v.Vault.Remove(ctx, who, ref)
+	err := v.withEntry(ctx, requester, audit.SecretRemoved, "removed", ref, func() (err error) {
+		info, err = v.Vault.Remove(ctx, requester, ref)
 		return err
 	})
 	if err != nil {
 		return info, err
 	}
-	return info, v.d.Service.RotateSecrets(ctx, who.Owner)
+	return info, v.d.Service.RotateSecrets(ctx, requester.Owner)
 }
 
 // RotateKey implements the frontends' Secrets.
-func (v rotating) RotateKey(ctx context.Context, who secrets.Caller) (int, error) {
+func (v rotating) RotateKey(ctx context.Context, requester secrets.Caller) (int, error) {
 	moved := 0
-	err := v.entered(ctx, who, audit.SecretStored, "resealed", "", func() (err error) {
-		moved, err = v.Vault.RotateKey(ctx, who)
+	err := v.withEntry(ctx, requester, audit.SecretStored, "resealed", "", func() (err error) {
+		moved, err = v.Vault.RotateKey(ctx, requester)
 		return err
 	})
 	return moved, err
 }
 
-// entered writes an entry and then changes a secret. The entry contains only the name, shortened if
-// it is not a valid name.
-func (v rotating) entered(ctx context.Context, who secrets.Caller, kind audit.Kind, do, name string, act func() error) error {
-	const most = 256
-	if len(name) > most {
-		name = name[:most]
+// withEntry writes an entry and then changes a secret. The entry contains only the name, shortened
+// if it is not a valid name.
+func (v rotating) withEntry(ctx context.Context, requester secrets.Caller, kind audit.Kind, do, name string, act func() error) error {
+	const limit = 256
+	if len(name) > limit {
+		name = name[:limit]
 	}
-	by := actor(ctx, who.Owner)
-	if err := v.d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: by, Data: payload.Secret{Name: name, Owner: who.Owner, Do: do}}); err != nil {
+	by := actor(ctx, requester.Owner)
+	if err := v.d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: by, Data: payload.Secret{Name: name, Owner: requester.Owner, Do: do}}); err != nil {
 		return err
 	}
 	err := act()

@@ -21,7 +21,7 @@ type sealed struct {
 
 // Resolve implements sandbox.Sealed.
 func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
-	who := secrets.Caller{Owner: h.Owner, Local: h.Local}
+	requester := secrets.Caller{Owner: h.Owner, Local: h.Local}
 	own, err := s.own(ctx, h)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 		if ref == "" {
 			ref = b.Name
 		}
-		value, err := s.vault.Resolve(ctx, who, ref)
+		value, err := s.vault.Resolve(ctx, requester, ref)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", b.Name, named(b.Name, err))
 		}

@@ -40,7 +40,8 @@ func binding(t *testing.T, settings string) *policy.Policy {
 	return p
 }
 
-// A sandbox gets the values of its owner, with the limits of the policy, and no other owner gets them.
+// A sandbox gets the values of its owner, with the limits of the policy, and no other owner gets
+// them.
 func TestBoundValues(t *testing.T) {
 	dir, st := testStore(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -96,11 +97,11 @@ func TestWhereTheKeyIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := secrets.Caller{Local: true}
-	if got, err := v.Resolve(t.Context(), who, "exec:/bin/echo value-of-command"); err != nil || got.Value.Reveal() != "value-of-command" {
+	requester := secrets.Caller{Local: true}
+	if got, err := v.Resolve(t.Context(), requester, "exec:/bin/echo value-of-command"); err != nil || got.Value.Reveal() != "value-of-command" {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := v.Resolve(t.Context(), who, "exec:/bin/echo another"); err == nil {
+	if _, err := v.Resolve(t.Context(), requester, "exec:/bin/echo another"); err == nil {
 		t.Error("a command ran that the settings do not name")
 	}
 }

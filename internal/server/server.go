@@ -108,7 +108,7 @@ type Server struct {
 	lock       *os.File // nil unless opened for a server
 	local      net.Listener
 	guarded    *connlimit.Guard // set while serving
-	roomy      func()           // ends restoring the reserved disk space
+	endReserve func()           // ends restoring the reserved disk space
 }
 
 // stored are data that outlive sandboxes.
@@ -202,9 +202,9 @@ func (d *Server) openService() error {
 	}
 	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
-		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
+		Admission: openAdmission(o), Room: diskroom.Check{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
-		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
+		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Approvals: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.stored.changes,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
@@ -235,9 +235,9 @@ func (d *Server) Close(ctx context.Context) error {
 		}
 		d.local = nil
 	}
-	if d.roomy != nil {
-		d.roomy()
-		d.roomy = nil
+	if d.endReserve != nil {
+		d.endReserve()
+		d.endReserve = nil
 	}
 	if d.Approvals != nil {
 		d.Approvals.Close()

@@ -28,9 +28,9 @@ import (
 
 const templateID = "base0000000000000000"
 
-type shelf struct{}
+type templates struct{}
 
-func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	if ref.Name != "base" && ref.Name != templateID {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
@@ -65,7 +65,7 @@ func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMou
 	}
 	t.Cleanup(eng.Close)
 	d, err := server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(eng), Templates: shelf{},
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(eng), Templates: templates{},
 		Server: serves, Version: "test", Frontends: frontends,
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})

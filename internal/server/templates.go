@@ -21,10 +21,10 @@ const templateLabel = "crannog.template"
 const longestMaking = 30 * time.Minute
 
 // Save implements catalog.Sandboxes.
-func (t templateSandboxes) Save(ctx context.Context, who sandbox.Principal, reference, version string) (memory, note string, err error) {
+func (t templateSandboxes) Save(ctx context.Context, requester sandbox.Principal, reference, version string) (memory, note string, err error) {
 	s := t.d.Service
-	sb, err := s.Create(ctx, who, sandbox.CreateRequest{
-		Template: reference, Timeout: longestMaking, Ephemeral: who.OnHost(), Metadata: map[string]string{templateLabel: version},
+	sb, err := s.Create(ctx, requester, sandbox.CreateRequest{
+		Template: reference, Timeout: longestMaking, Ephemeral: requester.OnHost(), Metadata: map[string]string{templateLabel: version},
 	})
 	if err != nil {
 		return "", "", err
@@ -32,7 +32,7 @@ func (t templateSandboxes) Save(ctx context.Context, who sandbox.Principal, refe
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if gone := s.Forget(ctx, who, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
+		if gone := s.Forget(ctx, requester, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
 			err = errors.Join(err, gone)
 		}
 	}()
@@ -40,7 +40,7 @@ func (t templateSandboxes) Save(ctx context.Context, who sandbox.Principal, refe
 	if !states.Can(sb) {
 		return "", "the engine " + sb.Engine + " cannot save memory, so each sandbox starts the program itself", nil
 	}
-	memory, err = states.Save(ctx, who, sb.ID, version)
+	memory, err = states.Save(ctx, requester, sb.ID, version)
 	return memory, "", err
 }
 
@@ -61,14 +61,14 @@ func (t templateSandboxes) Sweep(ctx context.Context, needed func(version, memor
 
 // endLabelled ends the running sandboxes with a label.
 func (d *Server) endLabelled(ctx context.Context, name, value string) error {
-	who := sandbox.Principal{Local: true}
-	page, err := d.Service.List(ctx, who, sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: map[string]string{name: value}})
+	requester := sandbox.Principal{Local: true}
+	page, err := d.Service.List(ctx, requester, sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: map[string]string{name: value}})
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, sb := range page.Sandboxes {
-		errs = append(errs, d.Service.Remove(ctx, who, sb.ID))
+		errs = append(errs, d.Service.Remove(ctx, requester, sb.ID))
 	}
 	return errors.Join(errs...)
 }
@@ -77,8 +77,8 @@ func (d *Server) endLabelled(ctx context.Context, name, value string) error {
 type committed struct{ d *Server }
 
 // Get implements build.Committed.
-func (c committed) Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	return c.d.Service.Get(ctx, who, ref)
+func (c committed) Get(ctx context.Context, requester sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	return c.d.Service.Get(ctx, requester, ref)
 }
 
 // Tree implements build.Committed.
@@ -105,7 +105,7 @@ func (c committed) Tree(ctx context.Context, id string) (string, []string, error
 
 // Archive implements build.Committed.
 func (c committed) Archive(ctx context.Context, sb sandbox.Sandbox, w io.Writer) error {
-	archiver, ok := engine.Ability[engine.Archiver](c.d.Engines, sb.Engine)
+	archiver, ok := engine.As[engine.Archiver](c.d.Engines, sb.Engine)
 	if !ok {
 		return fault.Newf(fault.Unsupported, "commit_unsupported", "the engine %s cannot tell what a sandbox has changed", sb.Engine)
 	}

@@ -62,13 +62,13 @@ func count(t *testing.T, d *Server) int {
 
 // The sandbox in which a template is made does not outlive the making, whether it succeeds or not.
 func TestMakingATemplateLeavesNoSandbox(t *testing.T) {
-	d, ctx, who := openFake(t), t.Context(), sandbox.Principal{Local: true}
+	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	made := templateSandboxes{d}
-	memory, note, err := made.Save(ctx, who, "base", "v1")
+	memory, note, err := made.Save(ctx, requester, "base", "v1")
 	if err != nil || (memory == "") == (note == "") {
 		t.Errorf("memory %q, note %q, %v", memory, note, err)
 	}
-	if _, _, err := made.Save(ctx, who, "unknown", "v1"); fault.KindOf(err) != fault.NotFound {
+	if _, _, err := made.Save(ctx, requester, "unknown", "v1"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("of an unknown template: %v", err)
 	}
 	if n := count(t, d); n != 0 {
@@ -84,10 +84,10 @@ func TestMakingATemplateLeavesNoSandbox(t *testing.T) {
 
 // A process that died while it made a version leaves a sandbox, which the next one ends.
 func TestCleanEndsTheSandboxOfAVersion(t *testing.T) {
-	d, ctx, who := openFake(t), t.Context(), sandbox.Principal{Local: true}
+	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	labels := map[string]string{"v1": templateLabel, "v2": templateLabel, "b1": buildLabel}
 	for value, name := range labels {
-		if _, err := d.Service.Create(ctx, who, sandbox.CreateRequest{Template: "base", Metadata: map[string]string{name: value}}); err != nil {
+		if _, err := d.Service.Create(ctx, requester, sandbox.CreateRequest{Template: "base", Metadata: map[string]string{name: value}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,13 +107,13 @@ func TestCleanEndsTheSandboxOfAVersion(t *testing.T) {
 }
 
 func TestCommitted(t *testing.T) {
-	d, ctx, who := openFake(t), t.Context(), sandbox.Principal{Local: true}
-	sb, err := d.Service.Create(ctx, who, sandbox.CreateRequest{Template: "base"})
+	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
+	sb, err := d.Service.Create(ctx, requester, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := committed{d}
-	if got, err := c.Get(ctx, who, sb.ID); err != nil || got.ID != sb.ID {
+	if got, err := c.Get(ctx, requester, sb.ID); err != nil || got.ID != sb.ID {
 		t.Errorf("%+v %v", got, err)
 	}
 	if dir, shown, err := c.Tree(ctx, sb.ID); err != nil || dir != "/" || len(shown) != 0 {
@@ -123,7 +123,7 @@ func TestCommitted(t *testing.T) {
 		t.Errorf("an unknown sandbox: %v", err)
 	}
 	var changed bytes.Buffer
-	_, archives := engine.Ability[engine.Archiver](d.Engines, sb.Engine)
+	_, archives := engine.As[engine.Archiver](d.Engines, sb.Engine)
 	if err := c.Archive(ctx, sb, &changed); archives && err != nil || !archives && fault.CodeOf(err) != "commit_unsupported" {
 		t.Errorf("%d bytes, %v", changed.Len(), err)
 	}
@@ -135,28 +135,28 @@ func TestCommitted(t *testing.T) {
 
 // An entry precedes each change of a secret, also one that then fails.
 func TestEachChangeOfASecretHasAnEntry(t *testing.T) {
-	d, ctx, who := openFake(t), t.Context(), secrets.Caller{Local: true}
+	d, ctx, requester := openFake(t), t.Context(), secrets.Caller{Local: true}
 	v := rotating{d.Secrets, d}
-	if _, err := v.Set(ctx, who, "TOKEN", []byte("first-value"), nil); err != nil {
+	if _, err := v.Set(ctx, requester, "TOKEN", []byte("first-value"), nil); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := v.Rotate(ctx, who, "TOKEN", []byte("second-value"), nil); err != nil || info.Name != "TOKEN" {
+	if info, err := v.Rotate(ctx, requester, "TOKEN", []byte("second-value"), nil); err != nil || info.Name != "TOKEN" {
 		t.Errorf("%+v %v", info, err)
 	}
-	if got, err := d.Secrets.Resolve(ctx, who, "TOKEN"); err != nil || got.Value.Reveal() != "second-value" {
+	if got, err := d.Secrets.Resolve(ctx, requester, "TOKEN"); err != nil || got.Value.Reveal() != "second-value" {
 		t.Errorf("%v %v", got, err)
 	}
 	// Both generations are under the new key.
-	if n, err := v.RotateKey(ctx, who); err != nil || n != 2 {
+	if n, err := v.RotateKey(ctx, requester); err != nil || n != 2 {
 		t.Errorf("%d moved, %v", n, err)
 	}
-	if _, err := v.Remove(ctx, who, "TOKEN"); err != nil {
+	if _, err := v.Remove(ctx, requester, "TOKEN"); err != nil {
 		t.Error(err)
 	}
-	if _, err := v.Rotate(ctx, who, strings.Repeat("x", 300), []byte("third-value"), nil); err == nil {
+	if _, err := v.Rotate(ctx, requester, strings.Repeat("x", 300), []byte("third-value"), nil); err == nil {
 		t.Error("a secret that does not exist was rotated")
 	}
-	if _, err := v.Remove(ctx, who, "TOKEN"); fault.KindOf(err) != fault.NotFound {
+	if _, err := v.Remove(ctx, requester, "TOKEN"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("removed twice: %v", err)
 	}
 	var kinds []string

@@ -86,7 +86,7 @@ func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (a
 			id, v.Who, v.Granted, v.Reason, nanos(v.At)); err != nil {
 			return err
 		}
-		if err := settle(ctx, tx, id, v); err != nil {
+		if err := updateState(ctx, tx, id, v); err != nil {
 			return err
 		}
 		a, err = oneApproval(ctx, tx, id)
@@ -95,8 +95,8 @@ func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (a
 	return a, err
 }
 
-// settle sets the state of an approval request according to its votes.
-func settle(ctx context.Context, tx *sql.Tx, id string, v approval.Vote) error {
+// updateState sets the state of an approval request according to its votes.
+func updateState(ctx context.Context, tx *sql.Tx, id string, v approval.Vote) error {
 	if !v.Granted {
 		_, err := tx.ExecContext(ctx, `UPDATE approvals SET state = 'denied', reason = ?, decided_at = ? WHERE id = ?`, v.Reason, nanos(v.At), id)
 		return err

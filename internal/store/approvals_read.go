@@ -170,9 +170,9 @@ func decodeApproval(rows *sql.Rows) (approval.Approval, error) {
 		return a, fmt.Errorf("votes of approval %s: %w", a.ID, err)
 	}
 	for _, v := range stored {
-		a.Votes = append(a.Votes, approval.Vote{Who: v.Who, Granted: v.Granted != 0, Reason: v.Reason, At: moment(v.At)})
+		a.Votes = append(a.Votes, approval.Vote{Who: v.Who, Granted: v.Granted != 0, Reason: v.Reason, At: timeOf(v.At)})
 	}
-	a.Created, a.Expires, a.Decided, a.Spent = moment(created), moment(expires), moment(decided), moment(spent)
+	a.Created, a.Expires, a.Decided, a.Spent = timeOf(created), timeOf(expires), timeOf(decided), timeOf(spent)
 	return a, nil
 }
 

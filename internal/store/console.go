@@ -64,7 +64,7 @@ func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.T
 	if err != nil {
 		return session.Token{}, fmt.Errorf("take console token: %w", classify(err))
 	}
-	t.Expires = moment(expires)
+	t.Expires = timeOf(expires)
 	if t.Hash, err = consoleHash(hash); err != nil {
 		return session.Token{}, err
 	}
@@ -133,7 +133,7 @@ func decodeSession(row interface{ Scan(...any) error }) (h session.Hash, v sessi
 	if err := row.Scan(&hash, &v.ID, &v.Name, &v.Scope, &created, &expires); err != nil {
 		return h, session.Session{}, err
 	}
-	v.CreatedAt, v.ExpiresAt = moment(created), moment(expires)
+	v.CreatedAt, v.ExpiresAt = timeOf(created), timeOf(expires)
 	h, err = consoleHash(hash)
 	return h, v, err
 }

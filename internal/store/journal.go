@@ -48,7 +48,7 @@ func (s *Store) Entries(ctx context.Context, id string) ([]sandbox.LogEntry, err
 		if err := json.Unmarshal([]byte(fields), &e.Fields); err != nil {
 			return nil, fmt.Errorf("log of sandbox %s: %w", id, err)
 		}
-		e.At = moment(at)
+		e.At = timeOf(at)
 		out = append(out, e)
 	}
 	return out, rows.Err()

@@ -74,6 +74,6 @@ func decodeKey(row interface{ Scan(...any) error }) (key.Key, error) {
 		return key.Key{}, fmt.Errorf("key %s: hash of %d bytes", k.ID, len(hash))
 	}
 	copy(k.Hash[:], hash)
-	k.Created, k.LastUsed = moment(created), moment(used)
+	k.Created, k.LastUsed = timeOf(created), timeOf(used)
 	return k, nil
 }

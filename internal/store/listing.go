@@ -40,11 +40,11 @@ func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) 
 }
 
 // Find returns the rows that a reference may mean, the best match first.
-func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]sandbox.Row, error) {
+func (s *Store) Find(ctx context.Context, ref string, caller sandbox.Principal) ([]sandbox.Row, error) {
 	const pick = `SELECT ` + columns + ` FROM sandboxes WHERE `
 	mine, args := "", []any{ref}
-	if !who.Local {
-		mine, args = ` AND owner = ?`, append(args, who.KeyID)
+	if !caller.Local {
+		mine, args = ` AND owner = ?`, append(args, caller.KeyID)
 	}
 	live, err := s.records(ctx, pick+`name = ? AND state <> 'stopped'`+mine+` LIMIT 2`, args...)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]
 		return nil, err
 	}
 	found := slices.Concat(live, stopped)
-	if !who.Local {
+	if !caller.Local {
 		return found, nil
 	}
 	// IDs are lower-case ASCII, so all with the prefix ref sort before ref followed by the highest

@@ -88,7 +88,7 @@ const CodeFull = "state_disk_full"
 func (s *Store) retryFull(write func() error) error {
 	for {
 		err := write()
-		if err == nil || fault.CodeOf(classify(err)) != CodeFull || !s.reserve.Give() {
+		if err == nil || fault.CodeOf(classify(err)) != CodeFull || !s.reserve.Release() {
 			return err
 		}
 	}

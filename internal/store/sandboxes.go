@@ -154,7 +154,7 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
 			return sandbox.Row{}, fmt.Errorf("row %s: %w", r.ID, err)
 		}
 	}
-	r.StartedAt, r.EndAt, r.StoppedAt, r.PausedAt = moment(started), moment(end), moment(stopped), moment(paused)
+	r.StartedAt, r.EndAt, r.StoppedAt, r.PausedAt = timeOf(started), timeOf(end), timeOf(stopped), timeOf(paused)
 	return r, nil
 }
 
@@ -166,7 +166,7 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func moment(ns int64) time.Time {
+func timeOf(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}
 	}

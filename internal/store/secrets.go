@@ -14,7 +14,7 @@ import (
 var _ secrets.Store = (*Store)(nil)
 
 // InsertSecret adds a secret with its first version.
-func (s *Store) InsertSecret(ctx context.Context, info secrets.Info, v secrets.Sealed, most int) error {
+func (s *Store) InsertSecret(ctx context.Context, info secrets.Info, v secrets.Sealed, limit int) error {
 	metadata, err := encodeMetadata(info.Metadata)
 	if err != nil {
 		return fmt.Errorf("insert secret %s: %w", info.ID, err)
@@ -24,7 +24,7 @@ func (s *Store) InsertSecret(ctx context.Context, info secrets.Info, v secrets.S
 		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM secrets WHERE owner = ?`, info.Owner).Scan(&there); err != nil {
 			return err
 		}
-		if there >= most {
+		if there >= limit {
 			return fault.Newf(fault.Exhausted, "too_many_secrets", "the limit of %d secrets is reached", there).
 				WithHint("remove some")
 		}
@@ -111,7 +111,7 @@ func decodeSecret(row interface{ Scan(...any) error }) (secrets.Info, error) {
 	if err := json.Unmarshal([]byte(metadata), &info.Metadata); err != nil {
 		return secrets.Info{}, fmt.Errorf("secret %s: metadata: %w", info.ID, err)
 	}
-	info.Created, info.Updated = moment(created), moment(updated)
+	info.Created, info.Updated = timeOf(created), timeOf(updated)
 	return info, nil
 }
 
@@ -178,7 +178,7 @@ func decodeSealed(rows *sql.Rows) ([]secrets.Sealed, error) {
 		if err := rows.Scan(&v.Generation, &v.Owner, &v.Name, &v.Version, &v.Box, &v.Wrapped, &v.By, &created, &retired); err != nil {
 			return nil, fmt.Errorf("read sealed value: %w", err)
 		}
-		v.Created, v.Retired = moment(created), moment(retired)
+		v.Created, v.Retired = timeOf(created), timeOf(retired)
 		out = append(out, v)
 	}
 	return out, rows.Err()

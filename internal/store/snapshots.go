@@ -190,6 +190,6 @@ func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error)
 			return sandbox.Stored{}, fmt.Errorf("row %s: %w", n.ID, err)
 		}
 	}
-	n.CreatedAt = moment(created)
+	n.CreatedAt = timeOf(created)
 	return n, nil
 }

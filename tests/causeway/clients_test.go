@@ -19,7 +19,7 @@ import (
 )
 
 // goInside is Go at a path that sandboxes see too.
-var goInside = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat("/usr/local/go/bin/go"); return err == nil }}
+var goInside = hosttest.Requirement{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat("/usr/local/go/bin/go"); return err == nil }}
 
 // registries are where real programs get their packages.
 var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}

@@ -91,14 +91,14 @@ func program(t testing.TB) string {
 
 // Programs that sandboxes see unchanged from the host.
 var (
-	sandboxes = hosttest.Ability{Name: "root, or a call by TestRootless", Has: func() bool { return os.Geteuid() == 0 || *rootless }}
+	sandboxes = hosttest.Requirement{Name: "root, or a call by TestRootless", Has: func() bool { return os.Geteuid() == 0 || *rootless }}
 	curl      = hosttest.Program("curl")
 	openssl   = hosttest.Program("openssl")
 )
 
-func need(t testing.TB, more ...hosttest.Ability) {
+func need(t testing.TB, more ...hosttest.Requirement) {
 	t.Helper()
-	hosttest.Need(t, append([]hosttest.Ability{sandboxes, hosttest.Python, curl}, more...)...)
+	hosttest.Need(t, append([]hosttest.Requirement{sandboxes, hosttest.Python, curl}, more...)...)
 }
 
 // awaitCauseway returns when a state directory's gateway has ended and released its lock.

@@ -47,17 +47,17 @@ func serveWorld() {
 			err = nil
 		}
 		return data, err
-	}, func(data []byte) (gateway.World, error) {
+	}, func(data []byte) (gateway.Environment, error) {
 		if len(data) == 0 {
-			return gateway.World{}, nil
+			return gateway.Environment{}, nil
 		}
 		var x exchange
 		if err := json.Unmarshal(data, &x); err != nil {
-			return gateway.World{}, err
+			return gateway.Environment{}, err
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(x.Roots)
-		return gateway.World{Resolver: &x, Dial: x.dial, Roots: roots}, nil
+		return gateway.Environment{Resolver: &x, Dial: x.dial, Roots: roots}, nil
 	})
 }
 

@@ -42,7 +42,7 @@ const rounds = 5
 
 // carried are the embedded programs. Without them, the binary starts itself again, at a higher
 // cost.
-var carried = hosttest.Ability{Name: "the programs that make build puts into the binary", Has: func() bool {
+var carried = hosttest.Requirement{Name: "the programs that make build puts into the binary", Has: func() bool {
 	for _, path := range []string{"../../internal/host/embedded/guestbin/bin/crannog-guest", "../../internal/host/embedded/runtimebin/bin/crannog-runtime"} {
 		if _, err := os.Stat(path); err != nil {
 			return false

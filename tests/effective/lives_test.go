@@ -204,11 +204,11 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 func TestDisagreementAtClaim(t *testing.T) {
 	r := newRig(t)
 	r.engine.changeSpecs(blind(r.wayOut()))
-	usual, err := v1.Usual()
+	usual, err := v1.DefaultRequest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d.Service.StartPool(warmpool.Options{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
+	r.d.Service.StartPool(warmpool.Options{Bytes: 1 << 30, Defaults: []sandbox.CreateRequest{usual}})
 	waits := func() bool {
 		status, _ := r.d.Service.Pool()
 		return slices.ContainsFunc(status.Kinds, func(k warmpool.KindStatus) bool { return k.Waiting > 0 })

@@ -11,7 +11,7 @@ import (
 // startDocker starts a Docker daemon with an image, for the servers of this test.
 func startDocker(t *testing.T, image string) {
 	t.Helper()
-	hosttest.Need(t, dockertest.Ability)
+	hosttest.Need(t, dockertest.Requirement)
 	dir, err := os.MkdirTemp("/var/tmp", "dkr")
 	if err != nil {
 		t.Fatal(err)

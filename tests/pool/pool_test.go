@@ -28,7 +28,7 @@ const template = "code-interpreter-v1"
 // python is a program that sandboxes see: their PATH may not be the test's.
 const python = "/usr/bin/python3"
 
-var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
+var libraries = hosttest.Requirement{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
 	return exec.Command(python, "-c", "import numpy, pandas, matplotlib").Run() == nil
 }}
 

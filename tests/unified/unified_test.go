@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var kernel = hosttest.Ability{Name: "kernel for an emulated machine (tests/unified/kernel.sh fetches it)", Has: func() bool {
+var kernel = hosttest.Requirement{Name: "kernel for an emulated machine (tests/unified/kernel.sh fetches it)", Has: func() bool {
 	_, err := os.Stat(filepath.Join(kernelDir, "vmlinuz"))
 	return err == nil
 }}

@@ -19,7 +19,7 @@ import (
 // project is a small repository with its own tests, and the commands to run them.
 type project struct {
 	name  string
-	needs []hosttest.Ability
+	needs []hosttest.Requirement
 	files map[string]string
 	// broken are files that make a test fail and a linter complain.
 	broken map[string]string
@@ -42,7 +42,7 @@ type outcome struct {
 // goRoot is the path of Go in sandboxes, whose PATH may differ from the test's.
 const goRoot = "/usr/local/go/bin/"
 
-var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
+var goTools = hosttest.Requirement{Name: "Go in /usr/local/go", Has: func() bool {
 	_, err := os.Stat(goRoot + "go")
 	return err == nil
 }}
@@ -81,7 +81,7 @@ const goCheck = "export GOCACHE=$PWD/.gocache; " + goRoot + "gofmt -l .; " + goR
 
 var projects = []project{
 	{
-		name: "python", needs: []hosttest.Ability{hosttest.Python},
+		name: "python", needs: []hosttest.Requirement{hosttest.Python},
 		files: map[string]string{
 			"shop/__init__.py":   "def price(n):\n    return n * 3\n",
 			"tests/__init__.py":  "",
@@ -99,7 +99,7 @@ var projects = []project{
 		},
 	},
 	{
-		name: "node", needs: []hosttest.Ability{hosttest.Node},
+		name: "node", needs: []hosttest.Requirement{hosttest.Node},
 		files: map[string]string{
 			"package.json":  `{"name":"shop","type":"module","scripts":{"test":"node --test","lint":"node --check shop.js"}}`,
 			"shop.js":       "export const price = n => n * 3\n",
@@ -115,7 +115,7 @@ var projects = []project{
 		},
 	},
 	{
-		name: "go", needs: []hosttest.Ability{goTools}, prepare: compileLibrary,
+		name: "go", needs: []hosttest.Requirement{goTools}, prepare: compileLibrary,
 		files: goFiles,
 		broken: map[string]string{
 			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 7 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
@@ -132,7 +132,7 @@ var projects = []project{
 func TestProjects(t *testing.T) {
 	for _, p := range projects {
 		t.Run(p.name, func(t *testing.T) {
-			hosttest.Need(t, append([]hosttest.Ability{hosttest.Root}, p.needs...)...)
+			hosttest.Need(t, append([]hosttest.Requirement{hosttest.Root}, p.needs...)...)
 			state := t.TempDir()
 			good, bad := t.TempDir(), t.TempDir()
 			write(t, good, p.files)

@@ -252,7 +252,7 @@ func FuzzWriter(f *testing.F) {
 				}
 				rest = rest[n:]
 			}
-			_ = w.Rest(0)
+			_ = w.FlushPartial(0)
 		})
 		text := printed(replay(t, got))
 		if utf8.Valid(data) && text != string(data) {

@@ -153,18 +153,18 @@ func (w *Writer) Mark(at time.Duration, text string) error {
 
 // Exit adds the exit status of the command. Output must not follow.
 func (w *Writer) Exit(at time.Duration, code int) error {
-	w.rest(at)
+	w.flushPartial(at)
 	w.last(at, Exit, strconv.AppendInt(nil, int64(code), 10))
 	return w.err
 }
 
-// Rest adds the incomplete characters at the end of the output.
-func (w *Writer) Rest(at time.Duration) error {
-	w.rest(at)
+// FlushPartial adds the incomplete characters at the end of the output.
+func (w *Writer) FlushPartial(at time.Duration) error {
+	w.flushPartial(at)
 	return w.err
 }
 
-func (w *Writer) rest(at time.Duration) {
+func (w *Writer) flushPartial(at time.Duration) {
 	for i := range w.part {
 		if p := &w.part[i]; p.n > 0 {
 			w.event(at, Output, p.bytes[:p.n])

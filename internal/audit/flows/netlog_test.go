@@ -159,9 +159,9 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const most = 4000
+	const limit = 4000
 	var all bytes.Buffer
-	for seq := range uint64(most) {
+	for seq := range uint64(limit) {
 		// Some lines are long, so that the bisection lands within them.
 		path := strings.Repeat("a", int(seq%7)*50)
 		if seq%1000 == 0 {
@@ -175,7 +175,7 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 	if _, err := f.Write(all.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range []uint64{0, 1, 2, 3, 999, 2000, 2001, 2002, 2003, 4001, 2*most - 2, 2*most - 1, 2 * most, 3 * most} {
+	for _, after := range []uint64{0, 1, 2, 3, 999, 2000, 2001, 2002, 2003, 4001, 2*limit - 2, 2*limit - 1, 2 * limit, 3 * limit} {
 		n, first := uint64(0), uint64(0)
 		err := d.Read(t.Context(), "box1", Filter{After: after}, false, func(r egress.Record) error {
 			if n++; n == 1 {
@@ -183,11 +183,11 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 			}
 			return nil
 		})
-		if want := most - min(after/2, most); err != nil || n != want || n > 0 && first != after/2*2+2 {
+		if want := limit - min(after/2, limit); err != nil || n != want || n > 0 && first != after/2*2+2 {
 			t.Errorf("after %d: %d records from %d on, %v, want %d", after, n, first, err, want)
 		}
 	}
-	if at, err := behind(f, 2*most, 0); err != nil || int64(all.Len())-at > 2*near {
+	if at, err := offsetBefore(f, 2*limit, 0); err != nil || int64(all.Len())-at > 2*near {
 		t.Errorf("the search for the last ends %d bytes before the end, %v", int64(all.Len())-at, err)
 	}
 }

@@ -18,7 +18,7 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	case f.Newest:
 		from, err = newest(file)
 	case f.After > 0:
-		from, err = behind(file, f.After, from)
+		from, err = offsetBefore(file, f.After, from)
 	}
 	if err != nil {
 		return nil, err
@@ -40,9 +40,9 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 // near is the distance to the target at which the search ends.
 const near = 64 << 10
 
-// behind returns an offset before which no flow has a number above seq. It uses bisection, because
-// numbers only increase.
-func behind(file *os.File, seq uint64, from int64) (int64, error) {
+// offsetBefore returns an offset before which no flow has a number above seq. It uses bisection,
+// because numbers only increase.
+func offsetBefore(file *os.File, seq uint64, from int64) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return 0, err

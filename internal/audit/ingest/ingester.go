@@ -113,12 +113,12 @@ func (s *Ingester) listen() {
 		defer s.mu.Unlock()
 		if file == "" { // the kernel's queue overflowed
 			for _, t := range s.tails {
-				t.rouse()
+				t.notify()
 			}
 			return
 		}
 		if t := s.tails[id]; ok && t != nil {
-			t.rouse()
+			t.notify()
 		}
 	})
 	if err != nil && s.ctx.Err() == nil {
@@ -134,7 +134,7 @@ func (s *Ingester) Follow(sandbox string) {
 	if err == nil && !t.following && s.ctx.Err() == nil {
 		t.following = true
 		t.loop.Go(t.follow)
-		t.rouse()
+		t.notify()
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -112,11 +112,11 @@ func (m *mark) take(n nonce) (other bool, err error) {
 // end sets the flag that the end of the sandbox is being written, and reports whether it was set
 // before.
 func (m *mark) end() (bool, error) {
-	said := []byte{0}
-	if _, err := m.f.ReadAt(said, int64(len(nonce{}))); err != nil && !errors.Is(err, io.EOF) {
+	value := []byte{0}
+	if _, err := m.f.ReadAt(value, int64(len(nonce{}))); err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("spool: %w", err)
 	}
-	if said[0] == 'E' {
+	if value[0] == 'E' {
 		return true, nil
 	}
 	if _, err := m.f.WriteAt([]byte{'E'}, int64(len(nonce{}))); err != nil {

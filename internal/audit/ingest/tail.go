@@ -31,7 +31,8 @@ type tail struct {
 	files []*file
 }
 
-func (t *tail) rouse() {
+// notify makes the tail read its files again.
+func (t *tail) notify() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
@@ -64,7 +65,7 @@ func (t *tail) follow() {
 			if !failing {
 				t.s.o.Log.Error("events of a sandbox are not in the audit log yet", "sandbox", t.sandbox, "err", err)
 			}
-			t.rouse() // nothing can be written any more
+			t.notify() // nothing can be written any more
 		}
 		failing = err != nil
 	}

@@ -153,7 +153,7 @@ func (k *Keys) make() (err error) {
 	// Sync the key before anything is signed with it. If a crash removed the key, statements signed
 	// with it could never be verified.
 	text := pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
-	return durable.Replace(k.path(keyName), text, durable.Options{Lasting: true})
+	return durable.Replace(k.path(keyName), text, durable.Options{Sync: true})
 }
 
 // lockWait limits the wait for another process that creates a key. A process that is suspended with

@@ -68,7 +68,7 @@ func TestOneKeyOfManyProcesses(t *testing.T) {
 }
 
 func TestUnusableKeys(t *testing.T) {
-	for name, spoil := range map[string]func(t *testing.T, dir string) error{
+	for name, tamper := range map[string]func(t *testing.T, dir string) error{
 		"readable by others":    func(_ *testing.T, dir string) error { return os.Chmod(filepath.Join(dir, "key"), 0o640) },
 		"a directory of others": func(_ *testing.T, dir string) error { return os.Chmod(dir, 0o755) },
 		"cut":                   func(_ *testing.T, dir string) error { return os.Truncate(filepath.Join(dir, "key"), 40) },
@@ -96,7 +96,7 @@ func TestUnusableKeys(t *testing.T) {
 		if again, err := keys.Signer(); err != nil || again.Public.ID() != first.Public.ID() {
 			t.Fatalf("the second time it is another: %v", err)
 		}
-		if err := spoil(t, dir); err != nil {
+		if err := tamper(t, dir); err != nil {
 			t.Fatal(err)
 		}
 		// An unusable key is not silently replaced.

@@ -34,14 +34,14 @@ func (s *Store) spend(bytes int64) {
 	due := s.spent >= s.budget/share/4
 	s.mu.Unlock()
 	if due {
-		if err := s.settle(); err != nil {
+		if err := s.updateTotal(); err != nil {
 			s.log.Warn("recordings not bounded", "err", err)
 		}
 	}
 }
 
-// settle adds to the common sum, and drops the oldest recordings if the sum is large.
-func (s *Store) settle() error {
+// updateTotal adds to the common sum, and drops the oldest recordings if the sum is large.
+func (s *Store) updateTotal() error {
 	s.mu.Lock()
 	spent := s.spent
 	s.spent = 0
@@ -107,7 +107,7 @@ type candidate struct {
 
 // sweep drops the oldest recordings. The caller holds the lock.
 func (s *Store) sweep() error {
-	all, total, err := s.survey()
+	all, total, err := s.listRemovable()
 	if err != nil || total <= s.budget {
 		return err
 	}
@@ -128,8 +128,8 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// survey returns all files that can be dropped, and the total disk usage.
-func (s *Store) survey() (all []candidate, total int64, err error) {
+// listRemovable returns all files that can be dropped, and the total disk usage.
+func (s *Store) listRemovable() (all []candidate, total int64, err error) {
 	ids, err := s.List()
 	if err != nil {
 		return nil, 0, err

@@ -50,8 +50,9 @@ var errGone = errors.New("the sandbox was removed")
 type entry struct {
 	Head
 	Tail
-	// Pack, At and Size locate a recording without a file of its own.
-	Pack int   `json:"pack,omitempty"`
+	// Pack, At and Size locate a recording without a file of its own. A pack is a reel on disk, as
+	// state directories of earlier versions have it.
+	Pack int   `json:"reel,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }
@@ -102,7 +103,7 @@ func (r *history) closeIdle() error {
 type tailLine struct {
 	N int `json:"n"`
 	Tail
-	Pack int   `json:"pack,omitempty"`
+	Pack int   `json:"reel,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
 }

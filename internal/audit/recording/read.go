@@ -23,7 +23,7 @@ type Info struct {
 }
 
 // Newest returns a sandbox's newest commands, oldest first, at most the given number.
-func (s *Store) Newest(sandbox string, most int) ([]Info, error) {
+func (s *Store) Newest(sandbox string, limit int) ([]Info, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s *Store) Newest(sandbox string, most int) ([]Info, error) {
 		switch {
 		case !e.ended():
 			found[e.N] = &Info{Head: e.Head}
-			delete(found, e.N-most)
+			delete(found, e.N-limit)
 		case info != nil:
 			info.Tail = e.Tail
 			info.Dropped = e.Pack > 0 && !exists(filepath.Join(dir, pack(e.Pack)))
@@ -70,11 +70,11 @@ func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	var began bool
+	var started bool
 	var at entry
 	err = entries(dir, func(e entry) {
 		if e.N == n {
-			began = true
+			started = true
 			if e.ended() {
 				at = e
 			}
@@ -91,7 +91,7 @@ func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	switch {
 	case err == nil && at.Pack > 0:
 		return part{io.NewSectionReader(f, at.At, at.Size), f}, nil
-	case errors.Is(err, fs.ErrNotExist) && began && !at.ended():
+	case errors.Is(err, fs.ErrNotExist) && started && !at.ended():
 		return part{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, unknown(sandbox, n)

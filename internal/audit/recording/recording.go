@@ -195,7 +195,7 @@ func (s *Store) Close() error {
 		errs = append(errs, r.release())
 	}
 	if !idle {
-		errs = append(errs, s.settle())
+		errs = append(errs, s.updateTotal())
 	}
 	return errors.Join(errs...)
 }
@@ -204,7 +204,7 @@ func (s *Store) Close() error {
 const (
 	indexFile = "index"
 	ownSuffix = ".cast" // after the number of a command
-	reelStart = "pack." // before the number of a pack
+	reelStart = "reel." // before the number of a pack, as in earlier versions
 )
 
 func own(n int) string  { return strconv.Itoa(n) + ownSuffix }

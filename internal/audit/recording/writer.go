@@ -38,13 +38,13 @@ type Tail struct {
 	Bytes     int64  `json:"bytes,omitempty"`
 }
 
-// Recording is the recording of one running command. It is safe for concurrent use. If a write fails,
-// the command continues without a recording, and End returns the error.
+// Recording is the recording of one running command. It is safe for concurrent use. If a write
+// fails, the command continues without a recording, and End returns the error.
 type Recording struct {
 	store   *Store
 	history *history
 	n       int
-	began   time.Time
+	started time.Time
 
 	mu      sync.Mutex
 	ended   bool
@@ -71,7 +71,7 @@ func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Recording{store: s, history: r, began: h.Started}
+	t := &Recording{store: s, history: r, started: h.Started}
 	t.w, err = asciicast.NewWriter((*spool)(t), asciicast.Header{
 		Cols: h.Cols, Rows: h.Rows, Type: h.Term, Time: h.Started, Command: quoted(h.Command),
 	}, s.bound)
@@ -116,14 +116,14 @@ func (t *Recording) own() error {
 }
 
 // shortened returns the first bytes of a command.
-func shortened(argv []string, most int) []string {
+func shortened(argv []string, limit int) []string {
 	var out []string
 	for _, arg := range argv {
-		if len(arg) > most {
-			return append(out, strings.ToValidUTF8(arg[:most], "")+"…")
+		if len(arg) > limit {
+			return append(out, strings.ToValidUTF8(arg[:limit], "")+"…")
 		}
 		out = append(out, arg)
-		most -= len(arg)
+		limit -= len(arg)
 	}
 	return out
 }
@@ -181,7 +181,7 @@ func (t *Recording) write(event func(time.Duration) error) {
 	if t.ended {
 		return
 	}
-	t.note(event(time.Since(t.began)))
+	t.note(event(time.Since(t.started)))
 	if t.flush == nil && !t.w.Truncated() {
 		t.flush = time.AfterFunc(flushAfter, t.sync)
 	}
@@ -219,11 +219,11 @@ func (t *Recording) End(end Tail) error {
 	if t.flush != nil {
 		t.flush.Stop()
 	}
-	at := end.Ended.Sub(t.began)
+	at := end.Ended.Sub(t.started)
 	if end.Exit != nil {
 		t.note(t.w.Exit(at, *end.Exit))
 	} else {
-		t.note(t.w.Rest(at))
+		t.note(t.w.FlushPartial(at))
 	}
 	t.note(t.w.Flush())
 	if t.file != nil {

@@ -38,8 +38,8 @@ func RunArgs(args ...string) (instructions.Command, error) {
 	return ParseOne("RUN " + string(text))
 }
 
-// Place names an instruction for an error: its step, or its line in the Dockerfile.
-func (s *Stage) Place(i int, c instructions.Command) string {
+// Location names an instruction for an error: its step, or its line in the Dockerfile.
+func (s *Stage) Location(i int, c instructions.Command) string {
 	if i < len(s.Steps) {
 		return s.Steps[i].Title
 	}

@@ -47,7 +47,7 @@ func (s Store[R]) Put(r R) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(s.Dir, r.Summary().ID+ending), data, durable.Options{Draft: ".record-*", Mode: 0o600, Lasting: true})
+	return durable.Replace(filepath.Join(s.Dir, r.Summary().ID+ending), data, durable.Options{Draft: ".record-*", Mode: 0o600, Sync: true})
 }
 
 // Remove deletes the record of a build and its log.

@@ -82,8 +82,8 @@ func (g *stage) setEnv(name, value string) {
 	*env = append(slices.Clone(*env), name+"="+value)
 }
 
-// most bounds a range of EXPOSE.
-const most = 65535
+// limit bounds a range of EXPOSE.
+const limit = 65535
 
 func (g *stage) expose(c *instructions.ExposeCommand) error {
 	if g.image.Config.ExposedPorts == nil {
@@ -100,7 +100,7 @@ func (g *stage) expose(c *instructions.ExposeCommand) error {
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
-		if err != nil || err2 != nil || from == 0 || to < from || to > most || !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(protocol)) {
+		if err != nil || err2 != nil || from == 0 || to < from || to > limit || !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(protocol)) {
 			return dockerfile.Refused(c, "%.50q is not a port", port)
 		}
 		for n := from; n <= to; n++ {

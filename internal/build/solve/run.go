@@ -85,9 +85,9 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 		shown = append(shown, showing{source: path, target: scriptPlace})
 		args = []string{scriptPlace}
 	}
-	var places []stagetree.Place
+	var places []stagetree.MountTarget
 	for _, s := range shown {
-		places = append(places, stagetree.Place{Target: s.target, Directory: s.directory})
+		places = append(places, stagetree.MountTarget{Target: s.target, Directory: s.directory})
 	}
 	at, undo, err := tree.Prepare(g.image.Config.WorkingDir, places)
 	defer func() { err = errors.Join(err, undo()) }()
@@ -115,7 +115,7 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 		return err
 	}
 	if code != 0 {
-		return fault.Newf(fault.Invalid, "build_step_failed", "%s: the command ended with exit code %d", g.place, code).
+		return fault.Newf(fault.Invalid, "build_step_failed", "%s: the command ended with exit code %d", g.location, code).
 			WithHint("see its output above; the steps before it are cached")
 	}
 	list, err := stagetree.ReadChanges(changes)

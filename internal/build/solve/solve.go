@@ -165,10 +165,10 @@ func (s *solver) begin(title string) (step int, end func(kind Kind, text string)
 	s.steps++
 	step = s.steps
 	s.mu.Unlock()
-	began := time.Now()
+	started := time.Now()
 	s.Report(Event{Kind: Started, Step: step, Title: title})
 	return step, func(kind Kind, text string) {
-		s.Report(Event{Kind: kind, Step: step, Text: text, Took: time.Since(began)})
+		s.Report(Event{Kind: kind, Step: step, Text: text, Took: time.Since(started)})
 	}
 }
 

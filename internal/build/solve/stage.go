@@ -35,10 +35,10 @@ type stage struct {
 	args   map[string]string
 	ownCmd bool // this stage has its own CMD
 	made   time.Time
-	// place and fresh describe the instruction that is built now: where it is for errors, and
+	// location and fresh describe the instruction that is built now: where it is for errors, and
 	// whether the cache is not asked for its result.
-	place string
-	fresh bool
+	location string
+	fresh    bool
 
 	mu      sync.Mutex // guards tree, which other stages use
 	dir     string
@@ -58,7 +58,7 @@ func (g *stage) build(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		g.place = "ONBUILD " + text
+		g.location = "ONBUILD " + text
 		if err := g.step(ctx, c, "ONBUILD "+text); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (g *stage) build(ctx context.Context) error {
 		if s, ok := c.(fmt.Stringer); ok {
 			title = s.String()
 		}
-		g.place = g.plan.Place(i, c)
+		g.location = g.plan.Location(i, c)
 		if i < len(g.plan.Steps) {
 			title, g.fresh = g.plan.Steps[i].Title, g.plan.Steps[i].Fresh
 		}

@@ -174,7 +174,7 @@ func TestPlacesAreInTheStage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at, undo, err := tree.Prepare("/work/dir", []stagetree.Place{{Target: "/in/sub", Directory: true}, {Target: "/up/passwd2"}, {Target: "/run/secrets/x"}})
+	at, undo, err := tree.Prepare("/work/dir", []stagetree.MountTarget{{Target: "/in/sub", Directory: true}, {Target: "/up/passwd2"}, {Target: "/run/secrets/x"}})
 	if err != nil || !slices.Equal(at, []string{"real/sub", "etc/passwd2", "run/secrets/x"}) {
 		t.Fatalf("places %q, %v", at, err)
 	}

@@ -75,15 +75,15 @@ func (t *Tree) Apply(ctx context.Context, digest v1.Hash, blobs *blob.Store) err
 	return err
 }
 
-// Place is a path at which something is mounted for a command.
-type Place struct {
+// MountTarget is a path at which something is mounted for a command.
+type MountTarget struct {
 	Target    string // absolute
 	Directory bool
 }
 
 // Prepare creates the files that a sandbox needs, and the mount points. It returns the paths of the
 // mount points with all links resolved. undo removes the mount points that Prepare has created.
-func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo func() error, err error) {
+func (t *Tree) Prepare(workingDir string, places []MountTarget) (at []string, undo func() error, err error) {
 	var fresh []string
 	undo = func() error {
 		return t.change(func(l *layer.Tree) error {
@@ -111,9 +111,9 @@ func (t *Tree) Prepare(workingDir string, places []Place) (at []string, undo fun
 			}
 			fresh = append(fresh, missing...)
 			if p.Directory {
-				err = l.MakeUsual(name, 0o755)
+				err = l.MakeStandardDirs(name, 0o755)
 			} else {
-				err = l.Place(name)
+				err = l.AddMountPoint(name)
 			}
 			if err != nil {
 				return fmt.Errorf("mount at /%s: %w", name, err)

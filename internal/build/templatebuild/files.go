@@ -27,9 +27,9 @@ const (
 	linkLifetime = time.Hour
 )
 
-// files stores what COPY steps need: a tar for each hash. The hash is chosen by the client and cannot
-// be checked against the tar. So each caller has a directory of its own: with a wrong hash, a caller
-// replaces only its own files.
+// files stores what COPY steps need: a tar for each hash. The hash is chosen by the client and
+// cannot be checked against the tar. So each caller has a directory of its own: with a wrong hash,
+// a caller replaces only its own files.
 type files struct {
 	dir    string
 	limits uploadLimits
@@ -53,17 +53,17 @@ type upload struct {
 
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-func (f *files) owned(who sandbox.Principal) string {
-	sum := sha256.Sum256([]byte(who.KeyID))
+func (f *files) owned(caller sandbox.Principal) string {
+	sum := sha256.Sum256([]byte(caller.KeyID))
 	return filepath.Join(f.dir, hex.EncodeToString(sum[:16]))
 }
 
 // path returns the file of a hash.
-func (f *files) path(who sandbox.Principal, hash string) (string, error) {
+func (f *files) path(caller sandbox.Principal, hash string) (string, error) {
 	if !hashForm.MatchString(hash) {
 		return "", fault.Newf(fault.Invalid, "files_hash_invalid", "%.100q is not a SHA-256 digest in hexadecimal", hash)
 	}
-	return filepath.Join(f.owned(who), hash), nil
+	return filepath.Join(f.owned(caller), hash), nil
 }
 
 // has reports whether the files of a hash are there, and keeps them for a further time.
@@ -78,15 +78,15 @@ func (f *files) has(path string) (bool, error) {
 
 // Link returns whether the files of a hash are there already, and a token with which they may be
 // sent. The token alone authorizes the upload: clients send no key with it.
-func (s *Service) Link(who sandbox.Principal, template, hash string) (present bool, token string, err error) {
-	path, err := s.files.path(who, hash)
+func (s *Service) Link(caller sandbox.Principal, template, hash string) (present bool, token string, err error) {
+	path, err := s.files.path(caller, hash)
 	if err != nil {
 		return false, "", err
 	}
 	s.mu.Lock()
 	waits := false
 	for _, l := range s.live {
-		waits = waits || l.record.Template == template && l.who.KeyID == who.KeyID && l.cancel == nil
+		waits = waits || l.record.Template == template && l.who.KeyID == caller.KeyID && l.cancel == nil
 	}
 	s.mu.Unlock()
 	if !waits {

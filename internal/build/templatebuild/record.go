@@ -69,7 +69,7 @@ func (s *Service) List(who sandbox.Principal) ([]Record, error) {
 // Status returns a build and the entries of its log from an offset, at most limit of them.
 func (s *Service) Status(who sandbox.Principal, template, id string, offset, limit int) (Record, []Entry, error) {
 	s.mu.Lock()
-	l, err := s.mine(who, template, id)
+	l, err := s.findOwn(who, template, id)
 	if err == nil {
 		r, entries := l.record, l.log.from(offset, limit)
 		s.mu.Unlock()

@@ -35,7 +35,7 @@ type Spec struct {
 
 // Start begins to build what Request has named, once its files have arrived. It returns before the
 // build has ended, which Status reports.
-func (s *Service) Start(_ context.Context, who sandbox.Principal, template, id string, spec Spec) error {
+func (s *Service) Start(_ context.Context, caller sandbox.Principal, template, id string, spec Spec) error {
 	if len(spec.Steps) > maxSteps {
 		return fault.Newf(fault.Exhausted, "build_steps_many", "the template has %d steps, and %d is the most", len(spec.Steps), maxSteps)
 	}
@@ -44,7 +44,7 @@ func (s *Service) Start(_ context.Context, who sandbox.Principal, template, id s
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, err := s.mine(who, template, id)
+	l, err := s.findOwn(caller, template, id)
 	if err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ func (p *plan) failed(err error) (string, error) {
 }
 
 // unpack reads an upload into a directory that its hash names.
-func (s *Service) unpack(ctx context.Context, who sandbox.Principal, hash, into string) error {
-	name, err := s.files.path(who, hash)
+func (s *Service) unpack(ctx context.Context, caller sandbox.Principal, hash, into string) error {
+	name, err := s.files.path(caller, hash)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (b *base) Base(ctx context.Context, ref, platform string) (manifest.Image, 
 var hostBases = []string{"e2bdev/base", "base", "code-interpreter-v1", "e2bdev/code-interpreter"}
 
 // base resolves the image or the template that a build starts from.
-func (s *Service) base(ctx context.Context, who sandbox.Principal, spec Spec) (*base, error) {
+func (s *Service) base(ctx context.Context, caller sandbox.Principal, spec Spec) (*base, error) {
 	b := &base{library: s.o.Library, ref: spec.Image, plan: plan{force: spec.Force}}
 	name := strings.TrimPrefix(strings.TrimSuffix(spec.Image, ":latest"), "docker.io/")
 	if spec.Template == "" && !slices.Contains(hostBases, name) {
@@ -246,7 +246,7 @@ func (s *Service) base(ctx context.Context, who sandbox.Principal, spec Spec) (*
 			return nil, err
 		}
 		t, err := s.o.Templates.Resolve(ctx, ref)
-		if err == nil && !who.MayStart(t) {
+		if err == nil && !caller.MayStart(t) {
 			err = sandbox.TemplateUnknown(ref)
 		}
 		if err != nil {

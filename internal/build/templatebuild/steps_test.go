@@ -59,7 +59,7 @@ func TestStepsBecomeAVersion(t *testing.T) {
 		t.Errorf("the template is %+v", found)
 	}
 	ref, _ := sandbox.ParseReference("ns/app")
-	as, err := r.catalog.Beside(hostOnly{}).Resolve(t.Context(), ref)
+	as, err := r.catalog.WithFallback(hostOnly{}).Resolve(t.Context(), ref)
 	if err != nil || as.DefaultUser != "1234" || as.DefaultDir != "/home/user/deep" || as.Env["X"] != `"image" /home/user` {
 		t.Errorf("sandboxes start as %q in %q with %v: %v", as.DefaultUser, as.DefaultDir, as.Env, err)
 	}

@@ -26,8 +26,8 @@ import (
 // Catalog makes versions of templates.
 type Catalog interface {
 	// Reserve checks the names of a version, and returns the ID of its template.
-	Reserve(who sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error)
-	Create(ctx context.Context, who sandbox.Principal, req catalog.Request) (catalog.Template, error)
+	Reserve(caller sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error)
+	Create(ctx context.Context, caller sandbox.Principal, req catalog.Request) (catalog.Template, error)
 }
 
 // Options are where builds are kept and what they work with.
@@ -71,8 +71,8 @@ type live struct {
 	cancel context.CancelCauseFunc // nil until it runs
 }
 
-// Open opens the builds of a state directory. Those of processes that died are marked as failed, and
-// what they left is removed.
+// Open opens the builds of a state directory. Those of processes that died are marked as failed,
+// and what they left is removed.
 func Open(ctx context.Context, o Options) (*Service, error) {
 	s := &Service{o: o, live: map[string]*live{}}
 	var err error
@@ -117,8 +117,8 @@ const (
 )
 
 // Request begins a build, whose files and steps are sent next.
-func (s *Service) Request(_ context.Context, who sandbox.Principal, req Request) (Record, error) {
-	id, ref, err := s.o.Catalog.Reserve(who, req.Name, req.Tags)
+func (s *Service) Request(_ context.Context, caller sandbox.Principal, req Request) (Record, error) {
+	id, ref, err := s.o.Catalog.Reserve(caller, req.Name, req.Tags)
 	if err != nil {
 		return Record{}, err
 	}
@@ -133,12 +133,12 @@ func (s *Service) Request(_ context.Context, who sandbox.Principal, req Request)
 	}
 	// Builds of a template that does not exist yet have one ID.
 	for _, l := range s.live {
-		if l.record.Name == ref.Path() && l.who.KeyID == who.KeyID {
+		if l.record.Name == ref.Path() && l.who.KeyID == caller.KeyID {
 			id = l.record.Template
 		}
 	}
 	r := Record{
-		ID: newUUID(), Template: id, Name: ref.Path(), Tags: tagsOf(ref, req.Tags), Owner: who.KeyID, Limits: req.Limits,
+		ID: newUUID(), Template: id, Name: ref.Path(), Tags: tagsOf(ref, req.Tags), Owner: caller.KeyID, Limits: req.Limits,
 		State: Waiting, Created: time.Now().UTC().Round(0), Process: s.self,
 	}
 	log, err := newJournal(s.records.Dir, r.ID)
@@ -148,7 +148,7 @@ func (s *Service) Request(_ context.Context, who sandbox.Principal, req Request)
 	if err := errors.Join(s.records.Put(r), s.files.prune()); err != nil {
 		return Record{}, errors.Join(err, log.close())
 	}
-	s.live[r.ID] = &live{who: who, req: req, record: r, log: log}
+	s.live[r.ID] = &live{who: caller, req: req, record: r, log: log}
 	return r, nil
 }
 
@@ -192,10 +192,10 @@ func (s *Service) finish(l *live, why error, step string) {
 	}
 }
 
-// mine returns a live build that a caller may change. The lock is held.
-func (s *Service) mine(who sandbox.Principal, template, id string) (*live, error) {
+// findOwn returns a live build that a caller may change. The lock is held.
+func (s *Service) findOwn(caller sandbox.Principal, template, id string) (*live, error) {
 	l := s.live[id]
-	if l == nil || l.record.Template != template || !who.Local && l.who.KeyID != who.KeyID {
+	if l == nil || l.record.Template != template || !caller.Local && l.who.KeyID != caller.KeyID {
 		return nil, unknown(id)
 	}
 	return l, nil

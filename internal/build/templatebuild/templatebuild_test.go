@@ -129,7 +129,7 @@ func open(t *testing.T, dir, host string) *rig {
 	}
 	r.Service, err = templatebuild.Open(t.Context(), templatebuild.Options{
 		Dir: filepath.Join(dir, "builds", "templates"), Library: r.library, Builds: builds, Sandboxes: r.boxes, Catalog: r.catalog,
-		Templates: r.catalog.Beside(r.library.Beside(hostOnly{})), Audit: audit, Log: log,
+		Templates: r.catalog.WithFallback(r.library.WithFallback(hostOnly{})), Audit: audit, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -110,10 +110,10 @@ func (c Caller) name() string {
 	return LocalName
 }
 
-// sees reports whether the caller may see a request: the machine's user sees all requests, a key
+// maySee reports whether the caller may see a request: the machine's user sees all requests, a key
 // those of its own sandboxes. The zero Caller sees nothing, although sandboxes of local callers
 // have the owner "".
-func (c Caller) sees(a Approval) bool {
+func (c Caller) maySee(a Approval) bool {
 	return c.Local || c.KeyID != "" && c.KeyID == a.Owner
 }
 

@@ -23,7 +23,7 @@ var local = approval.Caller{Local: true}
 
 // rig is a service on a real store.
 type rig struct {
-	tape tape
+	audit auditLog
 	*approval.Service
 	t     *testing.T
 	dir   string
@@ -315,13 +315,13 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 		if !first.Granted {
 			t.Errorf("%+v", first)
 		}
-		began := time.Now()
+		started := time.Now()
 		for range 2 {
 			if a := <-answers; a.Granted || a.State != "pending" || a.Approval == first.Approval {
 				t.Errorf("%+v", a)
 			}
 		}
-		if time.Since(began) < 50*time.Second {
+		if time.Since(started) < 50*time.Second {
 			t.Error("the others did not wait on")
 		}
 	})
@@ -333,9 +333,9 @@ func TestExpiry(t *testing.T) {
 		r := newRig(t, t.TempDir())
 		q := push()
 		q.Expiry = 90
-		began := time.Now()
+		started := time.Now()
 		a, err := r.Ask(t.Context(), q)
-		if took := time.Since(began); err != nil || a.Granted || a.State != "expired" || took < 90*time.Second || took > 92*time.Second {
+		if took := time.Since(started); err != nil || a.Granted || a.State != "expired" || took < 90*time.Second || took > 92*time.Second {
 			t.Errorf("%+v %v after %v", a, err, took)
 		}
 		_, err = r.Approve(t.Context(), local, a.Approval, "", false)

@@ -78,25 +78,25 @@ func TestStrangersSeeNothing(t *testing.T) {
 	mine := push()
 	mine.Sandbox = "mine"
 	second := r.ask(mine)
-	for _, who := range []approval.Caller{{}, {KeyID: "k2"}} {
+	for _, caller := range []approval.Caller{{}, {KeyID: "k2"}} {
 		for _, id := range []string{first.Approval, second.Approval, "a0"} {
-			_, err := r.Get(t.Context(), who, id)
+			_, err := r.Get(t.Context(), caller, id)
 			wantCode(t, err, "approval_not_found")
-			_, err = r.Approve(t.Context(), who, id, "", false)
+			_, err = r.Approve(t.Context(), caller, id, "", false)
 			wantCode(t, err, "approval_not_found")
-			_, err = r.Deny(t.Context(), who, id, "no")
+			_, err = r.Deny(t.Context(), caller, id, "no")
 			wantCode(t, err, "approval_not_found")
 		}
-		if rows, err := r.List(t.Context(), who, approval.Query{AllOwners: true, Owner: "k1"}); err != nil || len(rows) != 0 {
-			t.Errorf("%+v: %v %v", who, rows, err)
+		if rows, err := r.List(t.Context(), caller, approval.Query{AllOwners: true, Owner: "k1"}); err != nil || len(rows) != 0 {
+			t.Errorf("%+v: %v %v", caller, rows, err)
 		}
 	}
 	err := r.Watch(t.Context(), approval.Caller{}, approval.Query{}, 0, func(approval.Event) error { return errors.New("told") })
 	wantCode(t, err, "approval_not_found")
 	// Control: the owner sees its own, the machine's user all.
-	for who, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
-		if rows, err := r.List(t.Context(), who, approval.Query{}); err != nil || len(rows) != want {
-			t.Errorf("%+v: %d rows %v", who, len(rows), err)
+	for caller, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
+		if rows, err := r.List(t.Context(), caller, approval.Query{}); err != nil || len(rows) != want {
+			t.Errorf("%+v: %d rows %v", caller, len(rows), err)
 		}
 	}
 	if _, err := r.Approve(t.Context(), approval.Caller{KeyID: "k1"}, first.Approval, "", false); err != nil {

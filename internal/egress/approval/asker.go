@@ -11,8 +11,8 @@ func RequesterKey(id string) string { return "key:" + id }
 
 // mayGrant rejects a grant by the key that made the request. Otherwise an agent could approve its
 // own request with the key that it works with. It may still deny its request.
-func mayGrant(who Caller, a Approval) error {
-	if who.Local || a.Facts[FactAsker] != RequesterKey(who.KeyID) {
+func mayGrant(caller Caller, a Approval) error {
+	if caller.Local || a.Facts[FactAsker] != RequesterKey(caller.KeyID) {
 		return nil
 	}
 	return fault.New(fault.Denied, "own_question", "the key that asked cannot decide").

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tape has the entries of a rig's audit log, and the step that the log rejects.
-type tape struct {
+// auditLog has the entries of a rig's audit log, and the step that the log rejects.
+type auditLog struct {
 	mu     sync.Mutex
 	steps  []string
 	refuse approval.Step
@@ -21,23 +21,23 @@ type tape struct {
 var errRecord = errors.New("the record cannot be written")
 
 func (r *rig) record(_ context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
-	r.tape.mu.Lock()
-	defer r.tape.mu.Unlock()
-	if step == r.tape.refuse {
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	if step == r.audit.refuse {
 		return errRecord
 	}
 	text := string(step) + " " + string(a.State)
 	if v != nil {
 		text += " by " + v.Who
 	}
-	r.tape.steps = append(r.tape.steps, text)
+	r.audit.steps = append(r.audit.steps, text)
 	return nil
 }
 
 func (r *rig) refuses(step approval.Step) {
-	r.tape.mu.Lock()
-	defer r.tape.mu.Unlock()
-	r.tape.refuse = step
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	r.audit.refuse = step
 }
 
 // P33: each step of a request has exactly one audit entry.
@@ -50,8 +50,8 @@ func TestStepsAreRecorded(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	want := []string{"asked pending", "voted pending by local", "decided approved by local", "spent approved"}
-	if !slices.Equal(r.tape.steps, want) {
-		t.Errorf("%q, want %q", r.tape.steps, want)
+	if !slices.Equal(r.audit.steps, want) {
+		t.Errorf("%q, want %q", r.audit.steps, want)
 	}
 }
 

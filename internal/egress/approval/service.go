@@ -83,7 +83,7 @@ func (s *Service) sweep(ctx context.Context) (int64, error) {
 }
 
 // Get returns one approval.
-func (s *Service) Get(ctx context.Context, who Caller, id string) (Approval, error) {
+func (s *Service) Get(ctx context.Context, caller Caller, id string) (Approval, error) {
 	if _, err := s.sweep(ctx); err != nil {
 		return Approval{}, err
 	}
@@ -91,18 +91,18 @@ func (s *Service) Get(ctx context.Context, who Caller, id string) (Approval, err
 	if err != nil {
 		return Approval{}, err
 	}
-	if !who.sees(a) {
+	if !caller.maySee(a) {
 		return Approval{}, Unknown(id)
 	}
 	return a, nil
 }
 
 // List returns the approvals that the caller may see, the newest first.
-func (s *Service) List(ctx context.Context, who Caller, q Query) ([]Approval, error) {
+func (s *Service) List(ctx context.Context, caller Caller, q Query) ([]Approval, error) {
 	if _, err := s.sweep(ctx); err != nil {
 		return nil, err
 	}
-	q, ok := scope(who, q)
+	q, ok := scope(caller, q)
 	if !ok {
 		return nil, nil
 	}
@@ -110,15 +110,15 @@ func (s *Service) List(ctx context.Context, who Caller, q Query) ([]Approval, er
 }
 
 // scope narrows a query to what the caller may see.
-func scope(who Caller, q Query) (Query, bool) {
-	q.Owner, q.AllOwners = who.KeyID, who.Local
-	return q, who.Local || who.KeyID != ""
+func scope(caller Caller, q Query) (Query, bool) {
+	q.Owner, q.AllOwners = caller.KeyID, caller.Local
+	return q, caller.Local || caller.KeyID != ""
 }
 
 // Approve counts the caller's approval. With remember it also adds the host to the sandbox's
 // policy, so that no further approval is required.
-func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, remember bool) (Approval, error) {
-	a, err := s.Get(ctx, who, id)
+func (s *Service) Approve(ctx context.Context, caller Caller, id, reason string, remember bool) (Approval, error) {
+	a, err := s.Get(ctx, caller, id)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -126,10 +126,10 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
 		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox of this request has ended")
 	}
-	if err := mayGrant(who, a); err != nil {
+	if err := mayGrant(caller, a); err != nil {
 		return Approval{}, err
 	}
-	v := Vote{Who: who.name(), Granted: true, Reason: text.Strict(reason, maxText), At: now()}
+	v := Vote{Who: caller.name(), Granted: true, Reason: text.Strict(reason, maxText), At: now()}
 	if remember {
 		if v.Amendment, err = s.amendment(a); err != nil {
 			return Approval{}, err
@@ -151,16 +151,16 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 }
 
 // Deny ends a request, or revokes an unused grant.
-func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Approval, error) {
+func (s *Service) Deny(ctx context.Context, caller Caller, id, reason string) (Approval, error) {
 	if reason = text.Strict(reason, maxText); reason == "" {
 		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
 			WithHint("the program inside is told it, so say what it should do instead")
 	}
-	a, err := s.Get(ctx, who, id)
+	a, err := s.Get(ctx, caller, id)
 	if err != nil {
 		return Approval{}, err
 	}
-	return s.vote(ctx, a, Vote{Who: who.name(), Reason: reason, At: now()})
+	return s.vote(ctx, a, Vote{Who: caller.name(), Reason: reason, At: now()})
 }
 
 func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error) {

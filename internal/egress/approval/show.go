@@ -21,7 +21,7 @@ func Show(a Approval) api.Approval {
 		Facts: make(map[string]string, len(a.Facts)), Rule: text.Strict(a.Rule, maxText), Policy: text.Strict(a.Policy, maxText),
 		Digest: a.Digest, State: string(a.State), Reason: text.Strict(a.Reason, maxText), Quorum: a.Quorum,
 		Votes: make([]api.ApprovalVote, 0, len(a.Votes)), Amendment: text.Strict(a.Amendment, maxText),
-		CreatedAt: a.Created, ExpiresAt: a.Expires, DecidedAt: moment(a.Decided), SpentAt: moment(a.Spent),
+		CreatedAt: a.Created, ExpiresAt: a.Expires, DecidedAt: timeOrNil(a.Decided), SpentAt: timeOrNil(a.Spent),
 	}
 	if a.Quorum <= 1 {
 		out.Always = Amendable(a)
@@ -40,7 +40,7 @@ func ShowEvent(e Event) api.ApprovalEvent {
 	return api.ApprovalEvent{Type: e.Type, Approval: Show(e.Approval)}
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

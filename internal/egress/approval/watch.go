@@ -14,8 +14,8 @@ const FromNow int64 = -1
 // FromNow it first reports every open request as an event; a concurrent change may be reported
 // twice. Only the last of these events has a number, so that a client that is disconnected between
 // them starts over.
-func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, each func(Event) error) error {
-	q, ok := scope(who, q)
+func (s *Service) Watch(ctx context.Context, caller Caller, q Query, after int64, each func(Event) error) error {
+	q, ok := scope(caller, q)
 	if !ok {
 		return Unknown("")
 	}

@@ -22,13 +22,13 @@ import (
 
 var errEnough = errors.New("enough")
 
-// told collects n events.
-func (r *rig) told(who approval.Caller, after int64, n int) []approval.Event {
+// events collects n events.
+func (r *rig) events(caller approval.Caller, after int64, n int) []approval.Event {
 	r.t.Helper()
 	var events []approval.Event
 	ctx, cancel := context.WithTimeout(r.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	err := r.Watch(ctx, who, approval.Query{}, after, func(e approval.Event) error {
+	err := r.Watch(ctx, caller, approval.Query{}, after, func(e approval.Event) error {
 		if events = append(events, e); len(events) == n {
 			return errEnough
 		}
@@ -55,18 +55,18 @@ func TestWatchResumes(t *testing.T) {
 	q := push()
 	q.Sandbox = "mine"
 	r.ask(q)
-	all := r.told(local, 0, 5)
+	all := r.events(local, 0, 5)
 	if want := []string{"pending", "vote", "approved", "spent", "pending"}; !slices.Equal(types(all), want) {
 		t.Fatalf("%v", types(all))
 	}
-	if rest := r.told(local, all[2].Seq, 2); !slices.Equal(types(rest), []string{"spent", "pending"}) {
+	if rest := r.events(local, all[2].Seq, 2); !slices.Equal(types(rest), []string{"spent", "pending"}) {
 		t.Errorf("%v", types(rest))
 	}
-	if own := r.told(approval.Caller{KeyID: "k1"}, all[2].Seq, 1); own[0].Approval.ID != first.Approval {
+	if own := r.events(approval.Caller{KeyID: "k1"}, all[2].Seq, 1); own[0].Approval.ID != first.Approval {
 		t.Errorf("%+v", own)
 	}
 	// From now on: only open requests are reported first.
-	if open := r.told(local, approval.FromNow, 1); open[0].Approval.Sandbox != "mine" || open[0].Seq != all[4].Seq {
+	if open := r.events(local, approval.FromNow, 1); open[0].Approval.Sandbox != "mine" || open[0].Seq != all[4].Seq {
 		t.Errorf("%+v", open)
 	}
 }
@@ -85,21 +85,21 @@ func TestWatchWakes(t *testing.T) {
 		}()
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
-		began := time.Now()
+		started := time.Now()
 		q := push()
 		q.Expiry = 60
 		r.ask(q)
-		if e := <-events; e.Type != "pending" || time.Since(began) != 0 {
-			t.Errorf("%+v after %v", e, time.Since(began))
+		if e := <-events; e.Type != "pending" || time.Since(started) != 0 {
+			t.Errorf("%+v after %v", e, time.Since(started))
 		}
 		q.Facts["body"] = "other"
 		other.ask(q)
-		if e := <-events; e.Type != "pending" || time.Since(began) > time.Second {
-			t.Errorf("%+v after %v", e, time.Since(began))
+		if e := <-events; e.Type != "pending" || time.Since(started) > time.Second {
+			t.Errorf("%+v after %v", e, time.Since(started))
 		}
 		for range 2 {
-			if e := <-events; e.Type != "expired" || time.Since(began) > 62*time.Second {
-				t.Errorf("%+v after %v", e, time.Since(began))
+			if e := <-events; e.Type != "expired" || time.Since(started) > 62*time.Second {
+				t.Errorf("%+v after %v", e, time.Since(started))
 			}
 		}
 		cancel()

@@ -137,21 +137,21 @@ func TestLinksLeaveNothing(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			cycle(end)
-			goroutines, descriptors := settled(t, 0, 0)
+			goroutines, descriptors := countResources(t, 0, 0)
 			for range 10 {
 				cycle(end)
 			}
-			if g, d := settled(t, goroutines, descriptors); g > goroutines || d > descriptors {
+			if g, d := countResources(t, goroutines, descriptors); g > goroutines || d > descriptors {
 				stacks := make([]byte, 1<<16)
 				t.Errorf("goroutines %d, before %d; descriptors %d, before %d\n%s", g, goroutines, d, descriptors, stacks[:runtime.Stack(stacks, true)])
 			}
 		})
 	}
 	// Control: an open attachment is counted.
-	g, d := settled(t, 0, 0)
+	g, d := countResources(t, 0, 0)
 	_, end := openRaw(t, &handler{}, attachment.Options{})
 	defer end.Close()
-	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
+	if g2, d2 := countResources(t, 0, 0); g2 <= g || d2 <= d {
 		t.Errorf("an open attachment is not counted: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
 	}
 }
@@ -169,9 +169,9 @@ func ours() int {
 	return n
 }
 
-// settled counts goroutines and descriptors, and waits for a limited time until they are at most
-// want.
-func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
+// countResources counts goroutines and descriptors, and waits for a limited time until they are at
+// most want.
+func countResources(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
 	t.Helper()
 	const quiet = 10 // equal counts in a row: a busy machine ends things late
 	last, same := -1, 0

@@ -360,20 +360,20 @@ func TestEthernetLeavesNothing(t *testing.T) {
 		for _, peerFirst := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/peer first=%v", form, peerFirst), func(t *testing.T) {
 				cycle(form, peerFirst)
-				goroutines, descriptors := settled(t, 0, 0)
+				goroutines, descriptors := countResources(t, 0, 0)
 				for range 10 {
 					cycle(form, peerFirst)
 				}
-				if g, d := settled(t, goroutines, descriptors); g > goroutines || d > descriptors {
+				if g, d := countResources(t, goroutines, descriptors); g > goroutines || d > descriptors {
 					t.Errorf("goroutines %d, before %d; descriptors %d, before %d", g, goroutines, d, descriptors)
 				}
 			})
 		}
 	}
 	// Control: an open attachment is counted.
-	g, d := settled(t, 0, 0)
+	g, d := countResources(t, 0, 0)
 	openEthernet(t, attachmenttest.Datagrams, &handler{})
-	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
+	if g2, d2 := countResources(t, 0, 0); g2 <= g || d2 <= d {
 		t.Errorf("an open attachment is not counted: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
 	}
 }

@@ -82,9 +82,9 @@ func (s *segment) accept() (net.Conn, error) {
 	}
 	s.request.Complete(false)
 	endpoint.SocketOptions().SetDelayOption(false)
-	if l.flows.crowded() {
-		endpoint.SocketOptions().SetSendBufferSize(crowdedBuffer, false)
-		endpoint.SocketOptions().SetReceiveBufferSize(crowdedBuffer, false)
+	if l.flows.hasManyConnections() {
+		endpoint.SocketOptions().SetSendBufferSize(smallBuffer, false)
+		endpoint.SocketOptions().SetReceiveBufferSize(smallBuffer, false)
 	}
 	c := &conn{TCPConn: gonet.NewTCPConn(&queue, endpoint), endpoint: endpoint, link: l, slot: s.slot}
 	l.flows.began(s.slot, endpoint)

@@ -200,12 +200,12 @@ func TestConnectionsAreCapped(t *testing.T) {
 // A slow handler holds a place, but does not block the attachment.
 func TestHalfOpenIsCapped(t *testing.T) {
 	var mu sync.Mutex
-	waiting, most := 0, 0
+	waiting, limit := 0, 0
 	release := make(chan struct{})
 	l, b := open(t, &handler{tcp: func(*attachment.Flow) {
 		mu.Lock()
 		waiting++
-		most = max(most, waiting)
+		limit = max(limit, waiting)
 		mu.Unlock()
 		<-release
 		mu.Lock()
@@ -227,8 +227,8 @@ func TestHalfOpenIsCapped(t *testing.T) {
 	}
 	close(release)
 	all.Wait()
-	if most > 3 {
-		t.Errorf("%d at once, the cap is 3", most)
+	if limit > 3 {
+		t.Errorf("%d at once, the cap is 3", limit)
 	}
 }
 

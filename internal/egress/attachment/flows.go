@@ -24,8 +24,8 @@ type flows struct {
 }
 
 const (
-	// crowd is the number of connections above which each gets smaller buffers.
-	crowd = 32
+	// manyConnections is the number of connections above which each gets smaller buffers.
+	manyConnections = 32
 	// maxLinger is how long a closed connection may take to send its remaining data.
 	maxLinger = time.Minute
 	// sweepEvery is the interval at which lingering connections are checked.
@@ -33,13 +33,13 @@ const (
 )
 
 // take returns a slot, or nil if none is free.
-func (f *flows) take(most int) *slot {
+func (f *flows) take(limit int) *slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.open) >= most {
+	if len(f.open) >= limit {
 		f.reap(time.Now())
 	}
-	if len(f.open) >= most {
+	if len(f.open) >= limit {
 		return nil
 	}
 	s := &slot{}
@@ -138,7 +138,7 @@ func (f *flows) count() int {
 	return len(f.open)
 }
 
-func (f *flows) crowded() bool { return f.count() > crowd }
+func (f *flows) hasManyConnections() bool { return f.count() > manyConnections }
 
 // abortHandshakes ends handshakes that sandboxes have not completed. It repeats, because the stack
 // may not know a handshake that has just begun.

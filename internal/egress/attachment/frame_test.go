@@ -157,31 +157,31 @@ func TestDroppedTraffic(t *testing.T) {
 // A sandbox that begins handshakes without completing them holds no more than the limit, and does
 // not delay Close.
 func TestAbandonedHandshakes(t *testing.T) {
-	const most, sent = 16, 200
-	begun, failed := make(chan struct{}, sent), make(chan struct{}, sent)
+	const limit, sent = 16, 200
+	started, failed := make(chan struct{}, sent), make(chan struct{}, sent)
 	l, end := openRaw(t, &handler{tcp: func(f *attachment.Flow) {
-		begun <- struct{}{}
+		started <- struct{}{}
 		if c, err := f.Accept(); err == nil {
 			c.Close()
 			t.Error("accepted without a handshake")
 		}
 		failed <- struct{}{}
-	}}, attachment.Options{MaxHalfOpen: most})
+	}}, attachment.Options{MaxHalfOpen: limit})
 	send := sending(t, end)
 	for i := range sent {
 		send(frame(6, boxAddress, elsewhere, segment(uint16(1000+i), 80, syn, 1, 0)))
 	}
 	arrived(t, l, sent)
 	// Control: at least one is half open, with its own goroutine.
-	<-begun
-	if n := l.Counts().Connections; n > most {
-		t.Errorf("%d in the making, the cap is %d", n, most)
+	<-started
+	if n := l.Counts().Connections; n > limit {
+		t.Errorf("%d in the making, the cap is %d", n, limit)
 	}
-	began := time.Now()
+	begin := time.Now()
 	l.Close()
 	// These handshakes are never completed, and each would be retried for longer: a minute of the
 	// stack's clock.
-	if took := time.Since(began); took > hosttest.Patience(20*time.Second) {
+	if took := time.Since(begin); took > hosttest.Patience(20*time.Second) {
 		t.Errorf("Close took %v", took)
 	}
 	hosttest.Eventually(t, "all connections are over", func() bool { return l.Counts().Connections == 0 })
@@ -196,7 +196,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	fd := int(end.Fd())
 	defer end.Close()
 	stop := make(chan struct{})
-	began := time.Now()
+	started := time.Now()
 	var flood sync.WaitGroup
 	flood.Go(func() {
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 10000})
@@ -220,9 +220,9 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	var worst time.Duration
 	// On a busy machine it takes longer until the traffic counts as a flood.
 	enough := func() bool {
-		return flooded.Counts().Received >= 10_000 || time.Since(began) > hosttest.Patience(hosttest.Hang)
+		return flooded.Counts().Received >= 10_000 || time.Since(started) > hosttest.Patience(hosttest.Hang)
 	}
-	for time.Since(began) < 500*time.Millisecond || !enough() {
+	for time.Since(started) < 500*time.Millisecond || !enough() {
 		sent := time.Now()
 		_, _ = c.Write([]byte("ping"))
 		if _, err := c.Read(make([]byte, 4)); err != nil {
@@ -232,14 +232,14 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 	}
 	close(stop)
 	flood.Wait()
-	took := time.Since(began).Seconds()
+	took := time.Since(started).Seconds()
 	n := flooded.Counts()
 	t.Logf("%d frames of the flood were read in %.1f s; the other attachment's slowest round trip was %v; %d reports", n.Received, took, worst, len(h.drops()))
 	if n.Received < 10_000 {
 		t.Error("control: that is no flood")
 	}
-	if most := uint64(10_000 + took*5000*2); n.Dropped > most {
-		t.Errorf("%d useless frames were read, more than %d", n.Dropped, most)
+	if limit := uint64(10_000 + took*5000*2); n.Dropped > limit {
+		t.Errorf("%d useless frames were read, more than %d", n.Dropped, limit)
 	}
 	if len(h.drops()) > 40+int(took*20)+1 {
 		t.Errorf("%d reports", len(h.drops()))

@@ -29,9 +29,9 @@ func newMeter(perSecond int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
 }
 
-// rest returns after ten milliseconds, or when stop is closed. Readers call it when the meter of
-// dropped packets is empty, so that a flood costs no processor time.
-func rest(stop <-chan struct{}) {
+// pauseReading returns after ten milliseconds, or when stop is closed. Readers call it when the
+// meter of dropped packets is empty, so that a flood costs no processor time.
+func pauseReading(stop <-chan struct{}) {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
 	select {

@@ -49,15 +49,15 @@ func TestMetersRefillPerSecond(t *testing.T) {
 func TestRestEndsWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan struct{})
-		began := time.Now()
-		rest(gone)
-		if took := time.Since(began); took != 10*time.Millisecond {
+		started := time.Now()
+		pauseReading(gone)
+		if took := time.Since(started); took != 10*time.Millisecond {
 			t.Errorf("it rested for %v", took)
 		}
 		close(gone)
-		began = time.Now()
-		rest(gone)
-		if took := time.Since(began); took != 0 {
+		started = time.Now()
+		pauseReading(gone)
+		if took := time.Since(started); took != 0 {
 			t.Errorf("it rested for %v after the attachment had ended", took)
 		}
 	})

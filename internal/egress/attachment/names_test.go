@@ -79,18 +79,18 @@ func TestNamesAreBounded(t *testing.T) {
 	var asked atomic.Int64
 	l, b := open(t, &handler{names: func([]byte, int) []byte { asked.Add(1); return nil }}, attachment.Options{NamesPerSecond: 10})
 	c := b.dialUDP(t, "8.8.8.8:53")
-	began := time.Now()
+	started := time.Now()
 	const sent = 400
 	for range sent {
 		_, _ = c.Write([]byte("q"))
 	}
 	// Each received query is answered or dropped, after a moment.
 	hosttest.Eventually(t, "each query is asked or dropped", func() bool { return uint64(asked.Load())+l.Counts().Dropped >= sent })
-	most := 20 + int64(time.Since(began).Seconds()*10) + 1
-	if n := asked.Load(); n == 0 || n > most {
-		t.Errorf("%d queries answered, the bound is %d", n, most)
+	limit := 20 + int64(time.Since(started).Seconds()*10) + 1
+	if n := asked.Load(); n == 0 || n > limit {
+		t.Errorf("%d queries answered, the bound is %d", n, limit)
 	}
-	if n := l.Counts().Dropped; n < sent-uint64(most) {
+	if n := l.Counts().Dropped; n < sent-uint64(limit) {
 		t.Errorf("%d dropped", n)
 	}
 }

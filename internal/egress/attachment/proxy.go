@@ -94,7 +94,7 @@ func (p *proxy) accept() {
 			p.begin(c)
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS),
 			errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
-			rest(p.gone)
+			pauseReading(p.gone)
 		default:
 			return
 		}
@@ -139,7 +139,7 @@ func (p *proxy) drop() {
 		p.handler.Dropped("proxy", proxyPort())
 	}
 	if !p.junk.Allow() {
-		rest(p.gone)
+		pauseReading(p.gone)
 	}
 }
 

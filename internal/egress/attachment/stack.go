@@ -20,9 +20,9 @@ const (
 	// speed.
 	receiveWindow = 512 << 10
 	sendBuffer    = 512 << 10
-	// crowdedBuffer is the buffer size if a sandbox has many connections, because all sandboxes
+	// smallBuffer is the buffer size if a sandbox has many connections, because all sandboxes
 	// share the process's memory.
-	crowdedBuffer = 128 << 10
+	smallBuffer = 128 << 10
 )
 
 // newStack creates a stack for IPv4 and TCP that has every address: a connection to any address

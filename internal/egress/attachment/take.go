@@ -79,7 +79,7 @@ func (l *Link) drop(p *packet) {
 		l.handler.Dropped(p.protocol, p.dst)
 	}
 	if !l.junk.Allow() {
-		rest(l.port.gone)
+		pauseReading(l.port.gone)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestJavaAddition(t *testing.T) {
 
 // Java itself reads the result of an addition to the host's own store.
 func TestJavaReadsAnAddition(t *testing.T) {
-	hosttest.Need(t, hosttest.Program("keytool"), hosttest.Ability{Name: "a store at " + certs.JavaPath, Has: func() bool {
+	hosttest.Need(t, hosttest.Program("keytool"), hosttest.Requirement{Name: "a store at " + certs.JavaPath, Has: func() bool {
 		_, err := os.Stat(certs.JavaPath)
 		return err == nil
 	}})

@@ -102,7 +102,7 @@ func ReadBundle(data []byte) (*Bundle, error) {
 // line at every start.
 func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	own := a.Certificate()
-	t := around(own, a.root)
+	t := appended(own, a.root)
 	t.Files = append(t.Files,
 		File{Path: BundlePath, Mode: 0o644, Data: slices.Concat(b.pem, own)},
 		File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, a.root)},
@@ -115,8 +115,8 @@ func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	return t
 }
 
-// around returns the trust without the bundle and without Java's store.
-func around(own []byte, root *x509.Certificate) Trust {
+// appended returns the trust without the bundle and without Java's store.
+func appended(own []byte, root *x509.Certificate) Trust {
 	t := Trust{Env: map[string]string{
 		// Node reads this file in addition to its own roots at each start, so it gets the short
 		// one.
@@ -147,7 +147,7 @@ func Addition(certificate []byte) (Trust, error) {
 	}
 	// Encode it again, so that only the certificate is sent.
 	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root[0].Raw})
-	t := around(own, root[0])
+	t := appended(own, root[0])
 	// The line break is needed if the bundle's last line has none.
 	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: slices.Concat([]byte("\n"), own), Append: true})
 	return t, nil

@@ -36,23 +36,23 @@ func checkedCalls(pid int) []check {
 		// protocol.
 		{unix.SYS_SOCKET, [][]condition{
 			{
-				{0, whole, []uint32{unix.AF_INET, unix.AF_INET6}},
+				{0, allBits, []uint32{unix.AF_INET, unix.AF_INET6}},
 				{1, 0xf, []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
-				{2, whole, []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}},
+				{2, allBits, []uint32{0, unix.IPPROTO_TCP, unix.IPPROTO_UDP}},
 			},
 			{
-				{0, whole, []uint32{unix.AF_NETLINK}},
-				{2, whole, []uint32{unix.NETLINK_ROUTE}},
+				{0, allBits, []uint32{unix.AF_NETLINK}},
+				{2, allBits, []uint32{unix.NETLINK_ROUTE}},
 			},
 		}},
 		// Neither SOL_IP nor the levels of rarer protocols, where most of the kernel's socket bugs
 		// were.
-		{unix.SYS_SETSOCKOPT, [][]condition{{{1, whole, []uint32{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}}}}},
+		{unix.SYS_SETSOCKOPT, [][]condition{{{1, allBits, []uint32{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}}}}},
 		// A new thread of this process, but no other process and no namespace.
 		{unix.SYS_CLONE, [][]condition{{{0, unix.CLONE_THREAD | namespaces, []uint32{unix.CLONE_THREAD}}}}},
 		// The runtime interrupts its own threads. Signals to other processes of the same user are
 		// not allowed.
-		{unix.SYS_TGKILL, [][]condition{{{0, whole, []uint32{uint32(pid)}}}}},
+		{unix.SYS_TGKILL, [][]condition{{{0, allBits, []uint32{uint32(pid)}}}}},
 		// Reading only, even without Landlock. The other flags create an unnamed file, which
 		// disappears with its descriptor.
 		{unix.SYS_OPENAT, [][]condition{
@@ -64,9 +64,9 @@ func checkedCalls(pid int) []check {
 		{unix.SYS_MPROTECT, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
 		// Without F_SETFL, an audit file stays append-only. Every inherited descriptor is already
 		// non-blocking.
-		{unix.SYS_FCNTL, [][]condition{{{1, whole, []uint32{unix.F_GETFL, unix.F_GETFD, unix.F_SETFD, unix.F_DUPFD_CLOEXEC}}}}},
+		{unix.SYS_FCNTL, [][]condition{{{1, allBits, []uint32{unix.F_GETFL, unix.F_GETFD, unix.F_SETFD, unix.F_DUPFD_CLOEXEC}}}}},
 		// The runtime names its memory. The other operations only read.
-		{unix.SYS_PRCTL, [][]condition{{{0, whole, []uint32{
+		{unix.SYS_PRCTL, [][]condition{{{0, allBits, []uint32{
 			unix.PR_SET_VMA, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_DUMPABLE, unix.PR_GET_SECCOMP,
 		}}}}},
 	}

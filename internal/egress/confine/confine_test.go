@@ -245,10 +245,10 @@ func TestTargets(t *testing.T) {
 
 func TestMemoryHasAnEnd(t *testing.T) {
 	cmd, _, out := start(t, "confine-hog", nil)
-	said, _ := io.ReadAll(out)
+	output, _ := io.ReadAll(out)
 	err := cmd.Wait()
-	if string(said) != "small\n" || err == nil {
-		t.Fatalf("said %q, ended with %v; want an end at the second piece", said, err)
+	if string(output) != "small\n" || err == nil {
+		t.Fatalf("said %q, ended with %v; want an end at the second piece", output, err)
 	}
 }
 

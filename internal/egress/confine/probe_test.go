@@ -35,14 +35,14 @@ type attempt struct {
 	privileged bool
 	// optional are calls that some kernels are built without.
 	optional bool
-	do       func(p place) error
+	do       func(p target) error
 }
 
-type place struct{ dir, address string }
+type target struct{ dir, address string }
 
-func call(number uintptr, a ...uintptr) func(place) error {
+func call(number uintptr, a ...uintptr) func(target) error {
 	a = append(a, 0, 0, 0, 0, 0, 0)
-	return func(place) error {
+	return func(target) error {
 		_, _, errno := unix.Syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
 		if errno == 0 {
 			return nil
@@ -51,8 +51,8 @@ func call(number uintptr, a ...uintptr) func(place) error {
 	}
 }
 
-func socket(domain, kind, protocol int) func(place) error {
-	return func(place) error {
+func socket(domain, kind, protocol int) func(target) error {
+	return func(target) error {
 		fd, err := unix.Socket(domain, kind, protocol)
 		if err == nil {
 			unix.Close(fd)
@@ -64,7 +64,7 @@ func socket(domain, kind, protocol int) func(place) error {
 const none = ^uintptr(0) // no descriptor, no process
 
 var attempts = []attempt{
-	{name: "run a program", do: func(place) error { return exec.Command("/proc/self/exe", "-test.run=^$").Run() }},
+	{name: "run a program", do: func(target) error { return exec.Command("/proc/self/exe", "-test.run=^$").Run() }},
 	{name: "execve", do: call(unix.SYS_EXECVE)},
 	{name: "execveat", do: call(unix.SYS_EXECVEAT, none)},
 	{name: "clone3", do: call(unix.SYS_CLONE3, 0, 0)},
@@ -77,9 +77,9 @@ var attempts = []attempt{
 	{name: "pidfd_open", do: call(unix.SYS_PIDFD_OPEN, 0x7fffffff, 0)},
 	{name: "kill", do: call(unix.SYS_KILL, 0x7fffffff, 0)},
 	{name: "tgkill elsewhere", do: call(unix.SYS_TGKILL, 0x7ffffffe, 0x7fffffff, 0)},
-	{name: "mount", privileged: true, do: func(place) error { return unix.Mount("none", "/no/such/place", "tmpfs", 0, "") }},
+	{name: "mount", privileged: true, do: func(target) error { return unix.Mount("none", "/no/such/place", "tmpfs", 0, "") }},
 	{name: "mount by descriptor", privileged: true, do: call(unix.SYS_FSOPEN, 0, 0)},
-	{name: "chroot", privileged: true, do: func(place) error { return unix.Chroot("/no/such/place") }},
+	{name: "chroot", privileged: true, do: func(target) error { return unix.Chroot("/no/such/place") }},
 	{name: "bpf", privileged: true, do: call(unix.SYS_BPF, 9999, 0, 0)},
 	{name: "keyctl", do: call(unix.SYS_KEYCTL, unix.KEYCTL_GET_KEYRING_ID, ^uintptr(2), 0)},
 	{name: "add_key", do: call(unix.SYS_ADD_KEY)},
@@ -94,7 +94,7 @@ var attempts = []attempt{
 	{name: "capset", do: call(unix.SYS_CAPSET, 0, 0)},
 	{name: "raise a limit", do: call(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, 0, 0)},
 	{name: "be dumpable", do: call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)},
-	{name: "executable memory", do: func(place) error {
+	{name: "executable memory", do: func(target) error {
 		m, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_ANON|unix.MAP_PRIVATE)
 		if err == nil {
 			unix.Munmap(m)
@@ -112,14 +112,14 @@ var attempts = []attempt{
 	{name: "other netlink", do: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_GENERIC)},
 	{name: "kernel crypto socket", do: socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0)},
 	{name: "other transport", do: socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP)},
-	{name: "listen", do: func(place) error {
+	{name: "listen", do: func(target) error {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {
 			l.Close()
 		}
 		return err
 	}},
-	{name: "bind TCP", do: func(place) error {
+	{name: "bind TCP", do: func(target) error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err != nil {
 			return fmt.Errorf("no socket at all: %v", err)
@@ -129,32 +129,32 @@ var attempts = []attempt{
 	}},
 	{name: "socket option of IP", do: call(unix.SYS_SETSOCKOPT, none, unix.SOL_IP, unix.IP_OPTIONS)},
 
-	{name: "read a file", do: func(p place) error { _, err := os.ReadFile(filepath.Join(p.dir, "readable")); return err }},
-	{name: "read own memory", do: func(place) error { _, err := os.Open("/proc/self/mem"); return err }},
-	{name: "list a directory", do: func(p place) error { _, err := os.ReadDir(p.dir); return err }},
-	{name: "make a file", do: func(p place) error { return os.WriteFile(filepath.Join(p.dir, "new"), nil, 0o600) }},
-	{name: "write a file", do: func(p place) error {
+	{name: "read a file", do: func(p target) error { _, err := os.ReadFile(filepath.Join(p.dir, "readable")); return err }},
+	{name: "read own memory", do: func(target) error { _, err := os.Open("/proc/self/mem"); return err }},
+	{name: "list a directory", do: func(p target) error { _, err := os.ReadDir(p.dir); return err }},
+	{name: "make a file", do: func(p target) error { return os.WriteFile(filepath.Join(p.dir, "new"), nil, 0o600) }},
+	{name: "write a file", do: func(p target) error {
 		f, err := os.OpenFile(filepath.Join(p.dir, "record"), os.O_WRONLY|os.O_APPEND, 0)
 		if err == nil {
 			f.Close()
 		}
 		return err
 	}},
-	{name: "make a file without a name", do: func(p place) error {
+	{name: "make a file without a name", do: func(p target) error {
 		fd, err := unix.Open(p.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 		if err == nil {
 			unix.Close(fd)
 		}
 		return err
 	}},
-	{name: "make a directory", do: func(p place) error {
+	{name: "make a directory", do: func(p target) error {
 		return os.Mkdir(filepath.Join(p.dir, fmt.Sprint("d", time.Now().UnixNano())), 0o700)
 	}},
-	{name: "rename", do: func(p place) error { return os.Rename(filepath.Join(p.dir, "no"), filepath.Join(p.dir, "other")) }},
-	{name: "remove", do: func(p place) error { return os.Remove(filepath.Join(p.dir, "no")) }},
-	{name: "change a mode", do: func(p place) error { return os.Chmod(filepath.Join(p.dir, "no"), 0o777) }},
-	{name: "cut the record", do: func(place) error { return unix.Ftruncate(3, 0) }},
-	{name: "overwrite the record", do: func(place) error {
+	{name: "rename", do: func(p target) error { return os.Rename(filepath.Join(p.dir, "no"), filepath.Join(p.dir, "other")) }},
+	{name: "remove", do: func(p target) error { return os.Remove(filepath.Join(p.dir, "no")) }},
+	{name: "change a mode", do: func(p target) error { return os.Chmod(filepath.Join(p.dir, "no"), 0o777) }},
+	{name: "cut the record", do: func(target) error { return unix.Ftruncate(3, 0) }},
+	{name: "overwrite the record", do: func(target) error {
 		_, err := unix.FcntlInt(3, unix.F_SETFL, unix.O_NONBLOCK)
 		if err == nil {
 			_, err = unix.FcntlInt(3, unix.F_SETFL, unix.O_APPEND)
@@ -165,7 +165,7 @@ var attempts = []attempt{
 
 // tryAll makes every attempt. It marks errors of a missing right before they are passed on as text,
 // because they are recognised by their numbers.
-func tryAll(p place) map[string]string {
+func tryAll(p target) map[string]string {
 	out := map[string]string{}
 	for _, a := range attempts {
 		err := a.do(p)
@@ -188,7 +188,7 @@ type before struct {
 }
 
 func probe() {
-	p := place{os.Args[1], os.Args[2]}
+	p := target{os.Args[1], os.Args[2]}
 	var got result
 	born, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	fail(err)
@@ -199,18 +199,18 @@ func probe() {
 	for range 8 {
 		wait.Go(func() { runtime.LockOSThread(); <-release; runtime.UnlockOSThread() })
 	}
-	begun, err := confine.Begin(rules, func() ([]byte, error) {
+	started, err := confine.Begin(rules, func() ([]byte, error) {
 		return json.Marshal(before{tryAll(p), os.Getpid()})
 	})
 	fail(err)
 	var b before
-	fail(json.Unmarshal(begun.Gathered, &b))
+	fail(json.Unmarshal(started.Gathered, &b))
 	if b.PID != os.Getpid() {
 		fail(fmt.Errorf("it was %d and is %d", b.PID, os.Getpid()))
 	}
-	report, err := begun.Apply()
+	report, err := started.Apply()
 	fail(err)
-	got.Starter, got.Before, got.Report, got.After, got.Works = begun.UID, b.Attempts, report, tryAll(p), works(p)
+	got.Starter, got.Before, got.Report, got.After, got.Works = started.UID, b.Attempts, report, tryAll(p), works(p)
 	close(release)
 	wait.Wait()
 	fail(json.NewEncoder(os.Stdout).Encode(got))
@@ -226,7 +226,7 @@ func fail(err error) {
 }
 
 // works checks that the process can do its work.
-func works(p place) map[string]string {
+func works(p target) map[string]string {
 	out := map[string]string{}
 	note := func(name string, err error) {
 		out[name] = ""
@@ -312,9 +312,9 @@ func runtimeWorks() error {
 
 // hog allocates memory within the limit and then beyond it.
 func hog() {
-	begun, err := confine.Begin(rules, nil)
+	started, err := confine.Begin(rules, nil)
 	if err == nil {
-		_, err = begun.Apply()
+		_, err = started.Apply()
 	}
 	if err != nil {
 		fmt.Println(err)

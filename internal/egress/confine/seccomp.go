@@ -60,7 +60,7 @@ type condition struct {
 	values   []uint32
 }
 
-const whole = math.MaxUint32
+const allBits = math.MaxUint32
 
 // body ends every path with an action.
 func (c check) body() []bpf.Instruction {

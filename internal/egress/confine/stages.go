@@ -93,12 +93,12 @@ func (b *Begun) checkInherited(report *Report) error {
 func (b *Begun) checkLimits(report *Report) error {
 	limits := b.rules.limits()
 	limits[unix.RLIMIT_NOFILE] = b.rules.Files
-	for resource, most := range limits {
+	for resource, limit := range limits {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(resource, &have); err != nil {
 			return err
 		}
-		if have.Cur > most || have.Max > most {
+		if have.Cur > limit || have.Max > limit {
 			return fmt.Errorf("resource %d is limited to %d", resource, have.Max)
 		}
 		if resource == unix.RLIMIT_NOFILE {

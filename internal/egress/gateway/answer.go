@@ -41,7 +41,7 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 // answer forwards an approval request to this client's approver.
 func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcome, error) {
 	c.mu.Lock()
-	mine := c.mine[ask.Question.Sandbox]
+	mine := c.answered[ask.Question.Sandbox]
 	c.mu.Unlock()
 	if !mine {
 		return egress.ApprovalOutcome{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q does not belong to this controller", ask.Question.Sandbox)

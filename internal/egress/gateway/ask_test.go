@@ -119,9 +119,9 @@ func TestNextControllerGetsTheRequest(t *testing.T) {
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	ours, theirs := pair(t)
 	withdrawn := make(chan error, 1)
-	began := make(chan struct{})
+	started := make(chan struct{})
 	there := newPeer(theirs, false, func(ctx context.Context, _ string, _ json.RawMessage, _ []*os.File) (any, error) {
-		close(began)
+		close(started)
 		<-ctx.Done()
 		withdrawn <- ctx.Err()
 		return nil, ctx.Err()
@@ -132,7 +132,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	b := newAttachedSandbox("box1", nil, "")
 	b.adopt(here)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-began; cancel() }()
+	go func() { <-started; cancel() }()
 	a, err := approver{b}.Ask(ctx, egress.ApprovalRequest{})
 	if a.Granted {
 		t.Errorf("answer %+v, %v", a, err)

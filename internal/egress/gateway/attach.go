@@ -37,11 +37,11 @@ func (c *controller) attach(body json.RawMessage, files []*os.File) (_ any, err 
 	}
 	b, reply, err := c.assemble(req, files[0], files[1])
 	if err != nil {
-		s.settle(req.Sandbox, nil)
+		s.storeOrRelease(req.Sandbox, nil)
 		return nil, err
 	}
 	b.adopt(c.peer)
-	if !s.settle(req.Sandbox, b) {
+	if !s.storeOrRelease(req.Sandbox, b) {
 		b.close()
 		return nil, errGone
 	}
@@ -74,8 +74,8 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *attache
 			b.close()
 		}
 	}()
-	if b.judge, err = c.server.world.judge(proxy.Config{
-		Packages: c.server.world.packages.of(b),
+	if b.handler, err = c.server.env.newHandler(proxy.Config{
+		Packages: c.server.env.packages.of(b),
 		Sandbox:  b.id, Policy: p, CA: authority, Secrets: req.Secrets, Recorder: records, After: req.Seq, Asker: approver{b},
 	}); err != nil {
 		return nil, none, err
@@ -83,7 +83,7 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *attache
 	if req.Kind == "" {
 		req.Kind = attachment.Packets
 	}
-	if b.link, err = attachment.Open(req.Kind, link, b.judge, attachment.Options{}); err != nil {
+	if b.link, err = attachment.Open(req.Kind, link, b.handler, attachment.Options{}); err != nil {
 		return nil, none, fault.Wrap(err, fault.Invalid, "link", "the descriptor is not a network attachment")
 	}
 	return b, attachReply{Certificate: authority.Certificate(), Digest: p.Digest()}, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// judge decides about a sandbox's packets.
-type judge interface {
+// packetHandler decides about a sandbox's packets.
+type packetHandler interface {
 	attachment.Handler
 	// Update puts a new policy and new secrets into force. If it fails, the old ones remain in
 	// force.
@@ -27,7 +27,7 @@ type attachedSandbox struct {
 	id      string
 	since   time.Time
 	records *recorder
-	judge   judge
+	handler packetHandler
 	link    attachment.Attachment
 	asking  atomic.Int64
 	gone    chan struct{} // closed first when the sandbox ends
@@ -56,11 +56,11 @@ func (b *attachedSandbox) policy() string {
 func (b *attachedSandbox) update(p *policy.Policy, s []egress.Secret, looks bool) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	if err := b.judge.Update(p, s); err != nil {
+	if err := b.handler.Update(p, s); err != nil {
 		return err
 	}
 	if looks {
-		b.judge.ExpectProbes()
+		b.handler.ExpectProbes()
 	}
 	b.mu.Lock()
 	b.digest = p.Digest()
@@ -83,8 +83,8 @@ func (b *attachedSandbox) close() {
 		if b.link != nil {
 			_ = b.link.Close() // it is gone in any case
 		}
-		if b.judge != nil {
-			b.judge.Close()
+		if b.handler != nil {
+			b.handler.Close()
 		}
 		b.records.close()
 	})

@@ -58,11 +58,11 @@ type Client struct {
 	approver egress.Approver
 	packages PackageStore
 	info     Info
-	speaks   int // the protocol version in use
+	version  int // the protocol version in use
 	events   *queue
 
-	mu   sync.Mutex
-	mine map[string]bool // sandboxes whose questions this client answers
+	mu       sync.Mutex
+	answered map[string]bool // sandboxes whose questions this client answers
 }
 
 // Info describes the process, for display.
@@ -147,7 +147,7 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), mine: map[string]bool{}}
+	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), answered: map[string]bool{}}
 	// Accept files only where there is a store for packages. The process may have been taken over,
 	// so keep accepts nothing but regular files.
 	c.peer = newPeer(conn.(*net.UnixConn), o.Packages != nil, c.handle)
@@ -197,7 +197,7 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	if common == 0 {
 		return errVersion(theirs)
 	}
-	c.speaks = common
+	c.version = common
 	return nil
 }
 
@@ -218,12 +218,12 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	if a.Link == nil {
 		defer ours.Close()
 	}
-	if err := checkSpoken(a.Policy, c.speaks); err != nil {
+	if err := checkSpoken(a.Policy, c.version); err != nil {
 		return nil, nil, errors.Join(err, closeEnd(sb))
 	}
 	var reply attachReply
 	had := c.takeOver(true, a.Sandbox)
-	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq, Kind: kind}
+	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.takeOver(had, a.Sandbox)
 		// If the process has attached the sandbox despite the error, closing its end detaches it.
@@ -253,7 +253,7 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 		sb, ours, err = attachment.Pair(attachment.Packets)
 		return sb, ours, "", err
 	}
-	if c.speaks < withKinds {
+	if c.version < withKinds {
 		return nil, nil, "", fault.Newf(fault.Conflict, "causeway_version", "the process %d that holds the sandboxes' networks has no attachment of the kind %q", c.info.PID, a.Kind).
 			WithHint("end the sandboxes that it holds, and try again")
 	}
@@ -271,11 +271,11 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 // allowed are closed. If it fails, the old ones remain in force. looks is set if the sandbox's
 // first process will run the readiness probe with the new policy.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
-	if err := checkSpoken(layers, c.speaks); err != nil {
+	if err := checkSpoken(layers, c.version); err != nil {
 		return err
 	}
 	var reply updateReply
-	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withProbes}
+	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.version), Secrets: secrets, Looks: looks && c.version >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
@@ -330,11 +330,11 @@ func (c *Client) takeOver(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range sandboxes {
-		had = c.mine[s]
+		had = c.answered[s]
 		if mine {
-			c.mine[s] = true
+			c.answered[s] = true
 		} else {
-			delete(c.mine, s)
+			delete(c.answered, s)
 		}
 	}
 	return had

@@ -30,7 +30,7 @@ func TestTheProcessIsConfined(t *testing.T) {
 	}
 	defer stray.Close()
 	inherit(t, stray)
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	a := testAttachment(t, dir, "box1")
 	a.Secrets = []egress.Secret{{Name: "key", Value: canary, Host: "api.test", Port: 443, Header: "X-Key", Format: "{}"}}
@@ -141,14 +141,14 @@ func sameKinds(got, want []string) bool {
 func TestManySandboxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	const many = 256
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	pid := c.Info().PID
 	wantGet(t, mustAttach(t, c, dir, "warm"), "/hello", 200)
 	if err := c.Detach(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
-	calm(t, "process", func() int { return descriptors(t, pid) })
+	waitUntilSteady(t, "process", func() int { return descriptors(t, pid) })
 	memory, open := resident(t, pid), descriptors(t, pid)
 	sandboxes := make([]*testPeer, many)
 	for i := range sandboxes {

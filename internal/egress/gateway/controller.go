@@ -11,11 +11,11 @@ import (
 
 // controller is one connection of a server or a command.
 type controller struct {
-	server *server
-	peer   *peer
-	mu     sync.Mutex
-	met    bool // it has sent hello with a version that we speak
-	events bool // it wants events
+	server  *server
+	peer    *peer
+	mu      sync.Mutex
+	greeted bool // it has sent hello with a version that we speak
+	events  bool // it wants events
 }
 
 // handle executes a controller's request.
@@ -30,7 +30,7 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 	case callHello:
 		return c.hello(body)
 	case callRetire:
-		return struct{}{}, c.server.retire()
+		return struct{}{}, c.server.exitForReplacement()
 	}
 	if !c.known() {
 		return nil, fault.New(fault.Invalid, "causeway_protocol", "a controller must say hello first")
@@ -56,7 +56,7 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 func (c *controller) known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.met
+	return c.greeted
 }
 
 func (c *controller) hello(body json.RawMessage) (any, error) {
@@ -69,7 +69,7 @@ func (c *controller) hello(body json.RawMessage) (any, error) {
 	attached := len(c.server.sandboxes)
 	c.server.mu.Unlock()
 	c.mu.Lock()
-	c.met = c.server.about.common(theirs) != 0
+	c.greeted = c.server.about.common(theirs) != 0
 	c.mu.Unlock()
 	return welcome{hello: c.server.about, PID: os.Getpid(), Attached: attached, Confinement: c.server.report}, nil
 }

@@ -62,7 +62,7 @@ func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP} {
 		t.Run(string(form), func(t *testing.T) {
-			dir := newWorld(t)
+			dir := newEnvironment(t)
 			c := mustConnect(t, dir, Options{})
 			k := attachKernel(t, c, dir, form, "box1")
 			alive := attachmenttest.WatchNamespace(t, k.PID())
@@ -86,7 +86,7 @@ func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 func TestASocketEndsWithTheSandbox(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		t.Run(string(form), func(t *testing.T) {
-			dir := newWorld(t)
+			dir := newEnvironment(t)
 			c := mustConnect(t, dir, Options{})
 			a, peer := attachSocket(t, dir, form, "box1")
 			if _, _, err := c.Attach(t.Context(), a); err != nil {
@@ -114,7 +114,7 @@ func attachSocket(t *testing.T, dir string, form attachmenttest.Form, id string)
 // socket, and its namespace ends with its last process.
 func TestAKilledGatewayLeavesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	namespaces := map[attachmenttest.Form]func() bool{}
 	kernels := map[attachmenttest.Form]*attachmenttest.Kernel{}
@@ -199,7 +199,7 @@ func devices(t *testing.T, pid int) bool {
 // Nothing of an attachment is left in the process, however its sandbox ends.
 func TestNoKindLeaks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	record := recordFile(t, dir, "box1")
 	round := func(form attachmenttest.Form, killedFirst bool) {
@@ -228,7 +228,7 @@ func TestNoKindLeaks(t *testing.T) {
 	}
 	pid := c.Info().PID
 	all()
-	calm(t, "process", func() int { return descriptors(t, pid) })
+	waitUntilSteady(t, "process", func() int { return descriptors(t, pid) })
 	before := descriptors(t, pid)
 	for range 3 {
 		all()

@@ -84,7 +84,7 @@ var hostileFrames = map[string][]byte{
 // A violation of the protocol ends its own connection and no other.
 func TestHostileFramesEndTheConnection(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	before := descriptors(t, c.Info().PID)
@@ -142,7 +142,7 @@ func attachWith(t *testing.T, p *peer, body any, files ...*os.File) error {
 
 func TestBadAttachmentsAreRefused(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	p := rawPeer(t, dir)
 	if err := p.call(t.Context(), callHello, hello{Oldest: oldest, Version: version}, &json.RawMessage{}); err != nil {
@@ -206,7 +206,7 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 func TestTheProcessIsNotTrusted(t *testing.T) {
 	ours, theirs := pair(t)
 	asked := 0
-	c := &Client{events: newQueue(nil), mine: map[string]bool{"box1": true}, approver: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+	c := &Client{events: newQueue(nil), answered: map[string]bool{"box1": true}, approver: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		asked++
 		return egress.ApprovalOutcome{State: "denied"}, nil
 	})}

@@ -23,7 +23,7 @@ import (
 
 // Without sandboxes and controllers the process ends, and not before.
 func TestItEndsByItself(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	c.Close()
@@ -50,7 +50,7 @@ func TestItEndsByItself(t *testing.T) {
 }
 
 func TestEndsAtItsEndTime(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	wantGet(t, b, "/hello", 200)
@@ -88,7 +88,7 @@ func TestVersionsInCommon(t *testing.T) {
 
 // The rule for an upgraded program that meets an older process.
 func TestUpgrade(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	reach := func(about hello) (*Client, error) {
 		own, err := openDir(dir)
 		if err != nil {
@@ -102,13 +102,13 @@ func TestUpgrade(t *testing.T) {
 		return c, err
 	}
 	speak := func(about hello) {
-		data, err := os.ReadFile(filepath.Join(dir, worldFile))
-		var w testWorld
+		data, err := os.ReadFile(filepath.Join(dir, environmentFile))
+		var w testEnvironment
 		if err := errors.Join(err, json.Unmarshal(data, &w)); err != nil {
 			t.Fatal(err)
 		}
 		w.About = &about
-		writeWorld(t, dir, w)
+		writeEnvironment(t, dir, w)
 	}
 	old, newer, newest := hello{1, 1, "old"}, hello{1, 2, "newer"}, hello{2, 2, "newest"}
 	speak(old)
@@ -154,7 +154,7 @@ func TestUpgrade(t *testing.T) {
 
 // A call before hello, or in a version that was rejected, is not executed.
 func TestNothingWithoutHello(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	for name, about := range map[string]*hello{"no hello": nil, "another version": {99, 99, ""}} {
@@ -175,13 +175,13 @@ func TestNothingWithoutHello(t *testing.T) {
 
 // The path of a state directory may be longer than a socket's address.
 func TestLongStateDirectory(t *testing.T) {
-	short := newWorld(t)
+	short := newEnvironment(t)
 	dir := filepath.Join(short, strings.Repeat("long", 20), strings.Repeat("path", 20))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(short, worldFile))
-	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, worldFile), data, 0o600)); err != nil {
+	data, err := os.ReadFile(filepath.Join(short, environmentFile))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, environmentFile), data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	c := mustConnect(t, dir, Options{})
@@ -195,9 +195,9 @@ func TestLongStateDirectory(t *testing.T) {
 // Without root, everything works the same, except the change of user.
 func TestRootless(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	documents, err := json.Marshal(documents(t))
-	if err := errors.Join(err, os.Chown(dir, 1000, 1000), os.Chown(filepath.Join(dir, worldFile), 1000, 1000)); err != nil {
+	if err := errors.Join(err, os.Chown(dir, 1000, 1000), os.Chown(filepath.Join(dir, environmentFile), 1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
@@ -241,7 +241,7 @@ func beUser() {
 // Nothing of past sandboxes is left in the controller.
 func TestNothingLeaks(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{Event: func(Event) {}})
 	round := func() {
 		b := mustAttach(t, c, dir, "box1")
@@ -264,7 +264,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	pid := c.Info().PID
 	round()
-	calm(t, "process", func() int { return descriptors(t, pid) })
+	waitUntilSteady(t, "process", func() int { return descriptors(t, pid) })
 	before, own, goroutines := descriptors(t, pid), descriptors(t, os.Getpid()), runtime.NumGoroutine()
 	for range 20 {
 		round()
@@ -297,8 +297,8 @@ func descriptors(t testing.TB, pid int) int {
 	return n
 }
 
-// calm waits until a number no longer changes.
-func calm(t testing.TB, what string, count func() int) {
+// waitUntilSteady waits until a number no longer changes.
+func waitUntilSteady(t testing.TB, what string, count func() int) {
 	t.Helper()
 	last, same := -1, 0
 	hosttest.Eventually(t, what+" stays as it is", func() bool {

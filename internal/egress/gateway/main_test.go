@@ -21,9 +21,9 @@ import (
 
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
-		reexec.Role{Match: reexec.Arg0(Arg0), Run: serveTestWorld},
+		reexec.Role{Match: reexec.Arg0(Arg0), Run: serveTestEnvironment},
 		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
-		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: beStranger},
+		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: runForeignProcess},
 		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
 		reexec.Role{Match: reexec.Arg0(kernelArg0), Run: runKernelPeer},
 		attachmenttest.TapRole,
@@ -31,19 +31,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testWorld is the network that the process of this test binary uses. It is a file in the state
-// directory, which the real role never reads.
-type testWorld struct {
+// testEnvironment is the network that the process of this test binary uses. It is a file in the
+// state directory, which the real role never reads.
+type testEnvironment struct {
 	Addresses map[string]string // addresses of names
 	Upstream  string            // where every connection really leads
 	Roots     []byte
 	About     *hello
 }
 
-const worldFile = "world.json"
+const environmentFile = "world.json"
 
 // LookupNetIP implements names.Resolver.
-func (w *testWorld) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (w *testEnvironment) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	a, ok := w.Addresses[host]
 	if !ok {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
@@ -51,17 +51,17 @@ func (w *testWorld) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr
 	return []netip.Addr{netip.MustParseAddr(a)}, nil
 }
 
-func serveTestWorld() {
+func serveTestEnvironment() {
 	ServeGathered(func() ([]byte, error) {
-		return os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
-	}, func(data []byte) (World, error) {
-		var w testWorld
+		return os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), environmentFile))
+	}, func(data []byte) (Environment, error) {
+		var w testEnvironment
 		if err := json.Unmarshal(data, &w); err != nil {
-			return World{}, err
+			return Environment{}, err
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(w.Roots)
-		return World{Resolver: &w, Roots: roots, about: w.About, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return Environment{Resolver: &w, Roots: roots, about: w.About, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, network, w.Upstream)
 		}}, nil
@@ -69,7 +69,7 @@ func serveTestWorld() {
 }
 
 // newState creates a state directory with its world.
-func newState(t testing.TB, w testWorld) string {
+func newState(t testing.TB, w testEnvironment) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "state")
 	if err != nil {
@@ -82,17 +82,17 @@ func newState(t testing.TB, w testWorld) string {
 		awaitEnd(t, dir)
 		os.RemoveAll(dir)
 	})
-	writeWorld(t, dir, w)
+	writeEnvironment(t, dir, w)
 	return dir
 }
 
-func writeWorld(t testing.TB, dir string, w testWorld) {
+func writeEnvironment(t testing.TB, dir string, w testEnvironment) {
 	t.Helper()
 	data, err := json.Marshal(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, worldFile), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, environmentFile), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -81,7 +81,7 @@ func (c *Client) keep(body json.RawMessage, files []*os.File) error {
 		return badMessage(err)
 	}
 	c.mu.Lock()
-	mine := c.mine[req.Sandbox]
+	mine := c.answered[req.Sandbox]
 	c.mu.Unlock()
 	if !mine || c.packages == nil || len(files) != 1 {
 		return fault.New(fault.Invalid, "causeway_protocol", "this controller stores no package for that sandbox")

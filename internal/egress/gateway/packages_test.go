@@ -42,7 +42,7 @@ func TestAPackageIsKeptOnlyAsItIs(t *testing.T) {
 		}
 		return c.keep(body, []*os.File{f})
 	}
-	c := &Client{packages: cache, mine: map[string]bool{"box1": true}}
+	c := &Client{packages: cache, answered: map[string]bool{"box1": true}}
 	foreign, wrong, long := good, good, good
 	foreign.Sandbox = "box2"
 	wrong.Entry.SHA256 = hex.EncodeToString(make([]byte, sha256.Size))
@@ -53,7 +53,7 @@ func TestAPackageIsKeptOnlyAsItIs(t *testing.T) {
 		"with another size":               keep(c, long, path),
 		"a directory":                     keep(c, good, filepath.Dir(path)),
 		"a device":                        keep(c, good, "/dev/zero"),
-		"without a store":                 keep(&Client{mine: c.mine}, good, path),
+		"without a store":                 keep(&Client{answered: c.answered}, good, path),
 		"without a file":                  c.keep([]byte(`{"sandbox":"box1","entry":{}}`), nil),
 	} {
 		if fault.KindOf(try) != fault.Invalid {

@@ -27,15 +27,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// newWorld creates a state directory whose process finds one HTTP server, at any address.
-func newWorld(t testing.TB) string {
+// newEnvironment creates a state directory whose process finds one HTTP server, at any address.
+func newEnvironment(t testing.TB) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, r.URL.Path)
 	}))
 	t.Cleanup(s.Close)
-	return newState(t, testWorld{
+	return newState(t, testEnvironment{
 		Addresses: map[string]string{"api.test": "93.184.216.34", "raw.test": "93.184.216.35"}, Upstream: s.Listener.Addr().String(),
 	})
 }
@@ -48,7 +48,7 @@ func wantGet(t testing.TB, b *testPeer, path string, want int) {
 }
 
 func TestTwentyClientsStartOneProcess(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	clients := make([]*Client, 20)
 	var wait sync.WaitGroup
 	for i := range clients {
@@ -97,7 +97,7 @@ func processes(t testing.TB, dir string) []int {
 
 // A sandbox reaches what its policy allows, and flow entries show it.
 func TestASandboxGetsOut(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	events := make(chan Event, 16)
 	c := mustConnect(t, dir, Options{Event: func(e Event) { events <- e }})
 	b := mustAttach(t, c, dir, "box1")
@@ -157,7 +157,7 @@ func wantEvent(t testing.TB, events <-chan Event, want Event) {
 }
 
 func TestUpdateCloses(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	wantGet(t, b, "/hello", 200)
@@ -181,7 +181,7 @@ func TestUpdateCloses(t *testing.T) {
 
 // The process dies, and with it the network of every sandbox.
 func TestProcessKilled(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	flow, err := b.dial("raw.test", 7000)
@@ -298,7 +298,7 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 // If a server is killed, its sandboxes keep their network, and the next server gets their approval
 // requests.
 func TestControllerKilled(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	b, controller := startController(t, dir)
 	flow, err := b.dial("api.test", 80)
 	if err != nil {
@@ -339,7 +339,7 @@ func TestControllerKilled(t *testing.T) {
 }
 
 func TestAGrantIsNeverGuessed(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	var mu sync.Mutex
 	var answer egress.ApprovalOutcome
 	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
@@ -371,7 +371,7 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 // A body that is too large for memory is kept in a file, which the confined process creates in its
 // spool.
 func TestALargeBodyIsHeld(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	held := make(chan string, 1)
 	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		entries, err := os.ReadDir(filepath.Join(dir, dirName, spoolName))
@@ -400,7 +400,7 @@ func TestALargeBodyIsHeld(t *testing.T) {
 // socket.
 func TestStrangersAreRefused(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	own := filepath.Join(dir, dirName)
 	if info, err := os.Stat(filepath.Join(own, socketName)); err != nil || info.Mode().Perm() != 0o600 {
@@ -450,7 +450,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-func beStranger() {
+func runForeignProcess() {
 	conn, err := net.Dial("unix", "/proc/self/fd/3/"+socketName)
 	if err != nil {
 		fmt.Println(err)

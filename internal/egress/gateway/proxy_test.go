@@ -29,7 +29,7 @@ func (o once) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalO
 
 func attachProxy(t *testing.T, o Options) (c *Client, dir string, s attachmenttest.Socket) {
 	t.Helper()
-	dir = newWorld(t)
+	dir = newEnvironment(t)
 	c = mustConnect(t, dir, o)
 	link, s := attachmenttest.ListenProxy(t)
 	a := testAttachment(t, dir, "box1")

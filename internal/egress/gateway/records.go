@@ -90,18 +90,18 @@ type recorder struct {
 	sandbox string
 	file    *os.File
 
-	mu      sync.Mutex
-	seq     uint64
-	size    int64
-	rest    []byte // of a line for which the disk had no room
-	closed  bool
-	refused uint64
-	sent    int64
-	got     int64
-	uses    map[string]int64
+	mu        sync.Mutex
+	seq       uint64
+	size      int64
+	unwritten []byte // of a line for which the disk had no room
+	closed    bool
+	refused   uint64
+	sent      int64
+	got       int64
+	uses      map[string]int64
 
-	settling sync.Mutex // taken before mu
-	settled  uint64     // number of the last entry that is synced to the disk
+	syncMu sync.Mutex // taken before mu
+	synced uint64     // number of the last entry that is synced to the disk
 }
 
 // newRecorder takes ownership of the file, which must be append-only. Otherwise an attacker who
@@ -130,7 +130,7 @@ func (r *recorder) Record(rec egress.Record) error {
 	if err != nil || !binding(rec) {
 		return err
 	}
-	return r.settle(seq)
+	return r.waitSynced(seq)
 }
 
 // binding reports whether an entry must be on the disk before its action happens: a use of a
@@ -139,11 +139,12 @@ func binding(rec egress.Record) bool {
 	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == egress.KindPublish || rec.Kind == egress.KindGit)
 }
 
-// settle waits until an entry is on the disk. Entries that arrive during a sync share the next one.
-func (r *recorder) settle(seq uint64) error {
-	r.settling.Lock()
-	defer r.settling.Unlock()
-	if r.settled >= seq {
+// waitSynced waits until an entry is on the disk. Entries that arrive during a sync share the next
+// one.
+func (r *recorder) waitSynced(seq uint64) error {
+	r.syncMu.Lock()
+	defer r.syncMu.Unlock()
+	if r.synced >= seq {
 		return nil
 	}
 	r.mu.Lock()
@@ -162,7 +163,7 @@ func (r *recorder) settle(seq uint64) error {
 	if err != nil {
 		return notRecorded(err)
 	}
-	r.settled = written
+	r.synced = written
 	return nil
 }
 
@@ -187,13 +188,13 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 	if len(line) > maxRecord {
 		return 0, fault.New(fault.Internal, "record_too_long", "a flow entry is longer than its fields may be")
 	}
-	if r.size+int64(len(r.rest)+len(line)) > maxRecords {
+	if r.size+int64(len(r.unwritten)+len(line)) > maxRecords {
 		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network log has reached its greatest size").
 			WithHint("nothing more is let out of this sandbox; create it again")
 	}
 	// First write the rest of the previous line. Otherwise both lines would be lost.
-	if len(r.rest) > 0 {
-		if _, err := r.write(r.rest); err != nil {
+	if len(r.unwritten) > 0 {
+		if _, err := r.write(r.unwritten); err != nil {
 			return 0, err
 		}
 	}
@@ -213,11 +214,11 @@ func (r *recorder) write(data []byte) (int, error) {
 	n, err := r.file.Write(data)
 	r.size += int64(n)
 	if err == nil {
-		r.rest = nil
+		r.unwritten = nil
 		return n, nil
 	}
 	if n > 0 {
-		r.rest = append([]byte(nil), data[n:]...)
+		r.unwritten = append([]byte(nil), data[n:]...)
 	}
 	return n, notRecorded(err)
 }

@@ -149,8 +149,8 @@ func TestAFullDisk(t *testing.T) {
 			break
 		}
 	}
-	if kept == 100 || len(r.rest) == 0 {
-		t.Fatalf("%d entries fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.rest))
+	if kept == 100 || len(r.unwritten) == 0 {
+		t.Fatalf("%d entries fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.unwritten))
 	}
 	if err := r.Record(rec); err == nil {
 		t.Error("still full, and no error")
@@ -230,7 +230,7 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 		if err := r.Record(c.record); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.settled == r.seq; got != c.settled {
+		if got := r.synced == r.seq; got != c.settled {
 			t.Errorf("%d: settled %v", i, got)
 		}
 	}
@@ -238,7 +238,7 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.settle(r.seq + 1); fault.CodeOf(err) != "records_not_kept" {
+	if err := r.waitSynced(r.seq + 1); fault.CodeOf(err) != "records_not_kept" {
 		t.Errorf("a disk that fails: %v", err)
 	}
 }

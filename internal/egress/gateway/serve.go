@@ -47,18 +47,18 @@ const (
 
 // Roles returns the roles of the process, for a program that links this package.
 func Roles() []reexec.Role {
-	return []reexec.Role{{Match: reexec.Arg0(Arg0), Run: func() { Serve(World{}) }}}
+	return []reexec.Role{{Match: reexec.Arg0(Arg0), Run: func() { Serve(Environment{}) }}}
 }
 
 // Serve is the process's main function. It does not return.
-func Serve(w World) {
-	ServeGathered(nil, func([]byte) (World, error) { return w, nil })
+func Serve(w Environment) {
+	ServeGathered(nil, func([]byte) (Environment, error) { return w, nil })
 }
 
 // ServeGathered is like Serve, for a world that is made from the result of gather. gather runs with
 // the rights of the user who started the process. It is called once, even in a program that
 // restarts to be confined.
-func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, error)) {
+func ServeGathered(gather func() ([]byte, error), world func([]byte) (Environment, error)) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	s, listener, err := enter(log, gather, world)
 	ready := os.NewFile(fdReady, "ready")
@@ -80,8 +80,8 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, err
 }
 
 // enter takes over the inherited descriptors and gives up everything else.
-func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (World, error)) (*server, *net.UnixListener, error) {
-	begun, err := confine.Begin(confine.Rules{
+func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (Environment, error)) (*server, *net.UnixListener, error) {
+	started, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
 		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: append(readable(), fmt.Sprintf("/proc/self/fd/%d", fdPackages)),
 		// gVisor, which is linked into this program, exits if it cannot read this file.
@@ -95,7 +95,7 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := world(begun.Gathered)
+	w, err := world(started.Gathered)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,11 +117,11 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	if err := w.prepare(); err != nil {
 		return nil, nil, err
 	}
-	report, err := begun.Apply()
+	report, err := started.Apply()
 	if err != nil {
 		return nil, nil, err
 	}
-	return newServer(w, begun.UID, report, log), listener, nil
+	return newServer(w, started.UID, report, log), listener, nil
 }
 
 // readable returns the files that the resolver and TLS read while the process runs. It includes all

@@ -28,7 +28,7 @@ const (
 // server is the state of the process.
 type server struct {
 	log    *slog.Logger
-	world  World
+	env    Environment
 	owner  int // the user whose controllers may connect, besides root
 	report confine.Report
 	about  hello
@@ -42,9 +42,9 @@ type server struct {
 	working   sync.WaitGroup
 }
 
-func newServer(w World, owner int, report confine.Report, log *slog.Logger) *server {
+func newServer(w Environment, owner int, report confine.Report, log *slog.Logger) *server {
 	s := &server{
-		log: log, world: w, owner: owner, report: report, about: *w.about,
+		log: log, env: w, owner: owner, report: report, about: *w.about,
 		peers: map[*peer]*controller{}, sandboxes: map[string]*attachedSandbox{}, end: make(chan struct{}),
 	}
 	s.idle = time.AfterFunc(linger, s.endIfIdle)
@@ -145,8 +145,9 @@ func (s *server) endIfIdle() {
 	}
 }
 
-// retire ends the process so that another build can replace it, unless it serves other callers.
-func (s *server) retire() error {
+// exitForReplacement ends the process so that another build can replace it, unless it serves other
+// callers.
+func (s *server) exitForReplacement() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sandboxes) > 0 || len(s.peers) > 1 {
@@ -176,9 +177,9 @@ func (s *server) reserve(id string) error {
 	return nil
 }
 
-// settle stores the sandbox, or releases its name if b is nil. It reports whether the process still
-// runs.
-func (s *server) settle(id string, b *attachedSandbox) bool {
+// storeOrRelease stores the sandbox, or releases its name if b is nil. It reports whether the
+// process still runs.
+func (s *server) storeOrRelease(id string, b *attachedSandbox) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b == nil || s.ending {

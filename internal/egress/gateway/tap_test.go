@@ -49,7 +49,7 @@ func TestAKernelIsUnderThePolicy(t *testing.T) {
 }
 
 func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	link, k := attachmenttest.StartKernel(t, form, rootless, 1500, "/proc/self/exe", kernelArg0,
 		"http://api.test/hello", "http://other.test/", "http://93.184.216.34:81/")
@@ -92,7 +92,7 @@ func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool)
 
 // A gateway end of the wrong kind is rejected, and nothing of it is left.
 func TestAnAttachmentOfAWrongKind(t *testing.T) {
-	dir := newWorld(t)
+	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -117,7 +117,7 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 // A process of an earlier version supports only packets. It does not receive the field, and other
 // kinds are not treated as packets.
 func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
-	old := &Client{speaks: withKinds - 1}
+	old := &Client{version: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
 		sb, ours, sent, err := old.ends(Attachment{Kind: kind})
 		if err != nil || sent != "" {
@@ -129,7 +129,7 @@ func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
 	if _, _, _, err := old.ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); fault.CodeOf(err) != "causeway_version" {
 		t.Errorf("a tap: %v", err)
 	}
-	if _, ours, sent, err := (&Client{speaks: withKinds}).ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); err != nil || ours != os.Stdin || sent != egress.Tap {
+	if _, ours, sent, err := (&Client{version: withKinds}).ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); err != nil || ours != os.Stdin || sent != egress.Tap {
 		t.Errorf("control: %v %q %v", ours, sent, err)
 	}
 }

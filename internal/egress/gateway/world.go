@@ -21,10 +21,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// World is what the process uses of its environment. The zero value is the real one: the host's
-// resolver, network and roots. No flag and no variable can change it. A test can, in a role of its
-// own binary.
-type World struct {
+// Environment is what the process uses of its environment. The zero value is the real one: the
+// host's resolver, network and roots. No flag and no variable can change it. A test can, in a role
+// of its own binary.
+type Environment struct {
 	Resolver names.Resolver
 	// Dial opens connections to addresses that passed every check.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -39,7 +39,7 @@ type World struct {
 }
 
 // prepare reads what cannot be read once the process is confined.
-func (w *World) prepare() error {
+func (w *Environment) prepare() error {
 	if w.Roots == nil {
 		// Without this check, custom roots that cannot be read would silently be replaced by the
 		// host's.
@@ -69,8 +69,8 @@ func (w *World) prepare() error {
 	return err
 }
 
-// judge creates the judge of one sandbox.
-func (w *World) judge(c proxy.Config) (judge, error) {
+// newHandler creates the judge of one sandbox.
+func (w *Environment) newHandler(c proxy.Config) (packetHandler, error) {
 	own, err := w.own.now()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (w *World) judge(c proxy.Config) (judge, error) {
 
 // dial checks the host's own addresses again, because it may have got further ones after the
 // sandbox was attached.
-func (w *World) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (w *Environment) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (o *ownAddresses) now() ([]netip.Addr, error) {
 }
 
 // bodyFile creates an unnamed file, which disappears with its descriptor.
-func (w *World) bodyFile() (*os.File, error) {
+func (w *Environment) bodyFile() (*os.File, error) {
 	if w.bodies == nil {
 		return nil, errors.New("there is no directory for bodies")
 	}

@@ -14,7 +14,7 @@ import (
 // The host may get an address while a sandbox runs; own addresses are checked again at each dial.
 func TestOwnAddressesAreNotDialled(t *testing.T) {
 	errDialled := errors.New("dialled")
-	w := World{
+	w := Environment{
 		own:  &ownAddresses{list: []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:2800::1")}, read: time.Now().Add(time.Hour)},
 		Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errDialled },
 	}

@@ -102,7 +102,7 @@ func TestAnswerTypes(t *testing.T) {
 // a dial looks anything up.
 func TestNoQueryLeaves(t *testing.T) {
 	r := &resolver{answers: [][]netip.Addr{addresses("93.184.216.34")}}
-	w := &world{}
+	w := &dialRecorder{}
 	d := &names.Dialer{Resolver: r, DialAddress: w.dial}
 	for i := range 20 {
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeTXT, 65} {

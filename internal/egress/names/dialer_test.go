@@ -34,13 +34,13 @@ func addresses(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// world records what is dialled. An address in down does not answer.
-type world struct {
+// dialRecorder records what is dialled. An address in down does not answer.
+type dialRecorder struct {
 	dialled []string
 	down    []string
 }
 
-func (w *world) dial(_ context.Context, _, address string) (net.Conn, error) {
+func (w *dialRecorder) dial(_ context.Context, _, address string) (net.Conn, error) {
 	w.dialled = append(w.dialled, address)
 	if slices.Contains(w.down, address) {
 		return nil, errors.New("connection refused")
@@ -57,14 +57,14 @@ func TestDialRefusesForbiddenAnswers(t *testing.T) {
 		{"10.0.0.5"}, {"169.254.169.254"}, {"127.0.0.1"}, {"0.0.0.0"}, {"::1"}, {"::ffff:127.0.0.1"}, {"64:ff9b::a9fe:a9fe"}, {"2002:7f00:1::"},
 		{"93.184.216.34", "127.0.0.1"}, {"127.0.0.1", "93.184.216.34"}, {"93.184.216.34", "10.0.0.5", "1.1.1.1"},
 	} {
-		w := &world{}
+		w := &dialRecorder{}
 		d := &names.Dialer{Resolver: &resolver{answers: [][]netip.Addr{addresses(answer...)}}, DialAddress: w.dial}
 		c, err := d.Dial(t.Context(), "good.test", 443, nil)
 		if c != nil || fault.KindOf(err) != fault.Denied || len(w.dialled) != 0 {
 			t.Errorf("%v: %v, dialled %v", answer, err, w.dialled)
 		}
 	}
-	w := &world{}
+	w := &dialRecorder{}
 	d := &names.Dialer{Resolver: &resolver{answers: [][]netip.Addr{addresses("93.184.216.34")}}, DialAddress: w.dial}
 	if _, err := d.Dial(t.Context(), "good.test", 443, nil); err != nil || !slices.Equal(w.dialled, []string{"93.184.216.34:443"}) {
 		t.Errorf("a public address: %v, dialled %v", err, w.dialled)
@@ -94,7 +94,7 @@ func TestDialResolvesOnce(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 
 	r := &resolver{answers: [][]netip.Addr{addresses("93.184.216.34"), addresses("127.0.0.1")}}
-	w := &world{}
+	w := &dialRecorder{}
 	d := &names.Dialer{Resolver: r, DialAddress: w.dial}
 	if _, err := d.Dial(t.Context(), "rebind.test", port, nil); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestDialResolvesOnce(t *testing.T) {
 }
 
 func TestDialTriesAddressesInOrder(t *testing.T) {
-	w := &world{down: []string{"1.1.1.1:80"}}
+	w := &dialRecorder{down: []string{"1.1.1.1:80"}}
 	d := &names.Dialer{Resolver: &resolver{answers: [][]netip.Addr{addresses("1.1.1.1", "::ffff:1.0.0.1", "8.8.8.8")}}, DialAddress: w.dial}
 	if _, err := d.Dial(t.Context(), "One.Test.", 80, nil); err != nil || !slices.Equal(w.dialled, []string{"1.1.1.1:80", "1.0.0.1:80"}) {
 		t.Errorf("%v, dialled %v", err, w.dialled)
@@ -127,7 +127,7 @@ func TestDialTriesAddressesInOrder(t *testing.T) {
 }
 
 func TestDialErrors(t *testing.T) {
-	down := &world{down: []string{"1.1.1.1:80"}}
+	down := &dialRecorder{down: []string{"1.1.1.1:80"}}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {

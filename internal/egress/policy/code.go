@@ -23,7 +23,7 @@ func (p *Policy) guarded(host string) bool {
 	if _, ok := p.Registry(host); ok {
 		return true
 	}
-	s := &p.said
+	s := &p.settings
 	if (s.fetch.value != "allow" || s.pushNew.value != "allow" || s.pushDelete.value != "allow" || s.pushDrop.value != "allow") && below(host, forges) {
 		return true
 	}
@@ -43,7 +43,7 @@ type PushRequest struct {
 // Push decides about one ref of a push. If a push changes several refs, the strictest decision
 // applies.
 func (p *Policy) Push(r PushRequest) egress.Decision {
-	d := p.remote(r.Host, r.Repo, RulePush+".unlisted", p.said.pushNew, func(m Remote) bool {
+	d := p.remote(r.Host, r.Repo, RulePush+".unlisted", p.settings.pushNew, func(m Remote) bool {
 		for _, g := range m.Push {
 			if newGlob(g).match(r.Ref, false) {
 				return true
@@ -52,17 +52,17 @@ func (p *Policy) Push(r PushRequest) egress.Decision {
 		return false
 	}, p.top.pushNew)
 	if r.Delete {
-		d = p.stricter(d, p.said.pushDelete, RulePush+".delete")
+		d = p.stricter(d, p.settings.pushDelete, RulePush+".delete")
 	}
 	if r.Force {
-		d = p.stricter(d, p.said.pushDrop, RulePush+".force")
+		d = p.stricter(d, p.settings.pushDrop, RulePush+".force")
 	}
 	return p.explain(d, "push to "+clip(r.Ref)+" of "+clip(r.Host+"/"+r.Repo))
 }
 
 // Fetch decides about a clone or a fetch.
 func (p *Policy) Fetch(host, repo string) egress.Decision {
-	d := p.remote(host, repo, RuleFetch, p.said.fetch, func(Remote) bool { return true }, p.top.fetch)
+	d := p.remote(host, repo, RuleFetch, p.settings.fetch, func(Remote) bool { return true }, p.top.fetch)
 	return p.explain(d, "fetch from "+clip(host+"/"+repo))
 }
 
@@ -77,7 +77,7 @@ const remotesPrefix = "git.remotes:"
 
 // Publish decides about the publication of a package, an image or a release.
 func (p *Policy) Publish(host string) egress.Decision {
-	d := p.setting(p.said.publish, RulePublish)
+	d := p.setting(p.settings.publish, RulePublish)
 	return p.explain(d, "publish to "+clip(host))
 }
 

@@ -29,9 +29,9 @@ func Compile(layers ...Layer) (*Policy, []Warning, error) {
 		if l.Document.Level != "" && l.Document.Level != p.level {
 			warn("level", l.Document.Level+" is looser than "+p.level+", which counts")
 		}
-		p.said.lay(l, warn)
+		p.settings.merge(l, warn)
 		if l.Kind == LayerLevel || l.Kind == LayerOrganisation {
-			p.top.lay(l, func(string, string) {})
+			p.top.merge(l, func(string, string) {})
 		}
 		speaks := len(l.Document.Network.Hosts) > 0 || l.Document.Network.Unlisted != ""
 		switch {

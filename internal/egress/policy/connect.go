@@ -51,9 +51,9 @@ func (p *Policy) connect(q *lookup) Connection {
 		return Connection{Decision: p.floor(RuleName), WebSocket: egress.Deny}
 	}
 	q.mode = reaches
-	v := p.weigh(q)
-	c := Connection{Tunnel: tunnel(v.governs) || q.addr.IsValid(), WebSocket: p.webSocket(v.governs).effect(), Limits: v.limits}
-	c.Private, c.EncodedSlash = p.private(q), encodedSlash(v.governs)
+	v := p.evaluate(q)
+	c := Connection{Tunnel: tunnel(v.applicable) || q.addr.IsValid(), WebSocket: p.webSocket(v.applicable).effect(), Limits: v.limits}
+	c.Private, c.EncodedSlash = p.private(q), encodedSlash(v.applicable)
 	if v.effect != egress.Deny {
 		c.Inspect = !c.Tunnel && p.inspects(q, v)
 		if c.Inspect {
@@ -61,12 +61,12 @@ func (p *Policy) connect(q *lookup) Connection {
 			c.Limits.Requests, c.Limits.Window, c.Limits.Bytes = 0, 0, 0
 		} else {
 			q.mode = opaque
-			v = p.weigh(q)
+			v = p.evaluate(q)
 			c.Limits = v.limits
 		}
 	}
-	if c.Tunnel || anyTunnel(v.governs) {
-		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	if c.Tunnel || anyTunnel(v.applicable) {
+		v = stricter(q, v, p.settings.tunnels, RuleTunnels)
 	}
 	c.Decision = p.decision(q, v)
 	return c
@@ -89,14 +89,14 @@ func tunnel(governs []*block) bool {
 // inspects reports whether TLS must be decrypted. If tunnels are denied, everything is decrypted,
 // because a connection that is not decrypted is equivalent to a tunnel.
 func (p *Policy) inspects(q *lookup, v verdict) bool {
-	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
+	if p.settings.tunnels.value == "deny" || p.settings.writes.value != "rule" || p.webSocket(v.applicable).value != "allow" ||
 		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
 		return true
 	}
 	if v.needs {
 		return true
 	}
-	if len(v.governs) == 0 && p.said.unlisted.value == "read" {
+	if len(v.applicable) == 0 && p.settings.unlisted.value == "read" {
 		return true
 	}
 	return len(p.ceilings) > 0 && p.top.unlisted.value == "read"
@@ -126,24 +126,24 @@ func (p *Policy) request(q *lookup, r Request) (verdict, string) {
 	if !r.TLS && r.Port == 443 {
 		return verdict{}, RulePlain
 	}
-	v := p.weigh(q)
-	if anyTunnel(v.governs) {
-		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	v := p.evaluate(q)
+	if anyTunnel(v.applicable) {
+		v = stricter(q, v, p.settings.tunnels, RuleTunnels)
 	}
-	if q.path.escaped && !encodedSlash(v.governs) {
+	if q.path.escaped && !encodedSlash(v.applicable) {
 		return verdict{}, RulePath
 	}
 	if !q.read() || q.upgrade {
-		v = tighten(q, v, p.said.writes, RuleWrites)
+		v = stricter(q, v, p.settings.writes, RuleWrites)
 	}
 	if q.upgrade {
-		v = tighten(q, v, p.webSocket(v.governs), RuleWebSocket)
+		v = stricter(q, v, p.webSocket(v.applicable), RuleWebSocket)
 	}
 	return v, ""
 }
 
-// tighten applies a setting to a verdict. It never loosens one.
-func tighten(q *lookup, v verdict, s setting, rule string) verdict {
+// stricter applies a setting to a verdict. It never loosens one.
+func stricter(q *lookup, v verdict, s setting, rule string) verdict {
 	e := egress.Effect(s.value)
 	if s.value == "rule" || e.Strictness() <= v.effect.Strictness() {
 		return v
@@ -155,7 +155,7 @@ func tighten(q *lookup, v verdict, s setting, rule string) verdict {
 
 // webSocket returns the strictest of the policy's setting and the blocks' settings.
 func (p *Policy) webSocket(governs []*block) setting {
-	s := p.said.webSocket
+	s := p.settings.webSocket
 	for _, b := range governs {
 		if b.webSocket != "" && b.webSocket.Stricter(s.effect()) {
 			s = setting{string(b.webSocket), b.layer}

@@ -4,16 +4,16 @@ import "github.com/crannog/crannog/internal/egress"
 
 // verdict is a decision under construction.
 type verdict struct {
-	effect   egress.Effect
-	rule     string
-	layer    string
-	why      why
-	block    *block // what decides, if anything
-	explicit bool   // a rule that says deny
-	fixable  bool   // listing the host would help
-	limits   Limits
-	governs  []*block // all blocks that apply
-	needs    bool     // a block cannot decide without the request
+	effect     egress.Effect
+	rule       string
+	layer      string
+	why        why
+	block      *block // what decides, if anything
+	explicit   bool   // a rule that says deny
+	fixable    bool   // listing the host would help
+	limits     Limits
+	applicable []*block // all blocks that apply
+	needs      bool     // a block cannot decide without the request
 }
 
 func (q *lookup) note(layer, rule string, e egress.Effect, text string) {
@@ -22,8 +22,8 @@ func (q *lookup) note(layer, rule string, e egress.Effect, text string) {
 	}
 }
 
-// weigh evaluates every layer and returns the strictest verdict.
-func (p *Policy) weigh(q *lookup) verdict {
+// evaluate evaluates every layer and returns the strictest verdict.
+func (p *Policy) evaluate(q *lookup) verdict {
 	var buf [4]*block
 	governs := buf[:0]
 	var upper verdict // of the organisation, if it has one
@@ -51,15 +51,15 @@ func (p *Policy) weigh(q *lookup) verdict {
 	if lower.explicit {
 		return lower
 	}
-	governs = append(governs, lower.governs...)
+	governs = append(governs, lower.applicable...)
 	needs = needs || lower.needs
 	if !found && !p.granting && upper.block != nil {
-		upper.governs, upper.needs = governs, needs
+		upper.applicable, upper.needs = governs, needs
 		return upper
 	}
 	v := lower
 	if !found {
-		v = unlisted(q, p.said.unlisted)
+		v = unlisted(q, p.settings.unlisted)
 	}
 	v.fixable = (!found || v.why == elsewhere) && (!spoke || upper.effect == egress.Allow)
 	if spoke {
@@ -70,7 +70,7 @@ func (p *Policy) weigh(q *lookup) verdict {
 		}
 		v.limits = limits
 	}
-	v.governs, v.needs = governs, needs
+	v.applicable, v.needs = governs, needs
 	return v
 }
 
@@ -86,7 +86,7 @@ func (t *table) ask(q *lookup) (verdict, bool) {
 		q.note(t.layer, blocks[0].name, egress.Deny, "does not list the port")
 		return verdict{effect: egress.Deny, rule: blocks[0].name, layer: t.layer, why: elsewhere, block: blocks[0]}, true
 	}
-	v := b.judge(q)
+	v := b.verdict(q)
 	v.needs = b.needs
 	q.note(t.layer, v.rule, v.effect, v.why.step())
 	return v, true
@@ -111,7 +111,7 @@ func (p *Policy) grant(q *lookup) (verdict, bool) {
 		switch {
 		case !found, here && !listed, here == listed && s > specific:
 			best, found, listed, specific = v, true, here, s
-			best.governs = []*block{v.block}
+			best.applicable = []*block{v.block}
 		case here == listed && s == specific:
 			best = unite(best, v)
 		}
@@ -123,7 +123,7 @@ func (p *Policy) grant(q *lookup) (verdict, bool) {
 // unite combines the verdicts of two blocks with one pattern: deny over ask over allow. If one
 // block has no matching rule, the other decides.
 func unite(a, b verdict) verdict {
-	governs := append(a.governs, b.block)
+	governs := append(a.applicable, b.block)
 	out := a
 	if a.why == unmatched || b.why == ruled && b.effect.Stricter(a.effect) {
 		out = b
@@ -131,7 +131,7 @@ func unite(a, b verdict) verdict {
 	if a.why == ruled && b.why == ruled {
 		out.limits = tighter(a.limits, b.limits)
 	}
-	out.governs = governs
+	out.applicable = governs
 	return out
 }
 

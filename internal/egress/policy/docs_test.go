@@ -44,14 +44,14 @@ func comments(t *testing.T) map[string]string {
 }
 
 // rows writes an entry for each field of a type, each followed by the fields inside it.
-func rows(t *testing.T, of reflect.Type, path string, said map[string]string, out *strings.Builder) {
+func rows(t *testing.T, of reflect.Type, path string, docs map[string]string, out *strings.Builder) {
 	t.Helper()
 	for f := range of.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if path != "" {
 			name = path + "." + name
 		}
-		doc := said[of.Name()+"."+f.Name]
+		doc := docs[of.Name()+"."+f.Name]
 		if doc == "" {
 			t.Errorf("%s.%s has no comment", of.Name(), f.Name)
 		}
@@ -79,13 +79,13 @@ func rows(t *testing.T, of reflect.Type, path string, said map[string]string, ou
 		}
 		writeWrapped(out, fmt.Sprintf("- `%s` (%s): %s", name, label, doc))
 		if inner.Kind() == reflect.Struct && label != "duration" {
-			rows(t, inner, name, said, out)
+			rows(t, inner, name, docs, out)
 		}
 	}
 }
 
-// levelRows shows each setting of the levels side by side, and those that are too wide for a table as
-// lists.
+// levelRows shows each setting of the levels side by side, and those that are too wide for a table
+// as lists.
 func levelRows(t *testing.T) string {
 	t.Helper()
 	docs := map[string]map[string]string{}
@@ -198,8 +198,8 @@ func TestThePageIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fields strings.Builder
-	said := comments(t)
-	rows(t, reflect.TypeFor[policy.Document](), "", said, &fields)
+	docs := comments(t)
+	rows(t, reflect.TypeFor[policy.Document](), "", docs, &fields)
 	text := string(b)
 	for name, body := range map[string]string{"fields": fields.String(), "levels": levelRows(t)} {
 		begin, end := "<!-- "+name+": generated -->\n", "<!-- end of "+name+" -->"

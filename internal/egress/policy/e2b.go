@@ -17,8 +17,8 @@ type Transforms map[string][]map[string]string
 
 // Limits of transforms, as E2B has them.
 const (
-	mostDomains   = 10
-	mostHeaders   = 20
+	maxDomains    = 10
+	maxHeaders    = 20
 	longestHeader = 64
 	longestValue  = 2048
 )
@@ -133,7 +133,7 @@ func allowedEntries(entries []string) (names []string, list []netip.Prefix) {
 
 // transform binds headers to domains.
 func (d *Document) transform(rules Transforms) ([]egress.Secret, error) {
-	if len(rules) > mostDomains {
+	if len(rules) > maxDomains {
 		return nil, wireError("rules may have at most 10 domains")
 	}
 	var fixed []egress.Secret
@@ -146,7 +146,7 @@ func (d *Document) transform(rules Transforms) ([]egress.Secret, error) {
 			return nil, wireError("rules: " + host + " may have at most one transform")
 		}
 		for _, headers := range rules[domain] {
-			if len(headers) > mostHeaders {
+			if len(headers) > maxHeaders {
 				return nil, wireError("rules: " + host + " may have at most 20 headers")
 			}
 			for _, name := range sorted(headers) {

@@ -20,9 +20,9 @@ func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
 		if _, isAddress := address(r.Host); isAddress || validName(r.Host) {
 			q.addr, _ = address(r.Host)
 			q.mode = opaque
-			v := p.weigh(&q)
+			v := p.evaluate(&q)
 			if c.Tunnel {
-				tighten(&q, v, p.said.tunnels, RuleTunnels)
+				stricter(&q, v, p.settings.tunnels, RuleTunnels)
 			}
 		}
 		if c.Inspect {

@@ -30,10 +30,10 @@ type only struct {
 	globs    []*glob
 }
 
-func (e *exports) lay(l Layer, warn func(field, text string)) {
+func (e *exports) merge(l Layer, warn func(field, text string)) {
 	x := l.Document.Filesystem.Export
-	e.do.lay(l, RuleExport, string(x.Do), effects, warn)
-	e.deletions.lay(l, RuleDeletions, string(x.Deletions), effects, warn)
+	e.do.merge(l, RuleExport, string(x.Do), effects, warn)
+	e.deletions.merge(l, RuleDeletions, string(x.Deletions), effects, warn)
 	if len(x.Only) == 0 {
 		return
 	}
@@ -120,7 +120,7 @@ func (p *Policy) Removes() egress.Effect { return p.export.deletions.effect() }
 func (c *checker) export(e *Export) {
 	c.effect(RuleExport, e.Do)
 	c.effect(RuleDeletions, e.Deletions)
-	c.list(RuleOnly, len(e.Only), mostEntries, e.Only != nil && len(e.Only) == 0)
+	c.list(RuleOnly, len(e.Only), maxEntries, e.Only != nil && len(e.Only) == 0)
 	for i, g := range e.Only {
 		field := RuleOnly + "[" + strconv.Itoa(i) + "]"
 		if strings.HasPrefix(g, "/") || strings.HasSuffix(g, "/") {

@@ -28,9 +28,9 @@ func (p *Policy) Files() Files {
 	return out
 }
 
-// lay applies a lower layer's file part: globs add up, and paths count only within those of the
+// merge applies a lower layer's file part: globs add up, and paths count only within those of the
 // upper layer.
-func (f *Filesystem) lay(lower Filesystem, warn func(field, text string)) {
+func (f *Filesystem) merge(lower Filesystem, warn func(field, text string)) {
 	f.Deny = union(f.Deny, lower.Deny)
 	f.Protect = union(f.Protect, lower.Protect)
 	f.ReadOnly = union(f.ReadOnly, lower.ReadOnly)

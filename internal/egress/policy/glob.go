@@ -129,7 +129,7 @@ func lower(c byte) byte {
 // covers reports whether wide certainly matches everything that narrow matches. It may miss some
 // cases.
 func covers(wide, narrow string) bool {
-	if apart(wide, narrow) {
+	if disjoint(wide, narrow) {
 		return false
 	}
 	w, n := newGlob(wide).segments, newGlob(narrow).segments
@@ -151,9 +151,9 @@ func covers(wide, narrow string) bool {
 	return len(w) == len(n)
 }
 
-// apart reports whether two patterns differ before the first star of either, so that no path
+// disjoint reports whether two patterns differ before the first star of either, so that no path
 // matches both. Every pair of rules in a block is compared, and most pairs are apart.
-func apart(a, b string) bool {
+func disjoint(a, b string) bool {
 	a, b = strings.TrimPrefix(a, "/"), strings.TrimPrefix(b, "/")
 	for i := range min(len(a), len(b)) {
 		if a[i] == '*' || b[i] == '*' {

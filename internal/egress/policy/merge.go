@@ -16,7 +16,7 @@ func (p *Policy) merge(warnings *[]Warning) error {
 			*warnings = append(*warnings, Warning{Layer: l.Kind, Field: field, Text: text})
 		}
 		d := l.Document
-		s.lay(l, warn)
+		s.merge(l, warn)
 		if d.Name != "" {
 			m.Name = d.Name
 		}
@@ -28,12 +28,12 @@ func (p *Policy) merge(warnings *[]Warning) error {
 		m.Approvals.Timeout = smaller(m.Approvals.Timeout, d.Approvals.Timeout)
 		m.Redact.Outputs = either(m.Redact.Outputs, d.Redact.Outputs)
 		m.Redact.Patterns = either(m.Redact.Patterns, d.Redact.Patterns)
-		m.Filesystem.lay(d.Filesystem, warn)
-		p.export.lay(l, warn)
-		p.installs.lay(l)
+		m.Filesystem.merge(d.Filesystem, warn)
+		p.export.merge(l, warn)
+		p.installs.merge(l)
 	}
 	s.into(m)
-	p.said.into(m)
+	p.settings.into(m)
 	p.export.into(m)
 	p.installs.into(m)
 	for i := range m.Secrets.Bind {
@@ -74,14 +74,14 @@ type scalars struct {
 	isolation, mode, tracked, tools, approve, onTimeout setting
 }
 
-func (s *scalars) lay(l Layer, warn func(field, text string)) {
+func (s *scalars) merge(l Layer, warn func(field, text string)) {
 	d := &l.Document
-	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
-	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
-	s.tracked.lay(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
-	s.tools.lay(l, "filesystem.tools", d.Filesystem.Tools, tools, warn)
-	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
-	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
+	s.isolation.merge(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
+	s.mode.merge(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
+	s.tracked.merge(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
+	s.tools.merge(l, "filesystem.tools", d.Filesystem.Tools, tools, warn)
+	s.approve.merge(l, "secrets.approve", d.Secrets.Approve, approve, warn)
+	s.onTimeout.merge(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
 }
 
 func (s *scalars) into(m *Document) {

@@ -33,7 +33,7 @@ type packageList struct {
 	entries []string
 }
 
-func (i *installs) lay(l Layer) {
+func (i *installs) merge(l Layer) {
 	d := l.Document.Packages
 	i.cache = union(i.cache, d.Cache)
 	for _, r := range d.Registries {
@@ -126,18 +126,18 @@ func (l packageList) find(a packages.Artifact, exact bool) string {
 // packages checks a document's settings about packages.
 func (c *checker) packages(p *Packages) {
 	c.effect("packages.publish", p.Publish)
-	c.list("packages.cache", len(p.Cache), mostEntries, p.Cache != nil && len(p.Cache) == 0)
+	c.list("packages.cache", len(p.Cache), maxEntries, p.Cache != nil && len(p.Cache) == 0)
 	for i, e := range p.Cache {
 		c.word("packages.cache["+strconv.Itoa(i)+"]", e, packages.Ecosystems())
 	}
-	c.list("packages.registries", len(p.Registries), mostEntries, p.Registries != nil && len(p.Registries) == 0)
+	c.list("packages.registries", len(p.Registries), maxEntries, p.Registries != nil && len(p.Registries) == 0)
 	c.registries(p.Registries)
 	c.duration("packages.min_age", p.MinAge, longestAge)
 	for _, l := range []struct {
 		field   string
 		entries []string
 	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}} {
-		c.list(l.field, len(l.entries), mostEntries, l.entries != nil && len(l.entries) == 0)
+		c.list(l.field, len(l.entries), maxEntries, l.entries != nil && len(l.entries) == 0)
 		for i, entry := range l.entries {
 			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
 		}

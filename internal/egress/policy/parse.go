@@ -18,7 +18,7 @@ const (
 	// lines.
 	longestText = 1 << 20
 	deepest     = 16
-	mostNodes   = 100_000
+	maxNodes    = 100_000
 )
 
 // Parse parses one document strictly. An unknown field, a duplicate key, an alias, an empty value
@@ -50,7 +50,7 @@ func decode(text []byte, v any) (*yaml.Node, error) {
 	if len(root.Content) != 1 || root.Content[0].Kind != yaml.MappingNode {
 		return nil, invalid("the document is empty or is not a set of fields")
 	}
-	left := mostNodes
+	left := maxNodes
 	if err := inspect(root.Content[0], 0, &left); err != nil {
 		return nil, err
 	}

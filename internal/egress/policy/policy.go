@@ -121,8 +121,8 @@ type Policy struct {
 	// granting is set if a project or a task has network settings. Otherwise the organisation's
 	// hosts are allowed, and not only a ceiling.
 	granting bool
-	said     settings
 	installs installs
+	settings settings
 	export   exports
 	top      settings // level and organisation only
 	binds    map[endpoint]bool

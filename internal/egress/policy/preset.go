@@ -139,7 +139,7 @@ func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {
 			if b == nil {
 				continue
 			}
-			if v := b.judge(&q); v.explicit {
+			if v := b.verdict(&q); v.explicit {
 				return p.decision(&q, v), true
 			}
 		}

@@ -39,11 +39,11 @@ func Check(text []byte, layer string, above ...Layer) []Problem {
 // problemsIn splits the parser's error, which describes all mistakes in one text.
 func problemsIn(err error) []Problem {
 	var found []Problem
-	said := err.Error()
+	text := err.Error()
 	if f, ok := errors.AsType[*fault.Error](err); ok {
-		said = fault.PublicText(f)
+		text = fault.PublicText(f)
 	}
-	for i, text := range strings.Split(said, "; line ") {
+	for i, text := range strings.Split(text, "; line ") {
 		if i > 0 {
 			text = "line " + text
 		}

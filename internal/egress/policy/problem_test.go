@@ -9,14 +9,14 @@ import (
 )
 
 func TestProblemsHaveLines(t *testing.T) {
-	for said, want := range map[string][]Problem{
+	for text, want := range map[string][]Problem{
 		"line 3: there is no field a; line 12: b: x; y is none": {{Line: 3, Text: "there is no field a"}, {Line: 12, Text: "b: x; y is none"}},
 		"the document is empty":                                 {{Text: "the document is empty"}},
 		"line of text: no number":                               {{Text: "line of text: no number"}},
 		"line 3: a; line of text: b":                            {{Line: 3, Text: "a"}, {Text: "line of text: b"}},
 	} {
-		if got := problemsIn(fault.New(fault.Invalid, "policy_invalid", said)); !slices.Equal(got, want) {
-			t.Errorf("%s: %+v", said, got)
+		if got := problemsIn(fault.New(fault.Invalid, "policy_invalid", text)); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", text, got)
 		}
 	}
 	if got := problemsIn(errors.New("other")); len(got) != 1 || got[0].Text != "other" {

@@ -14,7 +14,7 @@ import (
 
 // schemaOf describes a type. Fields keep the order that encoding/json gives
 // maps, so that the file changes only with the document.
-func schemaOf(of reflect.Type, said map[string]string) map[string]any {
+func schemaOf(of reflect.Type, doc map[string]string) map[string]any {
 	switch {
 	case of == reflect.TypeFor[policy.Duration]():
 		return map[string]any{"type": "string"}
@@ -23,9 +23,9 @@ func schemaOf(of reflect.Type, said map[string]string) map[string]any {
 	case of == reflect.TypeFor[egress.Effect]():
 		return map[string]any{"type": "string", "enum": []string{"allow", "ask", "deny"}}
 	case of.Kind() == reflect.Pointer:
-		return schemaOf(of.Elem(), said)
+		return schemaOf(of.Elem(), doc)
 	case of.Kind() == reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(of.Elem(), said)}
+		return map[string]any{"type": "array", "items": schemaOf(of.Elem(), doc)}
 	case of.Kind() == reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case of.Kind() == reflect.Int || of.Kind() == reflect.Int64:
@@ -36,8 +36,8 @@ func schemaOf(of reflect.Type, said map[string]string) map[string]any {
 	fields, needed := map[string]any{}, []string{}
 	for f := range of.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		one := schemaOf(f.Type, said)
-		one["description"] = said[of.Name()+"."+f.Name]
+		one := schemaOf(f.Type, doc)
+		one["description"] = doc[of.Name()+"."+f.Name]
 		fields[name] = one
 		if !strings.Contains(options, "omitempty") {
 			needed = append(needed, name)

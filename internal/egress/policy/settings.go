@@ -47,9 +47,9 @@ type settings struct {
 	publish                              setting
 }
 
-// lay applies one layer's value of a setting. It ignores a looser value than that of the layers
+// merge applies one layer's value of a setting. It ignores a looser value than that of the layers
 // above, and adds a warning.
-func (s *setting) lay(l Layer, field, value string, from []string, warn func(field, text string)) {
+func (s *setting) merge(l Layer, field, value string, from []string, warn func(field, text string)) {
 	if value == "" {
 		return
 	}
@@ -62,15 +62,15 @@ func (s *setting) lay(l Layer, field, value string, from []string, warn func(fie
 	}
 }
 
-func (s *settings) lay(l Layer, warn func(field, text string)) {
+func (s *settings) merge(l Layer, warn func(field, text string)) {
 	n, g := l.Document.Network, l.Document.Git
-	s.unlisted.lay(l, "network.unlisted", n.Unlisted, unlisteds, warn)
-	s.writes.lay(l, "network.writes", n.Writes, writes, warn)
-	s.tunnels.lay(l, "network.tunnels", string(n.Tunnels), effects, warn)
-	s.webSocket.lay(l, "network.websocket", string(n.WebSocket), effects, warn)
-	s.fetch.lay(l, "git.fetch", string(g.Fetch), effects, warn)
-	s.pushNew.lay(l, "git.push.unlisted", string(g.Push.Unlisted), effects, warn)
-	s.pushDelete.lay(l, "git.push.delete", string(g.Push.Delete), effects, warn)
-	s.pushDrop.lay(l, "git.push.force", string(g.Push.Force), effects, warn)
-	s.publish.lay(l, "packages.publish", string(l.Document.Packages.Publish), effects, warn)
+	s.unlisted.merge(l, "network.unlisted", n.Unlisted, unlisteds, warn)
+	s.writes.merge(l, "network.writes", n.Writes, writes, warn)
+	s.tunnels.merge(l, "network.tunnels", string(n.Tunnels), effects, warn)
+	s.webSocket.merge(l, "network.websocket", string(n.WebSocket), effects, warn)
+	s.fetch.merge(l, "git.fetch", string(g.Fetch), effects, warn)
+	s.pushNew.merge(l, "git.push.unlisted", string(g.Push.Unlisted), effects, warn)
+	s.pushDelete.merge(l, "git.push.delete", string(g.Push.Delete), effects, warn)
+	s.pushDrop.merge(l, "git.push.force", string(g.Push.Force), effects, warn)
+	s.publish.merge(l, "packages.publish", string(l.Document.Packages.Publish), effects, warn)
 }

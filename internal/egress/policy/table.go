@@ -197,9 +197,10 @@ func (r *rule) match(q *lookup) (exact, loose bool) {
 	return exact && fits, loose && close
 }
 
-// judge returns the block's verdict. Rules that make it stricter also match what a server may treat
-// as the same path: other case, an escaped slash, a trailing slash. Rules that allow match exactly.
-func (b *block) judge(q *lookup) verdict {
+// verdict returns the block's verdict. Rules that make it stricter also match what a server may
+// treat as the same path: other case, an escaped slash, a trailing slash. Rules that allow match
+// exactly.
+func (b *block) verdict(q *lookup) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
 	var nearly *rule
 	for i := range b.rules {

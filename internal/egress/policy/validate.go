@@ -15,10 +15,10 @@ const (
 	maxProblems = 10
 	// Limits of a document, so that decisions stay fast and a client's document cannot use much
 	// memory.
-	mostHosts    = 1024
-	mostRules    = 1024 // of one block
-	mostEntries  = 256  // of any other list
-	mostBinds    = 64
+	maxHosts     = 1024
+	maxRules     = 1024 // of one block
+	maxEntries   = 256  // of any other list
+	maxBinds     = 64
 	longestGlob  = 512
 	longestTime  = Duration(168 * time.Hour)
 	longestCount = 1 << 50
@@ -100,20 +100,20 @@ func (c *checker) quorum(field string, n int) {
 	}
 }
 
-func (c *checker) duration(field string, d, most Duration) {
-	if d != 0 && (d < Duration(time.Second) || d > most) {
-		c.bad(field, "must be 1s to %s", most)
+func (c *checker) duration(field string, d, limit Duration) {
+	if d != 0 && (d < Duration(time.Second) || d > limit) {
+		c.bad(field, "must be 1s to %s", limit)
 	}
 }
 
 // list checks the length of a list. An empty list is an error, because an absent list means "all"
 // and an empty one is easily misread as that.
-func (c *checker) list(field string, n, most int, empty bool) {
+func (c *checker) list(field string, n, limit int, empty bool) {
 	if empty {
 		c.bad(field, "an empty list matches nothing; leave the field out for all")
 	}
-	if n > most {
-		c.bad(field, "has %d entries, at most %d are allowed", n, most)
+	if n > limit {
+		c.bad(field, "has %d entries, at most %d are allowed", n, limit)
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *checker) files(f *Filesystem) {
 		{"filesystem.deny", f.Deny, true}, {"filesystem.protect", f.Protect, true},
 		{"filesystem.read_only", f.ReadOnly, true},
 	} {
-		c.list(l.field, len(l.paths), mostEntries, false)
+		c.list(l.field, len(l.paths), maxEntries, false)
 		for i, p := range l.paths {
 			field := l.field + "[" + strconv.Itoa(i) + "]"
 			switch {
@@ -185,7 +185,7 @@ func (c *checker) git(g *Git) {
 	c.effect("git.push.unlisted", g.Push.Unlisted)
 	c.effect("git.push.delete", g.Push.Delete)
 	c.effect("git.push.force", g.Push.Force)
-	c.list("git.remotes", len(g.Remotes), mostEntries, false)
+	c.list("git.remotes", len(g.Remotes), maxEntries, false)
 	for i, r := range g.Remotes {
 		field := "git.remotes[" + strconv.Itoa(i) + "]"
 		if !validName(r.Host) {
@@ -195,7 +195,7 @@ func (c *checker) git(g *Git) {
 			c.bad(field+".repo", "%q must not have a slash at the beginning or .git at the end", clip(r.Repo))
 		}
 		c.glob(field+".repo", r.Repo)
-		c.list(field+".push", len(r.Push), mostEntries, false)
+		c.list(field+".push", len(r.Push), maxEntries, false)
 		for j, ref := range r.Push {
 			c.glob(field+".push["+strconv.Itoa(j)+"]", ref, "refs/")
 		}

@@ -15,7 +15,7 @@ func (c *checker) network(n *Network) {
 	c.word("network.writes", n.Writes, writes)
 	c.effect("network.tunnels", n.Tunnels)
 	c.effect("network.websocket", n.WebSocket)
-	c.list("network.hosts", len(n.Hosts), mostHosts, false)
+	c.list("network.hosts", len(n.Hosts), maxHosts, false)
 	seen := map[string]Ports{}
 	for i := range n.Hosts {
 		h := &n.Hosts[i]
@@ -68,7 +68,7 @@ func (c *checker) host(field string, h *Host) {
 	default:
 		c.addresses(field, h)
 	}
-	c.list(field+".ports", len(h.Ports), mostEntries, h.Ports != nil && len(h.Ports) == 0)
+	c.list(field+".ports", len(h.Ports), maxEntries, h.Ports != nil && len(h.Ports) == 0)
 	for i, r := range h.Ports {
 		if r.First < 1 || r.Last > 65535 || r.First > r.Last {
 			c.bad(field+".ports["+strconv.Itoa(i)+"]", "a port is 1 to 65535")
@@ -81,7 +81,7 @@ func (c *checker) host(field string, h *Host) {
 	if h.Tunnel && (h.EncodedSlash || h.WebSocket != "") {
 		c.bad(field, "encoded_slash and websocket are about requests, and the gateway does not inspect a tunnel")
 	}
-	c.list(field+".rules", len(h.Rules), mostRules, false)
+	c.list(field+".rules", len(h.Rules), maxRules, false)
 	ids := map[string]bool{}
 	for i := range h.Rules {
 		r := &h.Rules[i]
@@ -129,7 +129,7 @@ func (c *checker) addresses(field string, h *Host) {
 }
 
 func (c *checker) prefixes(field string, list []string) {
-	c.list(field, len(list), mostEntries, list != nil && len(list) == 0)
+	c.list(field, len(list), maxEntries, list != nil && len(list) == 0)
 	seen := map[netip.Prefix]bool{}
 	for i, s := range list {
 		at := field + "[" + strconv.Itoa(i) + "]"
@@ -171,7 +171,7 @@ func (c *checker) rule(field string, r *Rule, blind bool) {
 
 // requests checks methods and paths.
 func (c *checker) requests(field string, methods, paths []string) {
-	c.list(field+".methods", len(methods), mostEntries, methods != nil && len(methods) == 0)
+	c.list(field+".methods", len(methods), maxEntries, methods != nil && len(methods) == 0)
 	for i, m := range methods {
 		at := field + ".methods[" + strconv.Itoa(i) + "]"
 		switch {
@@ -183,7 +183,7 @@ func (c *checker) requests(field string, methods, paths []string) {
 			c.bad(at, "%s appears twice", m)
 		}
 	}
-	c.list(field+".paths", len(paths), mostEntries, paths != nil && len(paths) == 0)
+	c.list(field+".paths", len(paths), maxEntries, paths != nil && len(paths) == 0)
 	for i, p := range paths {
 		at := field + ".paths[" + strconv.Itoa(i) + "]"
 		c.glob(at, p, "/", "**/")

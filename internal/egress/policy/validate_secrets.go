@@ -22,7 +22,7 @@ func below(host string, names []string) bool {
 func (c *checker) secrets(s *Secrets, n *Network) {
 	c.word("secrets.approve", s.Approve, approve)
 	c.duration("secrets.max_ttl", s.MaxTTL, longestTime)
-	c.list("secrets.bind", len(s.Bind), mostBinds, false)
+	c.list("secrets.bind", len(s.Bind), maxBinds, false)
 	for i := range s.Bind {
 		b := &s.Bind[i]
 		field := "secrets.bind[" + strconv.Itoa(i) + "]"

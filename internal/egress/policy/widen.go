@@ -163,7 +163,7 @@ func (w *widening) hosts(kind string, after *Policy, a, b []Host) {
 
 // covered reports whether anything in the policy could allow what a removed block decided about.
 func (p *Policy) covered(kind string, gone Host) bool {
-	if p.said.unlisted.value != "deny" || kind == LayerOrganisation && p.top.unlisted.value != "deny" {
+	if p.settings.unlisted.value != "deny" || kind == LayerOrganisation && p.top.unlisted.value != "deny" {
 		return true
 	}
 	var a netip.Addr

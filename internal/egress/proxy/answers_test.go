@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// whole reports whether the response to a text is one or more complete HTTP responses. Anything
-// else behind one belongs to another protocol.
-func whole(text string, data []byte) bool {
+// isCompleteHTTP reports whether the response to a text is one or more complete HTTP responses.
+// Anything else behind one belongs to another protocol.
+func isCompleteHTTP(text string, data []byte) bool {
 	method, _, _ := strings.Cut(text, " ")
 	asked := &http.Request{Method: method}
 	in := bufio.NewReader(bytes.NewReader(data))

@@ -15,15 +15,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// desk grants what was approved before, once for each set of facts.
-type desk struct {
+// approvals grants what was approved before, once for each set of facts.
+type approvals struct {
 	mu      sync.Mutex
 	granted map[string]int
 }
 
 func digest(q egress.ApprovalRequest) string { return approval.Digest(q) }
 
-func (d *desk) answer(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+func (d *approvals) answer(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.granted[digest(q)] > 0 {
@@ -33,7 +33,7 @@ func (d *desk) answer(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	return egress.ApprovalOutcome{State: "pending", Approval: "ap7"}, nil
 }
 
-func (d *desk) approve(q egress.ApprovalRequest) {
+func (d *approvals) approve(q egress.ApprovalRequest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.granted == nil {
@@ -51,9 +51,9 @@ network:
 `
 
 func TestA1AGrantIsForTheSameBytes(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	d := &desk{}
+	d := &approvals{}
 	s := token("api.good.test")
 	b := w.newSandbox(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
 	b.people.answer = d.answer
@@ -119,7 +119,7 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 }
 
 func TestAQuestionHoldsTheRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(asking, func(c *Config) { c.Limits.Hold = 50 * time.Millisecond })
 	b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
@@ -143,25 +143,25 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 
 // Without configuration, the default limits how long an approval request holds a request.
 func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
-	b := newWorld(t).newSandbox(asking)
+	b := newEnvironment(t).newSandbox(asking)
 	synctest.Test(t, func(t *testing.T) {
 		b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 			<-ctx.Done()
 			return egress.ApprovalOutcome{State: "pending", Approval: "ap1"}, nil
 		}
-		began := time.Now()
+		started := time.Now()
 		id, stop := b.put(t.Context(), b.current.Load(), egress.Decision{}, "api.good.test", 443, egress.ApprovalRequest{})
-		if took := time.Since(began); took != 20*time.Second || id != "" || stop == nil || stop.code != "approval_pending" {
+		if took := time.Since(started); took != 20*time.Second || id != "" || stop == nil || stop.code != "approval_pending" {
 			t.Errorf("held for %v: %q, %+v", took, id, stop)
 		}
 	})
 }
 
 func TestUnlistedHostAsks(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "new.test")
 	plain := w.serve("80", nil, "plain.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	code, body := b.get("https://new.test/x")
@@ -209,9 +209,9 @@ func TestUnlistedHostAsks(t *testing.T) {
 }
 
 func TestSecretNeedsApprovalForEachUse(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(asking, func(c *Config) {
 		s := token("api.good.test")
 		s.Approve = true
@@ -237,9 +237,9 @@ func TestSecretNeedsApprovalForEachUse(t *testing.T) {
 }
 
 func TestSecretNeedsApprovalForItsFirstUse(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	d := &desk{}
+	d := &approvals{}
 	s := token("api.good.test")
 	s.ApproveFirst = true
 	b := w.newSandbox(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
@@ -271,9 +271,9 @@ func TestSecretNeedsApprovalForItsFirstUse(t *testing.T) {
 }
 
 func TestPublishingAsks(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "registry.npmjs.org")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(`
 level: minimal
 packages: {publish: ask}
@@ -300,9 +300,9 @@ network: {unlisted: deny, hosts: [{host: registry.npmjs.org, encoded_slash: true
 }
 
 func TestUnlistedHostAsksOnceWhereAllIsOpened(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "new.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox("level: standard\n")
 	b.people.answer = d.answer
 	for _, keep := range []*http.Client{b.client(false), b.client(true)} {

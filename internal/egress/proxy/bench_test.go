@@ -13,7 +13,7 @@ import (
 )
 
 // direct returns a client that reaches the servers without the gateway.
-func (w *world) direct(h2 bool) *http.Client {
+func (w *environment) direct(h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)
@@ -54,7 +54,7 @@ func latencies(b *testing.B, do func()) {
 }
 
 func BenchmarkKeptAlive(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test")
 	sb := w.newSandbox(openOne, withToken)
 	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "box/h1": sb.client(false), "box/h2": sb.client(true)} {
@@ -66,7 +66,7 @@ func BenchmarkKeptAlive(b *testing.B) {
 }
 
 func BenchmarkNewConnection(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test", "pass.good.test")
 	sb := w.newSandbox(openOne, func(c *Config) { c.Limits.Connections = 1 << 20 })
 	if _, err := sb.names.Address("api.good.test"); err != nil {
@@ -103,7 +103,7 @@ func BenchmarkDownload(b *testing.B) {
 	for i := range piece {
 		piece[i] = byte(i*7 + i>>8)
 	}
-	w := newWorld(b)
+	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) {
 		for range size / len(piece) {
 			rw.Write(piece)
@@ -134,7 +134,7 @@ func BenchmarkDownload(b *testing.B) {
 }
 
 func BenchmarkIdleBox(b *testing.B) {
-	w := newWorld(b)
+	w := newEnvironment(b)
 	p := compiled(b, openOne)
 	heap := func() (m runtime.MemStats) {
 		runtime.GC()

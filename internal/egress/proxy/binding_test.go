@@ -12,7 +12,7 @@ import (
 
 // Finding S9: for /a/, a rule matched only /a/ and a binding only /a.
 func TestFindingS9OneReadingOfGlobs(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, c := range []struct {
 		glob    string
@@ -59,7 +59,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 // A secret that is removed while its request is in progress may still be echoed in the response,
 // which was redacted with the newest values only.
 func TestRemovedSecretStaysRedacted(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	came, goOn := make(chan struct{}), make(chan struct{})
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		close(came)

@@ -55,7 +55,7 @@ func (c *client) peek(n int) ([]byte, error) {
 		k, err := c.Conn.Read(c.head[len(c.head):cap(c.head)])
 		c.head = c.head[:len(c.head)+k]
 		if k > 0 {
-			c.flow.heard.Store(true)
+			c.flow.receivedFirst.Store(true)
 		}
 		if err != nil && len(c.head) < n {
 			return c.head, err

@@ -16,10 +16,10 @@ var (
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 )
 
-// pump copies until the end. It waits with a small buffer and uses a large one only while data
-// keeps coming, so that an idle connection is cheap. count is called before data is passed on, and
-// can stop the copying.
-func pump(dst io.Writer, src io.Reader, count func(n int) error) error {
+// copyCounted copies until the end. It waits with a small buffer and uses a large one only while
+// data keeps coming, so that an idle connection is cheap. count is called before data is passed on,
+// and can stop the copying.
+func copyCounted(dst io.Writer, src io.Reader, count func(n int) error) error {
 	small := smallBuffers.Get().(*[smallBuffer]byte)
 	defer smallBuffers.Put(small)
 	var large *[largeBuffer]byte

@@ -26,16 +26,16 @@ func TestLastingActionsAreRecordedFirst(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			begun := make(chan egress.Record, 4)
+			w := newEnvironment(t)
+			started := make(chan egress.Record, 4)
 			var b *testSandbox
 			up := w.serve("443", func(http.ResponseWriter, *http.Request) {
 				b.records.mu.Lock()
 				defer b.records.mu.Unlock()
-				begun <- b.records.list[len(b.records.list)-1]
+				started <- b.records.list[len(b.records.list)-1]
 			}, host)
 			b = w.newSandbox(c.policy)
-			d := &desk{}
+			d := &approvals{}
 			b.people.answer = d.answer
 			send := func() int {
 				code, _ := b.do(c.method, "https://"+host+"/@acme%2fpay", "{}", nil)
@@ -50,7 +50,7 @@ func TestLastingActionsAreRecordedFirst(t *testing.T) {
 			if code := send(); code != 200 {
 				t.Fatal(code)
 			}
-			if r := <-begun; !r.Begins || !c.is(r) {
+			if r := <-started; !r.Begins || !c.is(r) {
 				t.Errorf("when it arrived the last record was %+v", r)
 			}
 			b.records.failFirst.Store(true)
@@ -69,7 +69,7 @@ func TestLastingActionsAreRecordedFirst(t *testing.T) {
 
 // A connection that is not decrypted has an entry before a byte passes.
 func TestPassagesAreRecordedFirst(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "pass.good.test")
 	b := w.newSandbox(openOne)
 	pass := func() (string, error) {

@@ -27,15 +27,15 @@ type incoming interface {
 // flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
 // others read them when the policy changes.
 type flow struct {
-	box   *Handler
-	began time.Time
-	dst   netip.AddrPort
-	ctx   context.Context // ends with the flow
-	stop  context.CancelFunc
+	box     *Handler
+	started time.Time
+	dst     netip.AddrPort
+	ctx     context.Context // ends with the flow
+	stop    context.CancelFunc
 
-	requests requestCounts
-	traffic  traffic
-	heard    atomic.Bool // a first byte has arrived
+	requests      requestCounts
+	traffic       traffic
+	receivedFirst atomic.Bool // a first byte has arrived
 
 	mu        sync.Mutex
 	conn      net.Conn // nil until accepted
@@ -52,7 +52,7 @@ type flow struct {
 
 // requestCounts has how many requests the server has begun to read, and how many were decided. The
 // difference was not HTTP.
-type requestCounts struct{ read, judged atomic.Int64 }
+type requestCounts struct{ read, decided atomic.Int64 }
 
 // mode is how a flow's bytes are treated.
 type mode struct {
@@ -112,7 +112,7 @@ func (b *Handler) take(in incoming) {
 		return
 	}
 	if f.mode.proxy {
-		handed = b.front.handover.give(c)
+		handed = b.front.handover.offer(c)
 		return
 	}
 	handed = f.enter(c)
@@ -123,7 +123,7 @@ func (b *Handler) begin(in incoming) *flow {
 	if !b.floods.connects.take(b, egress.KindTCP) {
 		return nil
 	}
-	f := &flow{box: b, began: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
+	f := &flow{box: b, started: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
 	f.ctx, f.stop = context.WithCancel(b.life.ctx)
 	b.mu.Lock()
 	full := len(b.flows) >= b.limits.Connections
@@ -245,7 +245,7 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return f.drop(nil, err.Error())
 	}
-	return f.box.front.handover.give(served)
+	return f.box.front.handover.offer(served)
 }
 
 // holds counts the flow as one of a rule's connections until it ends.
@@ -272,13 +272,13 @@ func (f *flow) drop(why *refusal, failure string) bool {
 // note writes the only entry of a connection that has no other.
 func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
-	said := f.recorded
+	done := f.recorded
 	f.recorded = true
 	if f.killed.why != "" && failure == "" {
 		failure = f.killed.why
 	}
 	r := egress.Record{
-		Time: f.began, Kind: egress.KindTCP, Host: f.dest.host, Port: f.dest.port, Took: time.Since(f.began), Error: failure,
+		Time: f.started, Kind: egress.KindTCP, Host: f.dest.host, Port: f.dest.port, Took: time.Since(f.started), Error: failure,
 		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was requested"},
 	}
 	if f.mode.proxy || f.mode.connected {
@@ -288,7 +288,7 @@ func (f *flow) note(why *refusal, failure string) {
 		r.Host, r.Port = f.dst.Addr().String(), int(f.dst.Port())
 	}
 	f.mu.Unlock()
-	if said {
+	if done {
 		return
 	}
 	if why != nil {
@@ -297,7 +297,7 @@ func (f *flow) note(why *refusal, failure string) {
 			r.Approval = why.answer.Approval
 		}
 	}
-	if r.Probe = !f.heard.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
+	if r.Probe = !f.receivedFirst.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
 	// The connection ends regardless of the error.
@@ -388,7 +388,7 @@ func (f *flow) misfit(g *generation) string {
 	if !f.mode.proxy && f.dest.host != "" {
 		c := g.policy.Connect(f.dest.host, f.dest.port)
 		asked := c.Effect == egress.Ask && f.consent.granted == c.Rule
-		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.dest.host, f.dest.port}]
+		opaque := c.Tunnel || !c.Inspect && !g.bound[location{f.dest.host, f.dest.port}]
 		if c.Effect == egress.Deny || f.mode.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
 			return changed
 		}
@@ -437,11 +437,11 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 // unread writes an entry about a request that the server could not parse and answered itself.
 // Nothing of it was forwarded.
 func (f *flow) unread(c net.Conn) {
-	if f.requests.read.Load() <= f.requests.judged.Load() {
+	if f.requests.read.Load() <= f.requests.decided.Load() {
 		return
 	}
 	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be inspected")
-	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.requests.judged.Load() == 0 {
+	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.requests.decided.Load() == 0 {
 		// With HTTP/2 these are connections, which have other entries.
 		f.note(bad, "")
 		return

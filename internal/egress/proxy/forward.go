@@ -74,7 +74,7 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	if trailers {
 		h["Te"] = []string{"trailers"} // gRPC servers require it
 	}
-	if _, said := h["User-Agent"]; !said {
+	if _, given := h["User-Agent"]; !given {
 		h["User-Agent"] = nil // otherwise net/http sets its own
 	}
 	if x.masked() || x.action.git.op == git.FetchRefs || x.action.git.op == git.PushRefs {
@@ -143,13 +143,13 @@ func (x *exchange) attach(out *http.Request) {
 	case x.r.ContentLength == 0 || x.r.Body == nil || x.r.Body == http.NoBody:
 		out.Body, out.ContentLength = nil, 0
 	default:
-		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.traffic.sent, count: x.count})
+		out.Body = io.NopCloser(&counter{Reader: x.limitPauses(x.r.Body), n: &x.traffic.sent, count: x.count})
 	}
 }
 
-// patient limits how long a body may pause. Otherwise a program that sends a byte now and then
+// limitPauses limits how long a body may pause. Otherwise a program that sends a byte now and then
 // could occupy an upstream connection.
-func (x *exchange) patient(r io.Reader) io.Reader {
+func (x *exchange) limitPauses(r io.Reader) io.Reader {
 	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
 }
 
@@ -182,7 +182,7 @@ func (x *exchange) hold() error {
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
-	from := x.patient(x.r.Body)
+	from := x.limitPauses(x.r.Body)
 	if x.action.push != nil {
 		from = x.action.push.Body // its head was read
 	}

@@ -28,7 +28,7 @@ func FuzzHTTP(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	w := newWorld(f)
+	w := newEnvironment(f)
 	up := w.serve("80", nil, "plain.good.test")
 	b := w.newSandbox(`
 level: minimal

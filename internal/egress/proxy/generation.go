@@ -16,7 +16,7 @@ type generation struct {
 	policy  *policy.Policy
 	secrets []*sealed
 	// bound has the destinations of secrets. TLS to them is decrypted.
-	bound map[place]bool
+	bound map[location]bool
 	// masked has their hosts, which may return what they received on any port.
 	masked    map[string]bool
 	text      *redact.Redactor // for entries and headers
@@ -24,7 +24,7 @@ type generation struct {
 	transport *http.Transport
 }
 
-type place struct {
+type location struct {
 	host string
 	port int
 }
@@ -33,7 +33,7 @@ type place struct {
 // the previous generation only if the policy is the same, because they may lead to an address that
 // is no longer allowed.
 func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *generation) (*generation, error) {
-	g := &generation{policy: p, bound: map[place]bool{}, masked: map[string]bool{}}
+	g := &generation{policy: p, bound: map[location]bool{}, masked: map[string]bool{}}
 	var values []redact.Value
 	for _, s := range secrets {
 		one, err := seal(s, b.limits.Uses)
@@ -44,11 +44,11 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 		for _, other := range g.secrets {
 			if other.clashes(one) {
 				return nil, fault.Newf(fault.Invalid, "secret_binding_twice",
-					"the secrets %s and %s are both bound to the header %s of %s", other.Name, one.Name, one.header, one.place.host)
+					"the secrets %s and %s are both bound to the header %s of %s", other.Name, one.Name, one.header, one.location.host)
 			}
 		}
 		g.secrets = append(g.secrets, one)
-		g.bound[one.place], g.masked[one.place.host] = true, true
+		g.bound[one.location], g.masked[one.location.host] = true, true
 		if s.Plain {
 			continue
 		}

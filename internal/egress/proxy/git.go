@@ -22,7 +22,7 @@ const (
 
 // gitRemote is a service of a repository on a server.
 type gitRemote struct {
-	place
+	location
 	tls bool
 	git.Endpoint
 }
@@ -38,7 +38,7 @@ type gitRequest struct {
 // classify determines the git operation of a request.
 func (x *exchange) classify() {
 	op, endpoint := git.Exact(x.action.method, x.action.path, x.r.URL.RawQuery, x.r.Header)
-	x.action.git = gitRequest{op, gitRemote{place{x.dest.host, x.dest.port}, x.dest.tls, endpoint}}
+	x.action.git = gitRequest{op, gitRemote{location{x.dest.host, x.dest.port}, x.dest.tls, endpoint}}
 	if (op == git.Fetch || op == git.Push) && !x.box.git.advertised.has(x.action.git.at) {
 		// The server has not shown that it is a git server, so the request may mean anything.
 		x.action.git.op = git.None
@@ -59,9 +59,9 @@ func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 		switch op {
 		case git.None:
 		case git.Push:
-			d, stop = x.judgePush(d, repo)
+			d, stop = x.decidePush(d, repo)
 		case git.FetchRefs, git.Fetch, git.PushRefs:
-			d, stop = x.judgeFetch(d, repo)
+			d, stop = x.decideFetch(d, repo)
 		}
 		if stop != nil {
 			return d, stop
@@ -70,9 +70,9 @@ func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	return d, nil
 }
 
-// judgeFetch returns the policy's decision about a fetch, or about a request that a server may
+// decideFetch returns the policy's decision about a fetch, or about a request that a server may
 // interpret as one.
-func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
+func (x *exchange) decideFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	if d.Effect == egress.Deny {
 		return d, nil
 	}

@@ -23,7 +23,7 @@ func typed(kind string, more ...string) http.Header {
 // Finding S1: a request that looks like git's was judged as a fetch or a push,
 // which skipped the check for publications.
 func TestFindingS1GitHidesNoPublication(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	hosts := []string{"crates.test", "oci.test", "registry.npmjs.org"}
 	up := w.serve("443", nil, hosts...)
 	b := w.newSandbox(`
@@ -32,7 +32,7 @@ packages: {publish: ask}
 network: {unlisted: deny, hosts: [{host: crates.test, rules: [{do: allow}]}, {host: oci.test, rules: [{do: allow}]}, {host: registry.npmjs.org, encoded_slash: true, rules: [{do: allow}]}]}
 git: {remotes: [{host: oci.test, repo: "**", push: ["refs/**"]}, {host: crates.test, repo: "**"}, {host: registry.npmjs.org, repo: "**"}]}
 `)
-	desk := &desk{}
+	desk := &approvals{}
 	b.people.answer = desk.answer
 	for name, c := range map[string]struct {
 		method, url, body string
@@ -66,7 +66,7 @@ git: {remotes: [{host: oci.test, repo: "**", push: ["refs/**"]}, {host: crates.t
 
 // Finding S1: a request that looks like a fetch needed no permission for writes.
 func TestFindingS1GitOpensNoWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	// It is not a git server: it answers everything in its own way.
 	up := w.serve("443", nil, "api.test")
 	b := w.newSandbox(`
@@ -74,7 +74,7 @@ level: light
 network: {unlisted: deny, writes: ask, hosts: [{host: api.test, rules: [{do: allow}]}]}
 git: {fetch: allow, remotes: [{host: api.test, repo: "acme/**", push: ["refs/**"]}]}
 `)
-	b.people.answer = (&desk{}).answer
+	b.people.answer = (&approvals{}).answer
 	if code, _ := b.get("https://api.test/acme/pay/info/refs?service=git-upload-pack"); code != 200 {
 		t.Fatalf("the control, a read: %d", code)
 	}
@@ -115,9 +115,9 @@ git: {fetch: allow, remotes: [{host: api.test, repo: "acme/**", push: ["refs/**"
 
 // Finding S1: one approval of a fetch let other requests through for ten minutes.
 func TestFindingS1AFetchIsApprovedAndNothingElse(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", gitServer, "git.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(strings.NewReplacer("git:\n", "git:\n  fetch: ask\n", "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts").Replace(forge))
 	b.people.answer = d.answer
 	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
@@ -154,9 +154,9 @@ func TestFindingS1AFetchIsApprovedAndNothingElse(t *testing.T) {
 // Finding S1: an approved push was bound only to its commands, not to the data after them or to its
 // destination.
 func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "git.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(forge)
 	b.people.answer = d.answer
 	head, _, _ := strings.Cut(pushBody(none+" "+tip+" refs/heads/dev"), "PACK")

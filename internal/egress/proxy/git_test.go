@@ -43,9 +43,9 @@ network: {unlisted: deny, hosts: [{host: git.test, rules: [{do: allow}]}]}
 `
 
 func TestA6PushesAreJudgedByRef(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", gitServer, "git.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(forge)
 	b.people.answer = d.answer
 	for _, repo := range []string{"acme/pay.git", "acme/pay", "acme/other"} {
@@ -121,9 +121,9 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 }
 
 func TestFetchNeedsOneApproval(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", gitServer, "git.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(strings.Replace(forge, "git:\n", "git:\n  fetch: ask\n", 1))
 	b.people.answer = d.answer
 	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
@@ -160,7 +160,7 @@ func pktLine(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 // passes, in each version of the protocol, and a policy change that still lists the remote does not
 // end it.
 func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	hold := make(chan struct{})
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Git-Protocol") == "hold" {

@@ -25,13 +25,13 @@ type push struct {
 	bound bool
 }
 
-// judgePush reads a push up to its pack and returns the policy's decision about its refs.
-func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *refusal) {
+// decidePush reads a push up to its pack and returns the policy's decision about its refs.
+func (x *exchange) decidePush(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	if d.Effect == egress.Deny {
 		return d, nil
 	}
 	if x.action.push == nil {
-		read, err := git.Parse(x.patient(x.r.Body), strings.Join(x.r.Header.Values("Content-Encoding"), ","))
+		read, err := git.Parse(x.limitPauses(x.r.Body), strings.Join(x.r.Header.Values("Content-Encoding"), ","))
 		x.action.push = &push{Request: read, repo: repo, bound: x.action.git.op == git.Push}
 		if err != nil {
 			x.action.push.Body = x.r.Body
@@ -55,7 +55,7 @@ func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *
 	extra := map[string]string{"repo": repo}
 	var lines []string
 	for i, c := range p.Commands {
-		own := x.weighRef(c)
+		own := x.evaluateRef(c)
 		reason := ""
 		if own.Effect != egress.Allow {
 			reason = own.Rule
@@ -104,8 +104,8 @@ func verb(c git.Command) string {
 	}
 }
 
-// weighRef returns the policy's decision about one ref.
-func (x *exchange) weighRef(c git.Command) egress.Decision {
+// evaluateRef returns the policy's decision about one ref.
+func (x *exchange) evaluateRef(c git.Command) egress.Decision {
 	r := policy.PushRequest{Host: x.dest.host, Repo: x.action.push.repo, Ref: c.Ref, Delete: c.Deletes()}
 	d := x.gen.policy.Push(r)
 	tag := strings.HasPrefix(c.Ref, "refs/tags/")
@@ -180,7 +180,7 @@ func (x *exchange) drain() error {
 	if x.action.push.Body == nil {
 		return nil
 	}
-	return pump(discard{}, x.action.push.Body, func(n int) error {
+	return copyCounted(discard{}, x.action.push.Body, func(n int) error {
 		if x.traffic.sent.Add(int64(n)) > maxDrain {
 			return errTooLarge
 		}

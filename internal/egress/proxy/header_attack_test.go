@@ -10,9 +10,9 @@ import (
 
 // Finding S4: headers that change a request's effect were not part of a grant.
 func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	base := func(more ...string) http.Header {
@@ -63,7 +63,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 
 // Finding S4: of the ways to override the method or path, only three were known.
 func TestFindingS4OverridesAreDecidedByTheirMethod(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(`
 level: minimal
@@ -114,7 +114,7 @@ network:
 // Finding S4: a secret that is bound to reads of some paths was set on a request whose headers make
 // it another one.
 func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(boundHost, withTokenForReads)
 	auth := func(url string, h http.Header) string {
@@ -150,9 +150,9 @@ func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 // Finding S4: a request that cannot be shown in full is refused without asking. Otherwise a grant
 // would cover parts that no person has seen.
 func TestFindingS4RequestsThatCannotBeShownAreRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	d := &desk{}
+	d := &approvals{}
 	b := w.newSandbox(asking)
 	b.people.answer = d.answer
 	many := http.Header{}

@@ -27,7 +27,7 @@ var harmless = []string{
 var credentials = []string{"auth", "cookie", "cred", "jwt", "key", "otp", "passw", "secret", "session", "sign", "token"}
 
 const (
-	mostHeaders    = 40       // largest number in an approval request
+	maxHeaders     = 40       // largest number in an approval request
 	longestHeaders = 12 << 10 // largest length of what is shown of them
 	longestName    = 100
 )
@@ -60,7 +60,7 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 			fact, text = fact+"_sha256", hexHash(text)
 		}
 		count, size = count+1, size+len(text)
-		if count > mostHeaders || size > longestHeaders || len(name) > longestName || !plainToken(name) {
+		if count > maxHeaders || size > longestHeaders || len(name) > longestName || !plainToken(name) {
 			return unseen
 		}
 		facts[fact] = text

@@ -24,7 +24,7 @@ network:
 `
 
 func TestAllowedRequestPasses(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne)
 	for _, h2 := range []bool{false, true} {
@@ -45,7 +45,7 @@ func TestAllowedRequestPasses(t *testing.T) {
 }
 
 func TestN1HostNotListed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "evil.test")
 	good := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne)
@@ -84,15 +84,15 @@ func (b *testSandbox) connect(target string) string {
 }
 
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	for _, level := range []string{"api.good.test", "pass.good.test"} {
 		t.Run(level, func(t *testing.T) {
 			up := w.serve("443", nil, level)
 			b := w.newSandbox(openOne)
 			before := w.dials.Load()
-			for _, said := range []string{"other.good.test", ""} {
-				if _, err := b.tls(level, said, b.trust); err == nil {
-					t.Errorf("a handshake for %q passes on a connection to %s", said, level)
+			for _, serverName := range []string{"other.good.test", ""} {
+				if _, err := b.tls(level, serverName, b.trust); err == nil {
+					t.Errorf("a handshake for %q passes on a connection to %s", serverName, level)
 				}
 			}
 			hosttest.Eventually(t, "records of both", func() bool { return len(b.records.all(egress.KindTCP)) == 2 })
@@ -123,7 +123,7 @@ func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 }
 
 func TestN7DomainFronting(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
 	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	for _, c := range [][2]string{{"api.good.test", "other.good.test"}, {"other.good.test", "api.good.test"}, {"api.good.test", "evil.test"}, {"other.good.test", "api.good.test."}} {
@@ -143,7 +143,7 @@ func TestN7DomainFronting(t *testing.T) {
 }
 
 func TestN8CredentialToWrongPeer(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	other := w.serve("443", nil, "other.good.test")
 	api := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
@@ -164,7 +164,7 @@ func TestN8CredentialToWrongPeer(t *testing.T) {
 }
 
 func TestN9PortPivot(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne)
 	if code, body := b.do("GET", "https://api.good.test/", "", http.Header{"Host": {"api.good.test:8443"}}); code != 421 || !strings.Contains(body, policy.RulePort) {
@@ -185,7 +185,7 @@ func TestN9PortPivot(t *testing.T) {
 }
 
 func TestN13PathTricks(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne)
 	for _, path := range []string{"/a/../b", "/a/%2e%2e/b", "/%252e%252e/", "/a%2fb", "/a%5cb", "/a\\b", "//a", "/a//b", "/a;b", "/a%00", "/a%0d%0ab", "/./a", "*"} {
@@ -207,7 +207,7 @@ func TestN13PathTricks(t *testing.T) {
 }
 
 func TestN17OtherProtocols(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(openOne)
 	for _, text := range []string{"SSH-2.0-OpenSSH_9\r\n", "\x00\x01\x02", "\x16\x03\x01\x00\x05hello", "\x80\x2e\x01\x00\x02", "get / http/1.0\r\n\r\n"} {
@@ -232,7 +232,7 @@ func TestN17OtherProtocols(t *testing.T) {
 }
 
 func TestPlainHTTPOnlyWhereListed(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	plain := w.serve("80", nil, "plain.good.test")
 	w.serve("80", nil, "api.good.test")
 	b := w.newSandbox(openOne)
@@ -256,7 +256,7 @@ func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 }
 
 func TestN15Smuggling(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
 	b := w.newSandbox(openOne)
 	cases := map[string]string{
@@ -323,7 +323,7 @@ func TestN15Smuggling(t *testing.T) {
 }
 
 func TestECHIsOpened(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", nil, "pass.good.test")
 	b := w.newSandbox(openOne)
 	c, err := b.dial("pass.good.test", 443)

@@ -18,10 +18,10 @@ import (
 // sealed is a secret that is ready to be set.
 type sealed struct {
 	egress.Secret
-	place  place
-	header string // canonical
-	line   string // the header's value
-	uses   int64
+	location location
+	header   string // canonical
+	line     string // the header's value
+	uses     int64
 }
 
 // framing headers define a message's end or destination. A secret there would redirect the request.
@@ -67,12 +67,12 @@ func seal(s egress.Secret, uses int64) (*sealed, error) {
 	if s.Uses > 0 {
 		uses = s.Uses
 	}
-	return &sealed{Secret: s, place: place{host, port}, header: header, line: line, uses: uses}, nil
+	return &sealed{Secret: s, location: location{host, port}, header: header, line: line, uses: uses}, nil
 }
 
 // clashes reports whether two secrets could be set on one header of the same request.
 func (s *sealed) clashes(o *sealed) bool {
-	if s.place != o.place || s.header != o.header {
+	if s.location != o.location || s.header != o.header {
 		return false
 	}
 	methods := len(s.Methods) == 0 || len(o.Methods) == 0 || slices.ContainsFunc(s.Methods, func(m string) bool { return slices.Contains(o.Methods, m) })
@@ -85,7 +85,7 @@ func (s *sealed) clashes(o *sealed) bool {
 // fits reports whether the secret belongs on a request. Globs match like those of a rule that
 // allows.
 func (s *sealed) fits(host string, port int, method, path string) bool {
-	return s.place == place{host, port} &&
+	return s.location == location{host, port} &&
 		(len(s.Methods) == 0 || slices.Contains(s.Methods, method)) &&
 		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
 }

@@ -96,10 +96,10 @@ type meter struct {
 	allowed  int64
 	window   time.Duration
 
-	bytes     atomic.Int64
-	mostBytes atomic.Int64 // zero means no limit of this rule
-	open      atomic.Int64
-	mostOpen  atomic.Int64
+	bytes    atomic.Int64
+	maxBytes atomic.Int64 // zero means no limit of this rule
+	open     atomic.Int64
+	maxOpen  atomic.Int64
 }
 
 type meters struct {
@@ -129,10 +129,10 @@ func (m *meters) of(l policy.Limits) *meter {
 func (t *meter) set(l policy.Limits) {
 	// The limits of a connection have no limits per request. The first request sets those.
 	if l.Bytes > 0 {
-		t.mostBytes.Store(l.Bytes)
+		t.maxBytes.Store(l.Bytes)
 	}
 	if l.Connections > 0 {
-		t.mostOpen.Store(int64(l.Connections))
+		t.maxOpen.Store(int64(l.Connections))
 	}
 	if l.Requests <= 0 || l.Window <= 0 {
 		return
@@ -177,7 +177,7 @@ func (t *meter) add(n int) error {
 	if t == nil {
 		return nil
 	}
-	if most := t.mostBytes.Load(); t.bytes.Add(int64(n)) > most && most > 0 {
+	if limit := t.maxBytes.Load(); t.bytes.Add(int64(n)) > limit && limit > 0 {
 		return errBytes
 	}
 	return nil
@@ -187,8 +187,8 @@ func (t *meter) full() bool {
 	if t == nil {
 		return false
 	}
-	most := t.mostBytes.Load()
-	return most > 0 && t.bytes.Load() >= most
+	limit := t.maxBytes.Load()
+	return limit > 0 && t.bytes.Load() >= limit
 }
 
 // connect counts one of the rule's connections. release ends it.
@@ -196,8 +196,8 @@ func (t *meter) connect() bool {
 	if t == nil {
 		return true
 	}
-	n, most := t.open.Add(1), t.mostOpen.Load()
-	if most > 0 && n > most {
+	n, limit := t.open.Add(1), t.maxOpen.Load()
+	if limit > 0 && n > limit {
 		t.open.Add(-1)
 		return false
 	}

@@ -17,8 +17,8 @@ func newHandover() *handover {
 	return &handover{conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// give passes a connection to the server. It returns false after Close.
-func (h *handover) give(c net.Conn) bool {
+// offer passes a connection to the server. It returns false after Close.
+func (h *handover) offer(c net.Conn) bool {
 	select {
 	case h.conns <- c:
 		return true

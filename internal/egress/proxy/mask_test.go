@@ -35,7 +35,7 @@ func withTokenForReads(c *Config) {
 }
 
 func TestSecretIsSetAndTheBoxesOwnRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(boundHost, withTokenForReads)
 	dummy := http.Header{"Authorization": {"Bearer dummy", "Bearer second"}, "Connection": {"Authorization"}, "Range": {"bytes=0-3"}}
@@ -66,7 +66,7 @@ func TestSecretIsSetAndTheBoxesOwnRemoved(t *testing.T) {
 }
 
 func TestS2EchoesAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		v := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		rw.Header().Set("X-Echo", v)
@@ -124,7 +124,7 @@ func TestS2EchoesAreMasked(t *testing.T) {
 }
 
 func TestS3UnknownEncoding(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Encoding", "br")
 		io.WriteString(rw, "compressed "+r.Header.Get("Authorization"))
@@ -143,7 +143,7 @@ func TestS3UnknownEncoding(t *testing.T) {
 }
 
 func TestS4NoValueInErrorsAndRecords(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) { http.NotFound(rw, r) }, "api.good.test")
 	b := w.newSandbox(boundHost+"    - {host: strict.good.test, rules: [{methods: [GET], do: deny}, {methods: [POST], do: allow}]}\n", withToken)
 	_, body := b.get("https://strict.good.test/a/" + value)
@@ -158,7 +158,7 @@ func TestS4NoValueInErrorsAndRecords(t *testing.T) {
 }
 
 func TestS5NothingIsSubstituted(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(boundHost, withToken)
 	b.do("POST", "https://api.good.test/?k={}&t=TOKEN", `{"key":"{{TOKEN}}"}`, http.Header{"X-Key": {"{TOKEN}"}})
@@ -168,7 +168,7 @@ func TestS5NothingIsSubstituted(t *testing.T) {
 }
 
 func TestSecretNeverOverPlainHTTP(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ln, _ := w.listen("8080", "api.good.test")
 	seen := make(chan string, 1)
 	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") }))
@@ -183,7 +183,7 @@ func TestSecretNeverOverPlainHTTP(t *testing.T) {
 }
 
 func TestS7InvalidBindings(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.newSandbox(boundHost, withToken)
 	for name, change := range map[string]func(s *egress.Secret){
 		"wildcard":   func(s *egress.Secret) { s.Host = "*.good.test" },
@@ -212,7 +212,7 @@ func TestS7InvalidBindings(t *testing.T) {
 }
 
 func TestS6RotationAndS8End(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "%s %s", r.Header.Get("Authorization"), value)
 	}, "api.good.test")
@@ -252,7 +252,7 @@ func TestS6RotationAndS8End(t *testing.T) {
 }
 
 func TestS10AStreamDoesNotStall(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	next := make(chan struct{})
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		flush := rw.(http.Flusher).Flush
@@ -285,7 +285,7 @@ func TestS10AStreamDoesNotStall(t *testing.T) {
 // Finding S6: a secret as the name of a header or a trailer was shown. Names are written in another
 // case on the way, so the search ignores case.
 func TestFindingS6NamesAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		v := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 		names := []string{v, strings.ToUpper(v), "X-" + v + "-End", hex.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte("x" + v))}

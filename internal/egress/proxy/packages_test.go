@@ -74,7 +74,7 @@ func registryPolicy(settings string) string {
 
 // P61: nothing of a sandbox's request goes into what others get, and the gate decides for each.
 func TestPackages(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", publishes(registryHost), registryHost)
 	cache := newPackageCache(t)
 	with := func(c *Config) { c.Packages = cache }
@@ -117,7 +117,7 @@ func TestPackages(t *testing.T) {
 }
 
 func TestPackagesThatThePolicyKeepsOut(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", publishes(registryHost), registryHost)
 	cache := newPackageCache(t)
 	with := func(c *Config) { c.Packages = cache }

@@ -12,7 +12,7 @@ import (
 type permission struct {
 	name       string
 	generation int64
-	place      place
+	location   location
 }
 
 func (b *Handler) permitted(p permission) bool {
@@ -33,7 +33,7 @@ func each(list []string, all string) string {
 // this sandbox until the value changes.
 func (x *exchange) permit() *refusal {
 	for _, s := range x.secrets {
-		p := permission{s.Name, s.Generation, s.place}
+		p := permission{s.Name, s.Generation, s.location}
 		if !s.ApproveFirst || s.Approve || x.box.permitted(p) {
 			continue
 		}

@@ -25,7 +25,7 @@ func (b *testSandbox) awaitRecords(n int) []egress.Record {
 // The first process's probes before the sandbox is ready are marked, once each, and reach no host,
 // and nothing else is marked.
 func TestProbesAreMarked(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox("level: light\nnetwork: {unlisted: deny, hosts: [{host: api.good.test, rules: [{paths: [/**], do: allow}]}]}\n")
 	address := func() netip.Addr {

@@ -12,7 +12,7 @@ import (
 // S1: a request in git's form that also names another method, a list of refs of two services, and a
 // base that leads elsewhere do not count as git's operations.
 func TestFindingS1RedTeam(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "git.test")
 	b := w.newSandbox(`
 level: minimal

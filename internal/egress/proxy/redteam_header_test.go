@@ -13,7 +13,7 @@ import (
 // S4: more ways to override the method or path, and a header that the sender wants removed on the
 // way.
 func TestFindingS4RedTeam(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(`
 level: minimal

@@ -16,7 +16,7 @@ import (
 // in an encoding within another.
 func TestFindingS5RedTeam(t *testing.T) {
 	const text = "the key is " + value + " and was kept"
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		asked := r.Header.Get("X-Byterange") + r.Header.Get("X-Byte-Ranges") + r.Header.Get("X-Goog-Range")
 		switch {

@@ -61,11 +61,11 @@ func (x *exchange) authority() *refusal {
 		// HTTP/2 can have it in addition to :authority.
 		return floor(http.StatusBadRequest, "host", policy.RuleHostHeader, "the request names its host twice")
 	}
-	said := r.Host
-	if r.URL.IsAbs() && r.URL.Host != said {
+	target := r.Host
+	if r.URL.IsAbs() && r.URL.Host != target {
 		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request names two hosts")
 	}
-	host, port, err := authority(said, usual)
+	host, port, err := authority(target, usual)
 	switch {
 	case err != nil && f.mode.proxy:
 		return floor(http.StatusBadRequest, "host", policy.RuleName, fault.PublicText(err))
@@ -118,9 +118,9 @@ func webSocket(r *http.Request) bool {
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// judge applies the policy and, if required, requests approval. If the policy changes in between,
-// it starts again.
-func (x *exchange) judge() *refusal {
+// authorize applies the policy and, if required, requests approval. If the policy changes in
+// between, it starts again.
+func (x *exchange) authorize() *refusal {
 	for range 4 {
 		if stop := x.know(); stop != nil {
 			return stop
@@ -153,8 +153,9 @@ func (x *exchange) know() *refusal {
 	return nil
 }
 
-// weigh returns a policy's decision about the request: the strictest of those about its readings.
-func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
+// evaluate returns a policy's decision about the request: the strictest of those about its
+// readings.
+func (x *exchange) evaluate(g *generation) (egress.Decision, []policy.Limits) {
 	var d egress.Decision
 	var limits []policy.Limits
 	for i, r := range x.action.readings {
@@ -181,11 +182,11 @@ func (x *exchange) decide() *refusal {
 	if stop := x.askHost(); stop != nil {
 		return stop
 	}
-	d, limits := x.weigh(x.gen)
+	d, limits := x.evaluate(x.gen)
 	if changed, stop := x.readForm(d); stop != nil {
 		return stop
 	} else if changed {
-		d, limits = x.weigh(x.gen)
+		d, limits = x.evaluate(x.gen)
 	}
 	x.question.kind, x.question.summary, x.question.extra = egress.AskRequest, "", nil
 	d, stop := x.special(d)

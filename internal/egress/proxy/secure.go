@@ -51,7 +51,7 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 	}
 	// A second, encrypted hello may name another host, and a dummy looks the same. It has no effect
 	// if the connection is decrypted.
-	if conn.Inspect || g.bound[place{f.dest.host, f.dest.port}] || hello.ech {
+	if conn.Inspect || g.bound[location{f.dest.host, f.dest.port}] || hello.ech {
 		return f.unseal(c)
 	}
 	if stop := f.splice(c, conn, m, size); stop != nil {

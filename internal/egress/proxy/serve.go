@@ -14,14 +14,14 @@ import (
 
 // exchange is one request and its response.
 type exchange struct {
-	box   *Handler
-	flow  *flow
-	gen   *generation // the policy that judged it last
-	w     http.ResponseWriter
-	r     *http.Request
-	began time.Time
-	ctx   context.Context
-	stopC context.CancelFunc
+	box     *Handler
+	flow    *flow
+	gen     *generation // the policy that judged it last
+	w       http.ResponseWriter
+	r       *http.Request
+	started time.Time
+	ctx     context.Context
+	stopC   context.CancelFunc
 
 	dest     destination
 	action   action
@@ -91,7 +91,7 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	if f == nil {
 		panic(http.ErrAbortHandler) // not a connection of ours
 	}
-	f.requests.judged.Add(1)
+	f.requests.decided.Add(1)
 	x := f.exchange(w, r)
 	if f.mode.proxy && r.Method == http.MethodConnect {
 		x.connect()
@@ -108,7 +108,7 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		stop.retry = time.Second
 	}
 	if stop == nil {
-		stop = x.judge()
+		stop = x.authorize()
 	}
 	switch {
 	case stop != nil && x.action.push != nil && x.action.push.bound:
@@ -126,9 +126,9 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *flow) exchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{box: f.box, flow: f, w: w, r: r, began: time.Now(), gen: f.box.current.Load()}
+	x := &exchange{box: f.box, flow: f, w: w, r: r, started: time.Now(), gen: f.box.current.Load()}
 	x.ctx, x.stopC = context.WithCancel(r.Context())
-	x.record = egress.Record{Time: x.began, Kind: egress.KindHTTP, Method: r.Method, Host: f.dest.host, Port: f.dest.port}
+	x.record = egress.Record{Time: x.started, Kind: egress.KindHTTP, Method: r.Method, Host: f.dest.host, Port: f.dest.port}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.exchanges[x] = struct{}{}
@@ -168,7 +168,7 @@ func (x *exchange) fits(g *generation) bool {
 	if g.policy.Connect(x.dest.host, x.dest.port).Effect == egress.Deny {
 		return false
 	}
-	d, _ := x.weigh(g)
+	d, _ := x.evaluate(g)
 	if d.Rule == policy.RuleWrites && x.progress.fetches != "" {
 		d = g.policy.Fetch(x.dest.host, x.progress.fetches)
 	}
@@ -182,7 +182,7 @@ func (x *exchange) fits(g *generation) bool {
 	for _, s := range x.secrets {
 		kept := false
 		for _, o := range g.secrets {
-			kept = kept || o.Name == s.Name && o.place == s.place
+			kept = kept || o.Name == s.Name && o.location == s.location
 		}
 		if !kept {
 			return false
@@ -249,7 +249,7 @@ func (x *exchange) end() {
 	if why != "" {
 		x.record.Error = why
 	}
-	x.record.Took = time.Since(x.began)
+	x.record.Took = time.Since(x.started)
 	x.record.Sent, x.record.Received = x.traffic.sent.Load(), x.traffic.received.Load()
 	err := x.box.records.add(x.record, x.gen)
 	// Without an entry, only the error about that is answered.

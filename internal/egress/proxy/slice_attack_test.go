@@ -51,7 +51,7 @@ func pieces(rw http.ResponseWriter, r *http.Request) {
 // Finding S5: a host that may know a secret was asked for a part of it, which redaction does not
 // recognise, if the secret was not set on that request itself.
 func TestFindingS5NoSlicesOfASecret(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", pieces, "api.good.test", "ws.good.test")
 	b := w.newSandbox(boundHost, func(c *Config) {
 		s := token("api.good.test")
@@ -94,7 +94,7 @@ func TestFindingS5NoSlicesOfASecret(t *testing.T) {
 
 // In a write, ranges say where to write, and stay.
 func TestFindingS5UploadsKeepTheirRanges(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(boundHost, withToken)
 	h := http.Header{"Content-Range": {"bytes 0-3/8"}, "X-Ms-Range": {"bytes=0-3"}}

@@ -74,7 +74,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.dest.host, f.dest.port).Decision}
 	}
 	p := &passage{Conn: up, gen: g, record: egress.Record{
-		Time: f.began, Kind: kind, Host: f.dest.host, Port: f.dest.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
+		Time: f.started, Kind: kind, Host: f.dest.host, Port: f.dest.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
 	}}
 	if f.consent.granted != "" {
 		p.record.Effect = egress.Allow
@@ -101,7 +101,7 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 	}
 	_ = up.Close()
 	r := up.record
-	r.Took, r.Sent, r.Received = time.Since(f.began), f.traffic.sent.Load(), f.traffic.received.Load()
+	r.Took, r.Sent, r.Received = time.Since(f.started), f.traffic.sent.Load(), f.traffic.received.Load()
 	f.mu.Lock()
 	why := f.killed.why
 	f.mu.Unlock()
@@ -138,7 +138,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			err := pump(up, c, func(n int) error { f.traffic.sent.Add(int64(n)); return m.add(n) })
+			err := copyCounted(up, c, func(n int) error { f.traffic.sent.Add(int64(n)); return m.add(n) })
 			if err == nil {
 				err = closeWrite(up)
 			}
@@ -149,7 +149,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 		}
 		out <- err
 	}()
-	err := pump(c, up, func(n int) error { f.traffic.received.Add(int64(n)); return m.add(n) })
+	err := copyCounted(c, up, func(n int) error { f.traffic.received.Add(int64(n)); return m.add(n) })
 	if err == nil {
 		err = c.CloseWrite()
 	}

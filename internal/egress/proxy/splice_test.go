@@ -118,12 +118,12 @@ func FuzzHello(f *testing.F) {
 			t.Fatalf("size %d of %d", n, len(b))
 		}
 		// If Go's own parser accepts the same bytes, it must read the same.
-		said := errors.New("stop")
+		message := errors.New("stop")
 		_ = tls.Server(&canned{Reader: bytes.NewReader(b[:n])}, &tls.Config{GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !strings.EqualFold(i.ServerName, strings.TrimSuffix(h.name, ".")) && !strings.EqualFold(i.ServerName, h.name) {
 				t.Errorf("we read %q, crypto/tls %q", h.name, i.ServerName)
 			}
-			return nil, said
+			return nil, message
 		}}).Handshake()
 	})
 }
@@ -142,7 +142,7 @@ func (c *canned) SetReadDeadline(time.Time) error  { return nil }
 func (c *canned) SetWriteDeadline(time.Time) error { return nil }
 
 func TestSpliceChangesNoByte(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ln, up := w.listen("443", "pass.good.test")
 	rest := make([]byte, 300_000)
 	rand.Read(rest)
@@ -191,7 +191,7 @@ func TestSecondHelloNamesAnotherHost(t *testing.T) {
 	retry := append([]byte{22, 3, 3, 0, 44, 2, 0, 0, 40, 3, 3}, func() []byte { s := sha256.Sum256([]byte("HelloRetryRequest")); return s[:] }()...)
 	retry = append(retry, 0, 0x13, 1, 0, 0, 0)
 	for _, name := range []string{"pass.good.test", "other.good.test"} {
-		w := newWorld(t)
+		w := newEnvironment(t)
 		ln, _ := w.listen("443", "pass.good.test")
 		got := make(chan int, 1)
 		first := clientHello(t, &tls.Config{ServerName: "pass.good.test"})

@@ -35,13 +35,13 @@ func ends(t *testing.T, what string, c net.Conn) {
 	}
 }
 
-// unhurried is a sandbox in which nothing ends because it is slow.
-func unhurried(c *Config) {
+// withoutTimeouts is a sandbox in which nothing ends because it is slow.
+func withoutTimeouts(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
 
 func TestN21TightenedPolicyClosesConnections(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.socket(true, "ws.good.test")
 	hang := make(chan struct{})
 	defer close(hang)
@@ -75,7 +75,7 @@ network:
     - {host: kept.good.test, rules: [{do: allow}]}
     - {host: db.good.test, ports: [5432], tunnel: true, rules: [{do: allow}]}
 `
-	b := w.newSandbox(before, unhurried)
+	b := w.newSandbox(before, withoutTimeouts)
 	ws := b.webSocket()
 	defer ws.Close()
 	echo(t, ws, "one")
@@ -140,7 +140,7 @@ network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, 
 }
 
 func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Upgrade", "websocket")
 		rw.Header().Set("Connection", "Upgrade")
@@ -152,7 +152,7 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 			c.Close()
 		}
 	}, "api.good.test")
-	b := w.newSandbox(boundHost, withToken, unhurried)
+	b := w.newSandbox(boundHost, withToken, withoutTimeouts)
 	c, err := b.tls("api.good.test", "api.good.test", b.trust)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 }
 
 func TestUpdateEndsAHeldQuestion(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(asking)
 	asked := make(chan struct{})
@@ -200,7 +200,7 @@ func TestUpdateEndsAHeldQuestion(t *testing.T) {
 }
 
 func TestN22Caps(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) { rw.Write(make([]byte, 1000)) }, "api.good.test")
 	text := `
 level: minimal
@@ -275,7 +275,7 @@ network:
 }
 
 func TestRuleLimitsConnections(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", nil, "pass.good.test")
 	b := w.newSandbox(`
 level: minimal
@@ -299,7 +299,7 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 }
 
 func TestN23BoxesShareNothing(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	a, b := w.newSandbox(openOne, withToken), w.newSandbox(openOne)
 	if code, _ := a.get("https://api.good.test/"); code != 200 {
@@ -320,7 +320,7 @@ func TestN23BoxesShareNothing(t *testing.T) {
 }
 
 func TestNoRecordNoAction(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "pass.good.test")
 	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
 	keep := b.client(false)
@@ -360,7 +360,7 @@ func TestNoRecordNoAction(t *testing.T) {
 
 func TestCloseLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test", "pass.good.test")
 	w.socket(true, "ws.good.test")
 	served := runtime.NumGoroutine()
@@ -402,7 +402,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 }
 
 func TestN24HTTP2(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
 	b := w.newSandbox(openOne)
 	c := b.client(true)
@@ -425,17 +425,17 @@ func TestN24HTTP2(t *testing.T) {
 }
 
 func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.newSandbox(openOne)
-	began := time.Now()
+	started := time.Now()
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
 	}
 	// On a slow machine it takes more seconds.
-	most := (2+int(time.Since(began)/time.Second))*packetsPerSecond + 1
+	limit := (2+int(time.Since(started)/time.Second))*packetsPerSecond + 1
 	l := b.records.all(egress.KindPacket)
-	if len(l) == 0 || len(l) > most {
-		t.Errorf("%d records of 1000 packets, and at most %d are wanted", len(l), most)
+	if len(l) == 0 || len(l) > limit {
+		t.Errorf("%d records of 1000 packets, and at most %d are wanted", len(l), limit)
 	}
 	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
 		t.Errorf("record %+v", l[0])
@@ -443,20 +443,20 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 }
 
 func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
-	w := newWorld(t)
-	begun := make(chan []egress.Record, 4)
+	w := newEnvironment(t)
+	started := make(chan []egress.Record, 4)
 	var b *testSandbox
 	up := w.serve("443", func(http.ResponseWriter, *http.Request) {
 		b.records.mu.Lock()
 		defer b.records.mu.Unlock()
-		begun <- append([]egress.Record(nil), b.records.list...)
+		started <- append([]egress.Record(nil), b.records.list...)
 	}, "api.good.test")
 	b = w.newSandbox(boundHost, withToken)
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
 	}
-	list := <-begun
+	list := <-started
 	if last := list[len(list)-1]; !last.Begins || last.Kind != egress.KindHTTP || last.Secrets[0] != "TOKEN" {
 		t.Errorf("when the request arrived the last record was %+v", last)
 	}
@@ -470,7 +470,7 @@ func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 }
 
 func TestBodyIsHeldWithoutAFile(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.newSandbox(asking, func(c *Config) {
 		c.Limits.Spool = 4 << 20
 		c.SpoolFile = func() (*os.File, error) { return nil, os.ErrPermission }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestN3AndN4NamesStayHere(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	b := w.newSandbox(`
 level: minimal
 network:
@@ -60,7 +60,7 @@ network:
 }
 
 func TestN5NoWayAroundIsOffered(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Alt-Svc", `h3=":443"`)
 		rw.Header().Set("Proxy-Authenticate", "Basic")
@@ -78,7 +78,7 @@ func TestN5NoWayAroundIsOffered(t *testing.T) {
 }
 
 func TestN10ForbiddenAddresses(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, host := range []string{"api.good.test", "pass.good.test"} {
 		b := w.newSandbox(openOne)
@@ -114,7 +114,7 @@ func TestN10ForbiddenAddresses(t *testing.T) {
 }
 
 func TestPrivateAddressWhereARuleOpensIt(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "db.good.test")
 	private := netip.MustParseAddr("10.20.0.7")
 	w.mu.Lock()
@@ -133,7 +133,7 @@ network: {unlisted: deny, hosts: [{host: db.good.test, %s rules: [{methods: [GET
 }
 
 func TestN11Rebinding(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	w.mu.Lock()
 	w.answers["api.good.test"] = [][]netip.Addr{{up.addr}}
@@ -156,7 +156,7 @@ func TestN11Rebinding(t *testing.T) {
 }
 
 func TestN12RedirectsAreNewDecisions(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		to := map[string]string{"/denied": "https://evil.test/", "/metadata": "http://169.254.169.254/latest", "/other": "https://other.good.test/landed"}
 		http.Redirect(rw, r, to[r.URL.Path], http.StatusFound)
@@ -180,7 +180,7 @@ func TestN12RedirectsAreNewDecisions(t *testing.T) {
 }
 
 func TestUpstreamMustProveItsName(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	up := w.serve("443", nil, "impostor.test")
 	w.mu.Lock()
 	w.zone["api.good.test"] = []netip.Addr{up.addr}
@@ -195,7 +195,7 @@ func TestUpstreamMustProveItsName(t *testing.T) {
 }
 
 // socket answers an upgrade as told and then echoes.
-func (w *world) socket(upgrade bool, name string) *[]string {
+func (w *environment) socket(upgrade bool, name string) *[]string {
 	ln, _ := w.listen("80", name)
 	var got []string
 	go func() {
@@ -239,7 +239,7 @@ network:
 `
 
 func TestN14WebSocketConfusion(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	got := w.socket(false, "ws.good.test")
 	b := w.newSandbox(wsPolicy)
 	c, err := b.dial("ws.good.test", 80)
@@ -260,7 +260,7 @@ func TestN14WebSocketConfusion(t *testing.T) {
 }
 
 func TestWebSocketPasses(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.socket(true, "ws.good.test")
 	b := w.newSandbox(wsPolicy)
 	c := b.webSocket()
@@ -298,7 +298,7 @@ func echo(t *testing.T, c net.Conn, text string) {
 }
 
 func TestWebSocketNeedsLeave(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	got := w.socket(true, "ws.good.test")
 	b := w.newSandbox(strings.Replace(wsPolicy, "unlisted: deny", "unlisted: deny\n  websocket: deny", 1))
 	c, err := b.dial("ws.good.test", 80)
@@ -316,7 +316,7 @@ func TestWebSocketNeedsLeave(t *testing.T) {
 }
 
 func TestConnectAndAbsoluteForm(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test")
 	plain := w.serve("80", nil, "plain.good.test")
 	b := w.newSandbox(openOne)
@@ -354,7 +354,7 @@ func TestConnectAndAbsoluteForm(t *testing.T) {
 }
 
 func TestWebSocketsLastBytesArrive(t *testing.T) {
-	w := newWorld(t)
+	w := newEnvironment(t)
 	ln, _ := w.listen("80", "ws.good.test")
 	go func() {
 		c, err := ln.Accept()

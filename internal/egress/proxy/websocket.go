@@ -54,7 +54,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	out := make(chan error, 1)
 	go func() {
 		err := guarded(func() error {
-			return pump(up, buffered, func(n int) error { x.traffic.sent.Add(int64(n)); return x.count(n) })
+			return copyCounted(up, buffered, func(n int) error { x.traffic.sent.Add(int64(n)); return x.count(n) })
 		})
 		_ = up.Close()
 		out <- err
@@ -79,10 +79,10 @@ func isWebSocket(protocol string) bool { return strings.EqualFold(protocol, "web
 func (x *exchange) fromWebSocket(conn io.Writer, up io.Reader) error {
 	count := func(n int) error { x.traffic.received.Add(int64(n)); return x.count(n) }
 	if !x.masked() {
-		return pump(conn, up, count)
+		return copyCounted(conn, up, count)
 	}
 	w := x.box.current.Load().bytes.Writer(conn)
-	if err := pump(w, up, count); err != nil {
+	if err := copyCounted(w, up, count); err != nil {
 		return err
 	}
 	return w.Close()

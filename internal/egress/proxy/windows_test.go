@@ -42,9 +42,9 @@ func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	}
 }
 
-// settle asks the other end to confirm our settings: what it sends before that has been read by
-// then.
-func settle(t *testing.T, conn net.Conn, preface string) {
+// confirmSettings asks the other end to confirm our settings: what it sends before that has been
+// read by then.
+func confirmSettings(t *testing.T, conn net.Conn, preface string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, preface); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestUnreadBytesAreFew(t *testing.T) {
 		if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 			t.Fatal(err)
 		}
-		settle(t, conn, "")
+		confirmSettings(t, conn, "")
 		if stream, _ := windows(t, conn); stream > 512<<10 {
 			t.Errorf("%d bytes of an answer may be held", stream)
 		}
@@ -113,7 +113,7 @@ func TestUnreadBytesAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		settle(t, conn, http2.ClientPreface)
+		confirmSettings(t, conn, http2.ClientPreface)
 		if stream, connection := windows(t, conn); stream > 128<<10 || connection > 256<<10 {
 			t.Errorf("%d bytes of a request and %d of a connection may be held", stream, connection)
 		}

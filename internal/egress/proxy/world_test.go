@@ -34,9 +34,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// world is the outside of the gateway: name servers, hosts with public addresses, and a certificate
-// authority. Its hosts are on loopback.
-type world struct {
+// environment is the outside of the gateway: name servers, hosts with public addresses, and a
+// certificate authority. Its hosts are on loopback.
+type environment struct {
 	t       testing.TB
 	key     *ecdsa.PrivateKey
 	root    *x509.Certificate
@@ -51,7 +51,7 @@ type world struct {
 	dialled []string
 }
 
-func newWorld(t testing.TB) *world {
+func newEnvironment(t testing.TB) *environment {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -69,12 +69,12 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, key: key, root: root, roots: x509.NewCertPool(), zone: map[string][]netip.Addr{}, answers: map[string][][]netip.Addr{}, at: map[string]string{}}
+	w := &environment{t: t, key: key, root: root, roots: x509.NewCertPool(), zone: map[string][]netip.Addr{}, answers: map[string][][]netip.Addr{}, at: map[string]string{}}
 	w.roots.AddCert(root)
 	return w
 }
 
-func (w *world) leaf(names ...string) tls.Certificate {
+func (w *environment) leaf(names ...string) tls.Certificate {
 	w.t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: names,
@@ -87,7 +87,7 @@ func (w *world) leaf(names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
 }
 
-func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+func (w *environment) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
 	w.lookups.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *world) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, er
 	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-func (w *world) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (w *environment) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	w.dials.Add(1)
 	w.mu.Lock()
 	real, ok := w.at[address]
@@ -134,7 +134,7 @@ func (h *host) log() []seen {
 var lastAddress atomic.Uint32
 
 // listen makes a server reachable under names at a new public address.
-func (w *world) listen(port string, hostnames ...string) (net.Listener, netip.Addr) {
+func (w *environment) listen(port string, hostnames ...string) (net.Listener, netip.Addr) {
 	w.t.Helper()
 	n := lastAddress.Add(1)
 	a := netip.AddrFrom4([4]byte{93, 184, byte(n >> 8), byte(n%250 + 1)})
@@ -153,7 +153,7 @@ func (w *world) listen(port string, hostnames ...string) (net.Listener, netip.Ad
 }
 
 // serve starts a web server: with TLS unless port is 80.
-func (w *world) serve(port string, answer http.HandlerFunc, hostnames ...string) *host {
+func (w *environment) serve(port string, answer http.HandlerFunc, hostnames ...string) *host {
 	w.t.Helper()
 	ln, a := w.listen(port, hostnames...)
 	h := &host{addr: a}
@@ -239,7 +239,7 @@ func (p *people) questions() []egress.ApprovalRequest {
 type testSandbox struct {
 	*Handler
 	t       testing.TB
-	world   *world
+	env     *environment
 	records *recorder
 	people  *people
 	trust   *x509.CertPool
@@ -258,13 +258,13 @@ func compiled(t testing.TB, text string) *policy.Policy {
 	return p
 }
 
-func (w *world) newSandbox(text string, change ...func(*Config)) *testSandbox {
+func (w *environment) newSandbox(text string, change ...func(*Config)) *testSandbox {
 	w.t.Helper()
 	ca, err := certs.New("box1", time.Now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &testSandbox{t: w.t, world: w, records: &recorder{}, people: &people{}, trust: x509.NewCertPool()}
+	b := &testSandbox{t: w.t, env: w, records: &recorder{}, people: &people{}, trust: x509.NewCertPool()}
 	b.trust.AppendCertsFromPEM(ca.Certificate())
 	c := Config{
 		Sandbox: "box1", Policy: compiled(w.t, text), CA: ca, Recorder: b.records, Asker: b.people,
@@ -438,7 +438,7 @@ func (b *testSandbox) with(c *http.Client, method, url, body string, header http
 }
 
 // tls opens a connection and makes a TLS handshake on it with some name.
-func (b *testSandbox) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error) {
+func (b *testSandbox) tls(dialled, serverName string, roots *x509.CertPool) (*tls.Conn, error) {
 	b.t.Helper()
 	c, err := b.dial(dialled, 443)
 	if err != nil {
@@ -446,7 +446,7 @@ func (b *testSandbox) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn
 	}
 	b.t.Cleanup(func() { c.Close() })
 	c.SetDeadline(hosttest.Deadline())
-	t := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: said, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: said == ""})
+	t := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: serverName, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: serverName == ""})
 	return t, t.Handshake()
 }
 
@@ -467,7 +467,7 @@ func (b *testSandbox) raw(c net.Conn, text string) string {
 			return string(out)
 		}
 		// A kept-alive connection does not end by itself.
-		if whole(text, out) {
+		if isCompleteHTTP(text, out) {
 			c.SetReadDeadline(time.Now().Add(hosttest.Patience(250 * time.Millisecond)))
 		}
 	}

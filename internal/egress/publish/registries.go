@@ -20,7 +20,7 @@ func npm(r request) (Publication, bool) {
 		if r.host != "" && strings.HasSuffix(r.host, ".amazonaws.com") || r.at(below-1, "api") {
 			start++ // CodeArtifact and Artifactory name the repository next
 		}
-	case r.says("publish", "unpublish", "dist-tag", "deprecate", "access", "owner"):
+	case r.namesCommand("publish", "unpublish", "dist-tag", "deprecate", "access", "owner"):
 	default:
 		return Publication{}, false
 	}
@@ -34,9 +34,9 @@ func npm(r request) (Publication, bool) {
 	return p, true
 }
 
-// says reports whether the request has a header in which npm and similar programs name one of the
-// commands.
-func (r request) says(commands ...string) bool {
+// namesCommand reports whether the request has a header in which npm and similar programs name one
+// of the commands.
+func (r request) namesCommand(commands ...string) bool {
 	for _, c := range commands {
 		if strings.EqualFold(r.header.Get("Npm-Command"), c) {
 			return true

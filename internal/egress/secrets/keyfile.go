@@ -25,7 +25,7 @@ func (f keyFile) String() string { return "the key file " + f.path }
 
 // draft are the options for writing a key file. They make it durable, because a secret must never
 // be on the disk before its key.
-var draft = durable.Options{Draft: ".secrets-key-*", Lasting: true}
+var draft = durable.Options{Draft: ".secrets-key-*", Sync: true}
 
 // create creates the file. If another process has created it, that file remains.
 func (f keyFile) create(data []byte) error {
@@ -55,7 +55,7 @@ func (f keyFile) load() ([]byte, error) {
 	return data, nil
 }
 
-func missing(p place) error {
+func missing(p keyStore) error {
 	return fault.Newf(fault.NotFound, codeKeyMissing, "%s of the secrets is missing", p).
 		WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
 }

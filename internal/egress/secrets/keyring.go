@@ -26,15 +26,15 @@ func NewKeyring(name, lockPath string, getenv func(string) string) (*Local, erro
 		return nil, fault.New(fault.Unavailable, "keyring_missing", "there is no session whose keyring could keep the key of the secrets").
 			WithHint("start the server from a desktop session, or set secrets_key to file")
 	}
-	return &Local{keyringPlace{name, lockPath + ".create"}, lockPath}, nil
+	return &Local{keyringStore{name, lockPath + ".create"}, lockPath}, nil
 }
 
-// keyringPlace is one entry of the keyring.
-type keyringPlace struct{ name, lockPath string }
+// keyringStore is one entry of the keyring.
+type keyringStore struct{ name, lockPath string }
 
-func (k keyringPlace) String() string { return "the keyring's entry for " + k.name }
+func (k keyringStore) String() string { return "the keyring's entry for " + k.name }
 
-func (k keyringPlace) load() ([]byte, error) {
+func (k keyringStore) load() ([]byte, error) {
 	data, err := within(func() (string, error) { return keyring.Get(keyringService, k.name) })
 	if errors.Is(err, keyring.ErrNotFound) {
 		return nil, missing(k)
@@ -42,7 +42,7 @@ func (k keyringPlace) load() ([]byte, error) {
 	return []byte(data), err
 }
 
-func (k keyringPlace) create(data []byte) error {
+func (k keyringStore) create(data []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), keyringTimeout)
 	defer cancel()
 	// The keyring has no atomic creation.
@@ -57,7 +57,7 @@ func (k keyringPlace) create(data []byte) error {
 	return k.replace(data)
 }
 
-func (k keyringPlace) replace(data []byte) error {
+func (k keyringStore) replace(data []byte) error {
 	_, err := within(func() (string, error) { return "", keyring.Set(keyringService, k.name, string(data)) })
 	return err
 }

@@ -40,11 +40,11 @@ func TestKeyring(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			who := f
+			vault := f
 			if i%2 == 1 {
-				who = other
+				vault = other
 			}
-			if _, err := who.Set(t.Context(), local, fmt.Sprintf("S%d", i), []byte(canary), nil); err != nil {
+			if _, err := vault.Set(t.Context(), local, fmt.Sprintf("S%d", i), []byte(canary), nil); err != nil {
 				t.Error(err)
 			}
 		})

@@ -27,12 +27,12 @@ const (
 // line each, the current one first. There are several only during a rotation, or after an
 // interrupted one. The place is read each time, because another process may have rotated the keys.
 type Local struct {
-	place    place
+	place    keyStore
 	lockPath string
 }
 
-// place is a store for lines of keys.
-type place interface {
+// keyStore is a store for lines of keys.
+type keyStore interface {
 	// load returns the stored data, or an error with the code codeKeyMissing.
 	load() ([]byte, error)
 	// create stores data if the place is empty. Of concurrent calls one wins.

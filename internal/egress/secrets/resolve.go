@@ -31,8 +31,8 @@ const (
 // Resolve returns the value of a reference: the name of a secret of the caller or, for local
 // callers, file:/path, env:NAME, vault:mount/path#key or exec:command. Values are read each time,
 // so that a rotation takes effect with the next call. Errors never contain a value.
-func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, error) {
-	if err := who.check(); err != nil {
+func (v *Vault) Resolve(ctx context.Context, caller Caller, ref string) (Resolved, error) {
+	if err := caller.check(); err != nil {
 		return Resolved{}, err
 	}
 	scheme, rest, ok := strings.Cut(ref, ":")
@@ -40,7 +40,7 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 		if err := CheckName(ref); err != nil {
 			return Resolved{}, err
 		}
-		return v.stored(ctx, who.Owner, ref)
+		return v.stored(ctx, caller.Owner, ref)
 	}
 	read, known := map[string]func(context.Context, string) ([]byte, error){
 		"file": v.fromFile, "env": v.fromEnv, "vault": v.fromHashiCorp, "exec": v.fromCommand,
@@ -49,7 +49,7 @@ func (v *Vault) Resolve(ctx context.Context, who Caller, ref string) (Resolved, 
 		return Resolved{}, fault.New(fault.Invalid, "secret_ref_invalid", "a secret comes from a name, file:, env:, vault: or exec:").
 			WithHint("crannog secret ls lists names")
 	}
-	if !who.Local {
+	if !caller.Local {
 		// Otherwise a key's owner could read with the server's rights: its files, its environment,
 		// and everything that its Vault token can read.
 		return Resolved{}, localOnly("name a secret by " + scheme + ":")

@@ -114,11 +114,11 @@ const rewrapBatch = 100
 
 // RotateKey creates a new key-encryption key and rewraps everything with it. If it is interrupted,
 // the next rotation completes it.
-func (v *Vault) RotateKey(ctx context.Context, who Caller) (moved int, err error) {
-	if err := who.check(); err != nil {
+func (v *Vault) RotateKey(ctx context.Context, caller Caller) (moved int, err error) {
+	if err := caller.check(); err != nil {
 		return 0, err
 	}
-	if !who.Local {
+	if !caller.Local {
 		return 0, localOnly("rotate the key of all secrets")
 	}
 	err = v.Keys.Rotate(ctx, func(by string) error {

@@ -107,15 +107,15 @@ func New(o Options) *Vault {
 }
 
 // Set creates a secret. The error is Exists if the name is taken. Use Rotate to replace values.
-func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, metadata map[string]string) (Info, error) {
-	if err := who.check(); err != nil {
+func (v *Vault) Set(ctx context.Context, caller Caller, name string, value []byte, metadata map[string]string) (Info, error) {
+	if err := caller.check(); err != nil {
 		return Info{}, err
 	}
 	if err := checkNew(name, value, metadata); err != nil {
 		return Info{}, err
 	}
 	now := time.Now().UTC().Round(0)
-	info := Info{ID: ids.New(IDPrefix), Owner: who.Owner, Name: name, Version: 1, Metadata: maps.Clone(metadata), Created: now, Updated: now}
+	info := Info{ID: ids.New(IDPrefix), Owner: caller.Owner, Name: name, Version: 1, Metadata: maps.Clone(metadata), Created: now, Updated: now}
 	err := v.sealing(ctx, func() error {
 		sealed, err := v.seal(ctx, info, value)
 		if err != nil {
@@ -128,8 +128,8 @@ func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, 
 
 // Rotate gives a secret, by name or ID, a new value. Metadata, if not nil, replaces the secret's
 // metadata.
-func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte, metadata map[string]string) (Info, error) {
-	if err := who.check(); err != nil {
+func (v *Vault) Rotate(ctx context.Context, caller Caller, ref string, value []byte, metadata map[string]string) (Info, error) {
+	if err := caller.check(); err != nil {
 		return Info{}, err
 	}
 	if err := redact.Check(value); err != nil {
@@ -138,7 +138,7 @@ func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte
 	if err := checkMetadata(metadata); err != nil {
 		return Info{}, err
 	}
-	info, _, err := v.Store.FindSecret(ctx, who.Owner, ref)
+	info, _, err := v.Store.FindSecret(ctx, caller.Owner, ref)
 	if err != nil {
 		return Info{}, err
 	}
@@ -158,8 +158,8 @@ func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte
 }
 
 // Remove removes a secret with all its values.
-func (v *Vault) Remove(ctx context.Context, who Caller, ref string) (Info, error) {
-	info, err := v.Find(ctx, who, ref)
+func (v *Vault) Remove(ctx context.Context, caller Caller, ref string) (Info, error) {
+	info, err := v.Find(ctx, caller, ref)
 	if err != nil {
 		return Info{}, err
 	}
@@ -171,20 +171,20 @@ func (v *Vault) Remove(ctx context.Context, who Caller, ref string) (Info, error
 }
 
 // Find returns a secret by name or ID. Other owners' secrets are not found.
-func (v *Vault) Find(ctx context.Context, who Caller, ref string) (Info, error) {
-	if err := who.check(); err != nil {
+func (v *Vault) Find(ctx context.Context, caller Caller, ref string) (Info, error) {
+	if err := caller.check(); err != nil {
 		return Info{}, err
 	}
-	info, _, err := v.Store.FindSecret(ctx, who.Owner, ref)
+	info, _, err := v.Store.FindSecret(ctx, caller.Owner, ref)
 	return info, err
 }
 
 // List returns the caller's secrets without values, oldest first.
-func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
-	if err := who.check(); err != nil {
+func (v *Vault) List(ctx context.Context, caller Caller) ([]Info, error) {
+	if err := caller.check(); err != nil {
 		return nil, err
 	}
-	return v.Store.Secrets(ctx, who.Owner)
+	return v.Store.Secrets(ctx, caller.Owner)
 }
 
 // CheckName returns an error if the name is not valid for a secret.

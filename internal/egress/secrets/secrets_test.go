@@ -50,18 +50,18 @@ func open(t testing.TB, dir string, o secrets.Options) *fixture {
 	return &fixture{secrets.New(o), s, dir, path}
 }
 
-func (f *fixture) set(t testing.TB, who secrets.Caller, name, value string) secrets.Info {
+func (f *fixture) set(t testing.TB, caller secrets.Caller, name, value string) secrets.Info {
 	t.Helper()
-	info, err := f.Set(t.Context(), who, name, []byte(value), nil)
+	info, err := f.Set(t.Context(), caller, name, []byte(value), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return info
 }
 
-func (f *fixture) value(t testing.TB, who secrets.Caller, ref string) secrets.Resolved {
+func (f *fixture) value(t testing.TB, caller secrets.Caller, ref string) secrets.Resolved {
 	t.Helper()
-	r, err := f.Resolve(t.Context(), who, ref)
+	r, err := f.Resolve(t.Context(), caller, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,19 +130,19 @@ func TestLife(t *testing.T) {
 func TestSecretsOfOtherOwnersAreNotFound(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	info := f.set(t, alice, "TOKEN", canary)
-	for _, who := range []secrets.Caller{bob, local} {
+	for _, caller := range []secrets.Caller{bob, local} {
 		for _, ref := range []string{"TOKEN", info.ID} {
-			_, err := f.Find(t.Context(), who, ref)
+			_, err := f.Find(t.Context(), caller, ref)
 			want(t, err, fault.NotFound, "secret_not_found")
-			_, err = f.Remove(t.Context(), who, ref)
+			_, err = f.Remove(t.Context(), caller, ref)
 			want(t, err, fault.NotFound, "secret_not_found")
-			_, err = f.Rotate(t.Context(), who, ref, []byte("another value"), nil)
+			_, err = f.Rotate(t.Context(), caller, ref, []byte("another value"), nil)
 			want(t, err, fault.NotFound, "secret_not_found")
 		}
-		_, err := f.Resolve(t.Context(), who, "TOKEN")
+		_, err := f.Resolve(t.Context(), caller, "TOKEN")
 		want(t, err, fault.NotFound, "secret_not_found")
-		if list, err := f.List(t.Context(), who); err != nil || len(list) != 0 {
-			t.Errorf("%v sees %v, %v", who, list, err)
+		if list, err := f.List(t.Context(), caller); err != nil || len(list) != 0 {
+			t.Errorf("%v sees %v, %v", caller, list, err)
 		}
 	}
 	f.set(t, bob, "TOKEN", "the value of bob")
@@ -154,14 +154,14 @@ func TestSecretsOfOtherOwnersAreNotFound(t *testing.T) {
 // The zero caller has no permissions, and is not the local user.
 func TestZeroCallerHasNoPermissions(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(string) string { return canary }})
-	for _, who := range []secrets.Caller{{}, {Owner: "k", Local: true}} {
-		_, err := f.Set(t.Context(), who, "A", []byte(canary), nil)
+	for _, caller := range []secrets.Caller{{}, {Owner: "k", Local: true}} {
+		_, err := f.Set(t.Context(), caller, "A", []byte(canary), nil)
 		want(t, err, fault.Unauthenticated, "unauthenticated")
-		_, err = f.List(t.Context(), who)
+		_, err = f.List(t.Context(), caller)
 		want(t, err, fault.Unauthenticated, "unauthenticated")
-		_, err = f.Resolve(t.Context(), who, "env:X")
+		_, err = f.Resolve(t.Context(), caller, "env:X")
 		want(t, err, fault.Unauthenticated, "unauthenticated")
-		_, err = f.RotateKey(t.Context(), who)
+		_, err = f.RotateKey(t.Context(), caller)
 		want(t, err, fault.Unauthenticated, "unauthenticated")
 	}
 	_, err := f.RotateKey(t.Context(), alice)

@@ -22,7 +22,7 @@ type Sealed struct {
 type Store interface {
 	// InsertSecret adds a secret with its first version. The error is Exists if the owner has one
 	// of that name, ignoring case, and Exhausted if the owner has most already.
-	InsertSecret(ctx context.Context, info Info, s Sealed, most int) error
+	InsertSecret(ctx context.Context, info Info, s Sealed, limit int) error
 	// AddSecretVersion makes s the current version and removes those that retired too long ago. The
 	// error is Conflict unless s follows the current one.
 	AddSecretVersion(ctx context.Context, info Info, s Sealed, keep Retention) error

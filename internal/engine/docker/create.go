@@ -50,7 +50,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
 	}
 	if err != nil {
-		e.noteUnmade(spec.ID)
+		e.noteFailedCreation(spec.ID)
 		return e.explain("prepare the image of sandbox "+spec.ID, err)
 	}
 	made, err := e.client.ContainerCreate(ctx, l.request())
@@ -140,7 +140,7 @@ func openTrees(l *layout) (list []tree, err error) {
 		}
 		list = append(list, tree{root: root, target: v.target})
 		t := &list[len(list)-1]
-		if t.cover, err = covers(root, v.target, l.spec); err != nil {
+		if t.cover, err = resolveCover(root, v.target, l.spec); err != nil {
 			return list, err
 		}
 		for name := range t.cover.locked {
@@ -174,7 +174,7 @@ func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) e
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
-	conn := newInward(attached.HijackedResponse)
+	conn := newExecConnection(attached.HijackedResponse)
 	defer conn.close()
 	if _, err := e.client.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start: %w", err)

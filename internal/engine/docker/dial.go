@@ -81,7 +81,7 @@ func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh boo
 	if err != nil {
 		return nil, false, err
 	}
-	in := newInward(attached.HijackedResponse)
+	in := newExecConnection(attached.HijackedResponse)
 	if in.streams, err = relay.NewStreams(in); err != nil {
 		return nil, false, err
 	}

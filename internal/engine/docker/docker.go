@@ -55,11 +55,11 @@ type Engine struct {
 	client *client.Client
 	local  bool // the daemon is reached through a socket of this host
 
-	mu      sync.Mutex
-	streams map[string]*inward // by container
-	version string             // the daemon's, after its first answer
-	derived map[string]string  // images with the guest, by the image that they are built from
-	unmade  map[string]bool    // IDs whose creation failed before anything was created
+	mu              sync.Mutex
+	streams         map[string]*execConnection // by container
+	version         string                     // the daemon's, after its first answer
+	derived         map[string]string          // images with the guest, by the image that they are built from
+	failedCreations map[string]bool            // IDs whose creation failed before anything was created
 }
 
 var (
@@ -82,7 +82,7 @@ func New(o Options) (*Engine, error) {
 	}
 	return &Engine{
 		o: o, dir: filepath.Join(o.StateDir, "docker"), client: c, local: strings.HasPrefix(c.DaemonHost(), "unix://"),
-		streams: map[string]*inward{}, derived: map[string]string{}, unmade: map[string]bool{},
+		streams: map[string]*execConnection{}, derived: map[string]string{}, failedCreations: map[string]bool{},
 	}, nil
 }
 

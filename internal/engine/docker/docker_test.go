@@ -54,7 +54,7 @@ var shared struct {
 
 func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	t.Helper()
-	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
+	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	shared.once.Do(func() {
 		dir, err := os.MkdirTemp("/var/tmp", "dkr")
 		if err == nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// inward is a connection over the standard streams of a program in a container. The daemon sends
-// output and errors of the program as frames, each with a header that states the stream and the
-// length.
-type inward struct {
+// execConnection is a connection over the standard streams of a program in a container. The daemon
+// sends output and errors of the program as frames, each with a header that states the stream and
+// the length.
+type execConnection struct {
 	net.Conn
 	hijacked client.HijackedResponse
 	left     uint32 // bytes left of the present frame of output
@@ -39,12 +39,12 @@ const (
 	maxErrors = 4 << 10
 )
 
-func newInward(h client.HijackedResponse) *inward {
-	return &inward{Conn: h.Conn, hijacked: h}
+func newExecConnection(h client.HijackedResponse) *execConnection {
+	return &execConnection{Conn: h.Conn, hijacked: h}
 }
 
 // Read reads from the program's standard output.
-func (i *inward) Read(b []byte) (int, error) {
+func (i *execConnection) Read(b []byte) (int, error) {
 	for i.left == 0 {
 		var header [frameHeader]byte
 		if _, err := io.ReadFull(i.hijacked.Reader, header[:]); err != nil {
@@ -68,7 +68,7 @@ func (i *inward) Read(b []byte) (int, error) {
 }
 
 // readErrors stores the beginning of the program's standard error.
-func (i *inward) readErrors(size int64) error {
+func (i *execConnection) readErrors(size int64) error {
 	text := new(strings.Builder)
 	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxErrors)); err != nil {
 		return err
@@ -83,19 +83,19 @@ func (i *inward) readErrors(size int64) error {
 }
 
 // errors returns what the program printed on standard error.
-func (i *inward) errors() string {
+func (i *execConnection) errors() string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return strings.TrimSpace(i.stderr.String())
 }
 
 // Close implements net.Conn.
-func (i *inward) Close() error {
+func (i *execConnection) Close() error {
 	i.once.Do(i.hijacked.Close)
 	return nil
 }
 
-func (i *inward) close() error {
+func (i *execConnection) close() error {
 	if i.streams != nil {
 		return i.streams.Close() // this also closes the connection
 	}
@@ -103,7 +103,7 @@ func (i *inward) close() error {
 }
 
 // boot sends the guest its configuration and returns when the guest is ready.
-func boot(ctx context.Context, conn *inward, spec engine.Spec) error {
+func boot(ctx context.Context, conn *execConnection, spec engine.Spec) error {
 	written := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(conn.Conn, spec.Boot.Stream())

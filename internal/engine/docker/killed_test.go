@@ -69,7 +69,7 @@ func ready(t testing.TB, e engine.Engine, id string) error {
 // and can be reached again, otherwise they have ended. In neither case is anything lost or left
 // behind.
 func TestDaemonIsKilled(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, dockertest.Ability, hosttest.Python, hosttest.Bash)
+	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	settings := map[string]bool{"live-restore": true}
 	if hosttest.Full() {
 		settings["default"] = false

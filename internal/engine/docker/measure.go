@@ -78,7 +78,7 @@ func (e *Engine) Freeze(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = e.client.ContainerPause(ctx, c.id, client.ContainerPauseOptions{})
-	return e.settled(ctx, id, err, true)
+	return e.hasState(ctx, id, err, true)
 }
 
 // Thaw implements engine.Freezer.
@@ -88,12 +88,12 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = e.client.ContainerUnpause(ctx, c.id, client.ContainerUnpauseOptions{})
-	return e.settled(ctx, id, err, false)
+	return e.hasState(ctx, id, err, false)
 }
 
-// settled returns nil if the container has the wanted state, because another caller has changed it
+// hasState returns nil if the container has the wanted state, because another caller has changed it
 // already.
-func (e *Engine) settled(ctx context.Context, id string, err error, paused bool) error {
+func (e *Engine) hasState(ctx context.Context, id string, err error, paused bool) error {
 	if err == nil {
 		return nil
 	}

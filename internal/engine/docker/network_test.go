@@ -45,11 +45,11 @@ func run(t testing.TB, e engine.Engine, id, line string) string {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	said, err := io.ReadAll(answer.Body)
+	output, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(said)
+	return string(output)
 }
 
 // send sends a datagram to an address outside of the sandbox.
@@ -69,8 +69,8 @@ func TestTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Remove(context.Background(), "alone")
-	if said := run(t, e, "alone", "bash -c '"+send+"'; echo code $?"); strings.Contains(said, base64.StdEncoding.EncodeToString([]byte("code 0\n"))) {
-		t.Errorf("control: a sandbox without a network sends a datagram: %s", said)
+	if output := run(t, e, "alone", "bash -c '"+send+"'; echo code $?"); strings.Contains(output, base64.StdEncoding.EncodeToString([]byte("code 0\n"))) {
+		t.Errorf("control: a sandbox without a network sends a datagram: %s", output)
 	}
 	var gateway *os.File
 	egress := engine.Egress{Kind: engine.EgressTap, Attach: func(_ context.Context, end *os.File) ([]byte, error) {

@@ -115,7 +115,7 @@ func TestCovers(t *testing.T) {
 	}
 	defer root.Close()
 	hide := []string{"/workspace/link", "/workspace/absolute", "/workspace/out", "/workspace/loop", "/workspace/none", "/workspace/keep/below", "/etc/passwd"}
-	c, err := covers(root, workspaceDir, engine.Spec{Hide: hide})
+	c, err := resolveCover(root, workspaceDir, engine.Spec{Hide: hide})
 	if err != nil {
 		t.Fatal(err)
 	}

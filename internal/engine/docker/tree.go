@@ -24,8 +24,8 @@ type cover struct {
 	locked map[string]bool
 }
 
-// covers resolves the paths of a specification that are in the tree at target.
-func covers(root *os.Root, target string, spec engine.Spec) (c cover, err error) {
+// resolveCover resolves the paths of a specification that are in the tree at target.
+func resolveCover(root *os.Root, target string, spec engine.Spec) (c cover, err error) {
 	c = cover{map[string]bool{}, map[string]bool{}}
 	for _, name := range slices.Concat(spec.Hide, spec.Absent) {
 		inside, ok := below(target, name)

@@ -105,7 +105,7 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if err != nil || owner == "" || !validID(id) {
 		return err // no sandbox can have this ID
 	}
-	if e.takeUnmade(id) {
+	if e.takeFailedCreation(id) {
 		return nil
 	}
 	// A hanging daemon must not block the caller from the sandboxes of other engines.
@@ -117,19 +117,19 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// noteUnmade lets the next Remove of an ID succeed without the daemon. If a creation failed because
-// the daemon could not be reached, the caller will remove the sandbox.
-func (e *Engine) noteUnmade(id string) {
+// noteFailedCreation lets the next Remove of an ID succeed without the daemon. If a creation failed
+// because the daemon could not be reached, the caller will remove the sandbox.
+func (e *Engine) noteFailedCreation(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.unmade[id] = true
+	e.failedCreations[id] = true
 }
 
-func (e *Engine) takeUnmade(id string) bool {
+func (e *Engine) takeFailedCreation(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.unmade[id]
-	delete(e.unmade, id)
+	was := e.failedCreations[id]
+	delete(e.failedCreations, id)
 	return was
 }
 

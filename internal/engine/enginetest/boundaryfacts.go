@@ -32,12 +32,12 @@ var kernelFiles = []string{"/proc/version", "/proc/sys/kernel/osrelease"}
 func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	inside := b.shAs(t, "root", "for f in "+strings.Join(factFiles, " ")+`; do echo "== $f"; cat "$f" 2>/dev/null; echo; done; echo "== dmesg"; dmesg`).stdout
-	said := map[string]string{}
+	facts := map[string]string{}
 	for part := range strings.SplitSeq("\n"+inside, "\n== ") {
 		name, text, _ := strings.Cut(part, "\n")
-		said[name] = strings.TrimSpace(text)
+		facts[name] = strings.TrimSpace(text)
 	}
-	if said["/proc/sys/kernel/random/boot_id"] == "" || said["/etc/passwd"] == "" {
+	if facts["/proc/sys/kernel/random/boot_id"] == "" || facts["/etc/passwd"] == "" {
 		t.Fatalf("control: the sandbox's own files are missing: %q", inside)
 	}
 	for _, path := range factFiles {
@@ -52,7 +52,7 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 		if !ownKernel(b.e) && slices.Contains(kernelFiles, path) {
 			continue
 		}
-		if said[path] == text {
+		if facts[path] == text {
 			t.Errorf("%s has the content of the host's file", path) // no content, because it may be a secret
 		}
 	}
@@ -60,12 +60,12 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/proc/partitions"} {
 		data, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(data)) {
-			if line = strings.TrimSpace(line); len(line) > 12 && slices.Contains(strings.Split(said[path], "\n"), line) {
+			if line = strings.TrimSpace(line); len(line) > 12 && slices.Contains(strings.Split(facts[path], "\n"), line) {
 				t.Errorf("%s contains a line of the host's file", path)
 			}
 		}
 	}
-	wantNoMessages(t, said["dmesg"])
+	wantNoMessages(t, facts["dmesg"])
 	wantNoAddresses(t, b)
 }
 

@@ -139,7 +139,7 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	}
 	// The control of these ways: each reaches a file of the sandbox. Ways through the first process
 	// are excluded, because that is the guest, which has no file open.
-	for name := range ways {
+	for name := range probesByPath {
 		refused := !ownKernel(e) && slices.Contains([]string{"bind", "chroot"}, name)
 		if !slices.Contains(reached, name) && !strings.Contains(name, "init") && !refused {
 			t.Errorf("control: a file of the sandbox is not reached by %s", name)
@@ -162,7 +162,7 @@ func wantReached(t testing.TB, paths []string) {
 			t.Errorf("control: %s is not reached on the host", path)
 		}
 	}
-	for name := range ways {
+	for name := range probesByPath {
 		// A user other than root has no rights over PID 1 of the host.
 		if !by[name] && (os.Geteuid() == 0 || !strings.Contains(name, "init")) {
 			t.Errorf("control: nothing is reached by %s on the host", name)

@@ -29,7 +29,7 @@ var clockNames = [...]string{"wall clock", "monotonic clock", "boot clock", "upt
 // reading holds the values of a sandbox's clocks, and the host's times before and after.
 type reading struct {
 	from, to time.Time
-	said     [len(clockNames)]time.Duration
+	printed  [len(clockNames)]time.Duration
 }
 
 // readClocks runs a command in the sandbox that prints the clocks, and repeats it until one run was
@@ -41,7 +41,7 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 		text := b.sh(t, line).stdout
 		r.to = time.Now()
 		fields := strings.Fields(text)
-		if len(fields) != len(r.said) {
+		if len(fields) != len(r.printed) {
 			t.Fatalf("%s: %q", line, text)
 		}
 		for i, field := range fields {
@@ -49,7 +49,7 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 			if _, err := fmt.Sscan(field, &seconds); err != nil {
 				t.Fatalf("%s: %q", line, text)
 			}
-			r.said[i] = time.Duration(seconds * float64(time.Second))
+			r.printed[i] = time.Duration(seconds * float64(time.Second))
 		}
 		return r.to.Sub(r.from) < quick()
 	})
@@ -61,12 +61,12 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 func (r reading) wrong(earlier reading) []string {
 	var out []string
 	for i, name := range clockNames {
-		said, least, most := r.said[i], time.Duration(r.from.UnixNano()), time.Duration(r.to.UnixNano())
+		output, least, maximum := r.printed[i], time.Duration(r.from.UnixNano()), time.Duration(r.to.UnixNano())
 		if i > 0 {
-			said, least, most = said-earlier.said[i], r.from.Sub(earlier.to), r.to.Sub(earlier.from)
+			output, least, maximum = output-earlier.printed[i], r.from.Sub(earlier.to), r.to.Sub(earlier.from)
 		}
-		if said < least-slack || said > most+slack {
-			out = append(out, fmt.Sprintf("%s: %v, ours %v to %v", name, said, least, most))
+		if output < least-slack || output > maximum+slack {
+			out = append(out, fmt.Sprintf("%s: %v, ours %v to %v", name, output, least, maximum))
 		}
 	}
 	return out
@@ -95,7 +95,7 @@ func knowTheTime(t testing.TB, c *Config) {
 			// The control: a clock that had stopped would be noticed.
 			for clock := range clockNames {
 				still := now
-				still.said[clock] -= lain()
+				still.printed[clock] -= lain()
 				if len(still.wrong(before[i])) == 0 {
 					t.Errorf("%s: a %s that had stopped is not noticed", what, clockNames[clock])
 				}

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// standing is a program with a connection that is open when a state is written. Once a file named
-// say exists, it sends the host's name.
-const standing = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
+// openConnection is a program with a connection that is open when a state is written. Once a file
+// named say exists, it sends the host's name.
+const openConnection = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
 import time
 open("stands", "w").close()
 while not os.path.exists("say"): time.sleep(0.02)
@@ -79,7 +79,7 @@ func linkedBy(end *os.File) func(*engine.Spec) {
 func linksAreTheirOwn(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
 	e := c.Open(t, t.TempDir())
 	b, p := c.startLinked(t, e)
-	b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+standing+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
+	b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+openConnection+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
 	hosttest.Eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
 	dir := save(t, b)
 

@@ -32,8 +32,8 @@ type Config struct {
 	// Forbidden are shell commands that must fail in the sandbox for every user and print nothing,
 	// such as system calls that only the engine's own guest may make.
 	Forbidden []string
-	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its sandbox
-	// continues. Otherwise the sandbox ends, with the reason.
+	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its
+	// sandbox continues. Otherwise the sandbox ends, with the reason.
 	LosesOnlyPrograms bool
 	// Waive maps the name of a rule that cannot hold to the reason.
 	Waive map[string]string
@@ -61,9 +61,9 @@ func rules() []rule {
 		sharedRules, leakRules, benchmarkRules)
 }
 
-// alone are the rules that concurrent rules could disturb: they count resources of the whole host
-// or of this process, change its environment, or measure.
-var alone = []string{
+// exclusiveRules are the rules that concurrent rules could disturb: they count resources of the
+// whole host or of this process, change its environment, or measure.
+var exclusiveRules = []string{
 	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "prestarted/are-used-and-dropped",
 	"copies/a-full-disk-does-not-end-the-source", "state/replaces-in-place", "state/continues-if-it-cannot-be-replaced", "state/truncated-is-refused",
 	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
@@ -89,7 +89,7 @@ func Run(t *testing.T, c Config) {
 	}
 	for _, r := range run {
 		t.Run(r.name, func(t *testing.T) {
-			if !slices.ContainsFunc(alone, r.in) {
+			if !slices.ContainsFunc(exclusiveRules, r.in) {
 				t.Parallel()
 			}
 			c.check(t, r)
@@ -147,7 +147,7 @@ func (c *Config) mistakes(info engine.Info) (list []string) {
 			list = append(list, fmt.Sprintf("rule %q is waived and would not run: the engine has no %s", name, strings.Join(lacks, ", ")))
 		}
 	}
-	groups := slices.Concat(c.Only, alone, measuring)
+	groups := slices.Concat(c.Only, exclusiveRules, measuring)
 	for _, n := range needed {
 		groups = append(groups, n.rules)
 	}

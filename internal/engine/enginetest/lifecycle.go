@@ -114,8 +114,8 @@ var lifecycleRules = []rule{
 	}},
 	{"lifecycle/canceled-create-leaves-nothing", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		for _, patience := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		for _, timeout := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			spec := c.spec(newID())
 			err := e.Create(ctx, spec)
 			cancel()
@@ -125,7 +125,7 @@ var lifecycleRules = []rule{
 				}
 			}
 			if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("after %v: %v %v", patience, list, err)
+				t.Errorf("after %v: %v %v", timeout, list, err)
 			}
 		}
 	}},

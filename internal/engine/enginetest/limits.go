@@ -105,8 +105,8 @@ print("forgotten" if time.monotonic() < end else "still there")'`
 	}},
 	{"limits/files-are-bounded", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		const most = 2000
-		b := c.start(t, e, func(s *engine.Spec) { s.Limits.DiskInodes = most })
+		const maximum = 2000
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.DiskInodes = maximum })
 		// Each kind of file counts, at any place in the root.
 		const fill = `python3 -c '
 import errno, os, sys
@@ -195,12 +195,12 @@ os.killpg(0, 9)'`
 			}
 		}
 		holds := have.Fields()
-		for limit, most := range asked.Fields() {
+		for limit, maximum := range asked.Fields() {
 			if !slices.Contains(info.Enforces, limit) || slices.Contains(info.Shows, limit) {
 				continue
 			}
-			if !ok || *holds[limit] <= 0 || *holds[limit] > *most {
-				t.Errorf("the limit %s is %d, is not visible in the sandbox, and is read back as %d", limit, *most, *holds[limit])
+			if !ok || *holds[limit] <= 0 || *holds[limit] > *maximum {
+				t.Errorf("the limit %s is %d, is not visible in the sandbox, and is read back as %d", limit, *maximum, *holds[limit])
 			}
 		}
 	}},

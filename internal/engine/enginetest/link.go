@@ -174,8 +174,8 @@ func (p *peer) TCP(f *attachment.Flow) {
 		p.held <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
 	case 82:
-		if said, _ := io.ReadAll(c); len(said) > 0 {
-			p.note("said " + string(said))
+		if output, _ := io.ReadAll(c); len(output) > 0 {
+			p.note("said " + string(output))
 		}
 	}
 }

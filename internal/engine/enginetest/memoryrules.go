@@ -125,16 +125,16 @@ for turn in range(1 << 16):
 // holds waits until each program has compared all its memory twice more.
 func holds(t testing.TB, b *testSandbox) {
 	t.Helper()
-	turn := func(who int) int {
-		said := strings.TrimSpace(b.sh(t, fmt.Sprintf("cat said.%d 2>/dev/null || echo same 0", who)).stdout)
-		n, ok := strings.CutPrefix(said, "same ")
+	turn := func(program int) int {
+		output := strings.TrimSpace(b.sh(t, fmt.Sprintf("cat said.%d 2>/dev/null || echo same 0", program)).stdout)
+		n, ok := strings.CutPrefix(output, "same ")
 		if !ok {
-			t.Fatalf("%s: program %d says: %s", b.id, who, said)
+			t.Fatalf("%s: program %d says: %s", b.id, program, output)
 		}
 		return number(t, n)
 	}
-	for who := 1; who <= 3; who++ {
-		was := turn(who)
-		hosttest.Eventually(t, fmt.Sprintf("program %d compares", who), func() bool { return turn(who) >= was+2 })
+	for program := 1; program <= 3; program++ {
+		was := turn(program)
+		hosttest.Eventually(t, fmt.Sprintf("program %d compares", program), func() bool { return turn(program) >= was+2 })
 	}
 }

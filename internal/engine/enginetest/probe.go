@@ -55,22 +55,22 @@ func answers(what string, args []string) (list []answer) {
 	switch what {
 	case makeCalls:
 		for _, name := range args {
-			list = append(list, newAnswer(name, "", apart(probes[name].try)))
+			list = append(list, newAnswer(name, "", onOwnThread(probes[name].try)))
 		}
 	case reachFiles:
-		for _, name := range slices.Sorted(maps.Keys(ways)) {
+		for _, name := range slices.Sorted(maps.Keys(probesByPath)) {
 			paths := args
 			if slices.Contains(sparing, name) {
 				paths = args[:min(len(args), sparingPaths)]
 			}
 			for _, path := range paths {
-				list = append(list, newAnswer(name, path, apart(func() error { return ways[name](path) })))
+				list = append(list, newAnswer(name, path, onOwnThread(func() error { return probesByPath[name](path) })))
 			}
 		}
 	case changeFiles:
 		for _, c := range fileChanges {
 			for _, path := range args {
-				list = append(list, newAnswer(c.name, path, apart(func() error { return c.try(path, false) })))
+				list = append(list, newAnswer(c.name, path, onOwnThread(func() error { return c.try(path, false) })))
 			}
 		}
 	case changeSettings:
@@ -116,9 +116,9 @@ func newAnswer(name, path string, err error) answer {
 
 func (a answer) succeeded() bool { return a.Errno == 0 && a.Text == "" }
 
-// apart runs an attempt on a separate thread, which ends with it, so that changes to the thread do
-// not affect the next attempt.
-func apart(try func() error) error {
+// onOwnThread runs an attempt on a separate thread, which ends with it, so that changes to the
+// thread do not affect the next attempt.
+func onOwnThread(try func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()

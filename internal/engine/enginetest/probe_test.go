@@ -15,7 +15,7 @@ func TestProbesAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(string(data)), " ") // lines may break anywhere
-	names := slices.Concat(probeNames(), slices.Sorted(maps.Keys(ways)))
+	names := slices.Concat(probeNames(), slices.Sorted(maps.Keys(probesByPath)))
 	for _, c := range fileChanges {
 		names = append(names, c.name)
 	}

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ways are attempts to reach a file or a socket by its path on the host. Each of them succeeds on
-// the host, and in the sandbox with a file of the sandbox.
-var ways = map[string]func(path string) error{
+// probesByPath are attempts to reach a file or a socket by its path on the host. Each of them
+// succeeds on the host, and in the sandbox with a file of the sandbox.
+var probesByPath = map[string]func(path string) error{
 	"open":            take,
 	"dots":            func(path string) error { return take("/../../../../.." + path) },
 	"own-root":        func(path string) error { return take("/proc/self/root" + path) },

@@ -60,8 +60,8 @@ func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.S
 	return b, v
 }
 
-// survey makes the engine write the pending events.
-func survey(t testing.TB, b *testSandbox) {
+// writeEvents makes the engine write the pending events.
+func writeEvents(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := b.e.(engine.Observer).Survey(t.Context(), b.id); err != nil {
 		t.Fatalf("survey: %v", err)
@@ -71,7 +71,7 @@ func survey(t testing.TB, b *testSandbox) {
 // seen returns the events since the last call, after a survey.
 func (v *eventFile) seen(t testing.TB, b *testSandbox) []events.Event {
 	t.Helper()
-	survey(t, b)
+	writeEvents(t, b)
 	return v.more(t)
 }
 
@@ -220,7 +220,7 @@ var recordProgramRules = []rule{
 		if err := e.(engine.Observer).Survey(t.Context(), newID()); err == nil {
 			t.Error("a sandbox that does not exist is surveyed")
 		}
-		survey(t, b)
+		writeEvents(t, b)
 		// A descriptor that could overwrite the file's content is refused.
 		f, err := os.Create(filepath.Join(t.TempDir(), "events"))
 		if err != nil {

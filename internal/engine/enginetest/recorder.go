@@ -30,7 +30,7 @@ func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &recorder{TB: t, ctx: ctx, hang: hang}
-	r.apart(func() { test(r) })
+	r.inGoroutine(func() { test(r) })
 	cancel()
 	for {
 		r.mu.Lock()
@@ -42,12 +42,12 @@ func record(t testing.TB, hang time.Duration, test func(t testing.TB)) *recorder
 		last := r.cleanups[n-1]
 		r.cleanups = r.cleanups[:n-1]
 		r.mu.Unlock()
-		r.apart(last)
+		r.inGoroutine(last)
 	}
 }
 
-// apart runs a function in a goroutine that FailNow may end.
-func (r *recorder) apart(do func()) {
+// inGoroutine runs a function in a goroutine that FailNow may end.
+func (r *recorder) inGoroutine(do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -41,15 +41,15 @@ print(said)' `
 var recordLimitRules = []rule{
 	// P6
 	{"record/reached-limits-are-recorded", func(t testing.TB, c *Config) {
-		const most = 2000
+		const maximum = 2000
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
-			s.Limits.DiskBytes, s.Limits.DiskInodes, s.Limits.PIDs = 64<<20, most, 64
+			s.Limits.DiskBytes, s.Limits.DiskInodes, s.Limits.PIDs = 64<<20, maximum, 64
 		})
-		met := func(line, said, limit string, size int64) {
+		met := func(line, output, limit string, size int64) {
 			t.Helper()
 			v.seen(t, b)
 			r := b.sh(t, line)
-			if r.stdout != said {
+			if r.stdout != output {
 				t.Fatalf("%s: %+v", line, r)
 			}
 			got := only(v.seen(t, b), events.Limit, anyEvent)
@@ -68,19 +68,19 @@ var recordLimitRules = []rule{
 		met("rm -f a b?; head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
 		met("fallocate -l 200m c; rm -f c; echo full", "full\n", events.LimitDisk, 64<<20)
 		met(filesUntil+"100", "all\n", "", 0)
-		met(filesUntil+"3000", "full\n", events.LimitInodes, most)
+		met(filesUntil+"3000", "full\n", events.LimitInodes, maximum)
 		met(forksUntil+"20", "all\n", "", 0)
 		met(forksUntil+"200", "bounded\n", events.LimitPIDs, 64)
 	}},
 	{"record/limits-that-a-program-sets-are-not-recorded", func(t testing.TB, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Limits.PIDs = 64 })
 		v.seen(t, b)
-		for line, said := range map[string]string{
+		for line, output := range map[string]string{
 			forksUntil + "20 3": "bounded\n",
 			"head -c 100m /dev/zero > /dev/shm/x; rm /dev/shm/x; echo full": "full\n",
 			"head -c 1m /dev/zero > /dev/full; echo full":                   "full\n",
 		} {
-			if r := b.sh(t, line); r.stdout != said {
+			if r := b.sh(t, line); r.stdout != output {
 				t.Fatalf("control: %s: %+v", line, r)
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedElsewhere checks that a process that waits for a sandbox does not mistake the end of an
-// instance, which another process has replaced, for the end of the sandbox.
-func replacedElsewhere(t testing.TB, c *Config) {
+// replacedByOtherProcess checks that a process that waits for a sandbox does not mistake the end of
+// an instance, which another process has replaced, for the end of the sandbox.
+func replacedByOtherProcess(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)
 	b := c.start(t, e)

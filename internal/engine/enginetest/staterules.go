@@ -87,7 +87,7 @@ var stateRules = []rule{
 	{"state/an-end-during-a-save-is-reported", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
-		began, ended := make(chan struct{}), make(chan error, 1)
+		started, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
 			for n := 0; ; n++ {
 				if err := saver(e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil {
@@ -95,12 +95,12 @@ var stateRules = []rule{
 					return
 				}
 				if n == 2 {
-					close(began)
+					close(started)
 				}
 			}
 		}()
 		select {
-		case <-began:
+		case <-started:
 		case err := <-ended:
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ var stateRules = []rule{
 		})
 		b.want(t, "echo x", "x")
 	}},
-	{"state/survives-replacement-by-another-process", replacedElsewhere},
+	{"state/survives-replacement-by-another-process", replacedByOtherProcess},
 	{"state/a-used-id-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)

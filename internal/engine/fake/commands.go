@@ -96,7 +96,7 @@ func (p *processes) command(s *session, argv []string, input *string) (int, erro
 	if slices.Contains(builtins, argv[0]) {
 		return s.program(argv, input)
 	}
-	began, child := time.Now(), *s
+	started, child := time.Now(), *s
 	child.out, child.err = strings.Builder{}, strings.Builder{}
 	child.pid, child.parent = int(p.last.Add(1))+1, s.pid
 	if err := p.b.began(&child, argv); err != nil {
@@ -106,7 +106,7 @@ func (p *processes) command(s *session, argv []string, input *string) (int, erro
 	code, err := child.program(argv, input)
 	s.out.WriteString(child.out.String())
 	s.err.WriteString(child.err.String())
-	if ended := p.b.ended(&child, code, began); ended != nil {
+	if ended := p.b.ended(&child, code, started); ended != nil {
 		return 0, ended
 	}
 	return code, err

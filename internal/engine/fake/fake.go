@@ -69,7 +69,7 @@ type Options struct {
 // Engine is the fake. It is safe for concurrent use.
 type Engine struct {
 	options Options
-	world   *world
+	shared  *sharedState
 }
 
 var (
@@ -77,8 +77,8 @@ var (
 	_ engine.Meter  = (*Engine)(nil)
 )
 
-// world is the state that outlives an Engine: the sandboxes of one directory.
-type world struct {
+// sharedState is the state that outlives an Engine: the sandboxes of one directory.
+type sharedState struct {
 	mu    sync.Mutex
 	boxes map[string]*instance
 }
@@ -86,8 +86,8 @@ type world struct {
 // worlds stands for the kernel, which preserves sandboxes when their server restarts.
 var worlds = struct {
 	mu sync.Mutex
-	m  map[string]*world
-}{m: make(map[string]*world)}
+	m  map[string]*sharedState
+}{m: make(map[string]*sharedState)}
 
 // New opens an engine on a directory, which it creates if necessary.
 func New(o Options) (*Engine, error) {
@@ -109,10 +109,10 @@ func New(o Options) (*Engine, error) {
 	defer worlds.mu.Unlock()
 	w := worlds.m[dir]
 	if w == nil {
-		w = &world{boxes: make(map[string]*instance)}
+		w = &sharedState{boxes: make(map[string]*instance)}
 		worlds.m[dir] = w
 	}
-	return &Engine{options: o, world: w}, nil
+	return &Engine{options: o, shared: w}, nil
 }
 
 // Close ends all sandboxes of the directory, as when the machine shuts down. Their files stay.
@@ -120,10 +120,10 @@ func (e *Engine) Close() {
 	worlds.mu.Lock()
 	delete(worlds.m, e.options.Dir)
 	worlds.mu.Unlock()
-	e.world.mu.Lock()
-	boxes := slices.Collect(maps.Values(e.world.boxes))
-	clear(e.world.boxes)
-	e.world.mu.Unlock()
+	e.shared.mu.Lock()
+	boxes := slices.Collect(maps.Values(e.shared.boxes))
+	clear(e.shared.boxes)
+	e.shared.mu.Unlock()
 	for _, b := range boxes {
 		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
 	}
@@ -180,9 +180,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 }
 
 func (e *Engine) find(id string) *instance {
-	e.world.mu.Lock()
-	defer e.world.mu.Unlock()
-	return e.world.boxes[id]
+	e.shared.mu.Lock()
+	defer e.shared.mu.Unlock()
+	return e.shared.boxes[id]
 }
 
 // left reports whether only a directory of the sandbox is left.

@@ -34,8 +34,8 @@ var places = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", 
 // key returns the key of an absolute path in State.files.
 func key(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// look returns the file at a key. The caller holds the lock of the state.
-func (s *State) look(key string) (file, bool) {
+// find returns the file at a key. The caller holds the lock of the state.
+func (s *State) find(key string) (file, bool) {
 	f, ok := s.files[key]
 	switch {
 	case ok:
@@ -43,13 +43,13 @@ func (s *State) look(key string) (file, bool) {
 	case slices.Contains(places, key):
 		return file{Type: dirType}, true
 	}
-	return s.host.look(key)
+	return s.host.find(key)
 }
 
 // follow is like look, but follows links.
 func (s *State) follow(key string) (file, string, bool) {
 	for range 40 {
-		f, ok := s.look(key)
+		f, ok := s.find(key)
 		if !ok || f.Type != linkType {
 			return f, key, ok
 		}
@@ -74,7 +74,7 @@ func (s *State) put(key string, f file) error {
 	if dir, _, ok := s.follow(strings.TrimPrefix(path.Dir("/"+key), "/")); !ok || dir.Type != dirType {
 		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
 	}
-	if _, ok := s.look(key); ok && f.Type != fileType {
+	if _, ok := s.find(key); ok && f.Type != fileType {
 		return fmt.Errorf("%s: %w", key, fs.ErrExist)
 	}
 	if err := s.host.guard(key, false); err != nil {
@@ -108,7 +108,7 @@ func (s *State) below(key string) (list []string) {
 	list = append(list, s.host.names(key)...)
 	slices.Sort(list)
 	return slices.DeleteFunc(slices.Compact(list), func(name string) bool {
-		_, ok := s.look(name)
+		_, ok := s.find(name)
 		return !ok
 	})
 }
@@ -116,7 +116,7 @@ func (s *State) below(key string) (list []string) {
 // forget removes one name, also if it is a file of the host.
 func (s *State) forget(name string) {
 	delete(s.files, name)
-	if _, ok := s.host.look(name); ok {
+	if _, ok := s.host.find(name); ok {
 		s.files[name] = file{Type: removedType}
 	}
 }
@@ -129,7 +129,7 @@ func (s *State) drop(key string, all bool) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
 	}
-	if f, _ := s.look(key); f.Type == dirType && !all {
+	if f, _ := s.find(key); f.Type == dirType && !all {
 		return fmt.Errorf("%s: is a directory", key)
 	}
 	if err := s.host.guard(key, true); err != nil {
@@ -156,7 +156,7 @@ func (s *State) move(from, to string, command int) error {
 		return err
 	}
 	for _, name := range names {
-		f, _ := s.look(name)
+		f, _ := s.find(name)
 		f.command = command
 		s.forget(name)
 		s.files[to+strings.TrimPrefix(name, from)] = f

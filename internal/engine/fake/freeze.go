@@ -55,9 +55,9 @@ func (b *instance) release() {
 	b.held = false
 }
 
-// standing returns the state while no program runs. It first writes the events of changes, because
-// a copy does not write them.
-func (b *instance) standing() (saved, error) {
+// frozenState returns the state while no program runs. It first writes the events of changes,
+// because a copy does not write them.
+func (b *instance) frozenState() (saved, error) {
 	b.holding.Lock()
 	defer b.holding.Unlock()
 	if b.held {
@@ -65,7 +65,7 @@ func (b *instance) standing() (saved, error) {
 	}
 	b.turn.Lock()
 	defer b.turn.Unlock()
-	if err := b.survey(); err != nil {
+	if err := b.recordChanges(); err != nil {
 		return saved{}, err
 	}
 	state := b.state.copy()

@@ -42,7 +42,7 @@ func show(spec engine.Spec) (*shown, error) {
 		s.hidden = append(s.hidden, key(name))
 	}
 	for _, name := range spec.ReadOnly {
-		if f, ok := s.look(key(name)); !ok || f.Type == linkType || !path.IsAbs(name) {
+		if f, ok := s.find(key(name)); !ok || f.Type == linkType || !path.IsAbs(name) {
 			return nil, errors.Join(fault.Newf(fault.Invalid, "read_only_invalid", "%s cannot be made read-only", name), s.close())
 		}
 		s.readOnly = append(s.readOnly, key(name))
@@ -69,8 +69,8 @@ func within(name string, dirs []string) (at, below bool) {
 	return at, below
 }
 
-// look returns a file of the host.
-func (s *shown) look(name string) (file, bool) {
+// find returns a file of the host.
+func (s *shown) find(name string) (file, bool) {
 	if s == nil {
 		return file{}, false
 	}
@@ -113,7 +113,7 @@ func (s *shown) names(name string) (list []string) {
 	for target, root := range s.roots {
 		_ = fs.WalkDir(root.FS(), ".", func(rel string, _ fs.DirEntry, err error) error {
 			if k := path.Join(target, rel); err == nil && (k == name || strings.HasPrefix(k, name+"/")) {
-				if _, ok := s.look(k); ok {
+				if _, ok := s.find(k); ok {
 					list = append(list, k)
 				}
 			}

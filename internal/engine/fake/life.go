@@ -83,9 +83,9 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	e.world.mu.Lock()
-	e.world.boxes[spec.ID] = b
-	e.world.mu.Unlock()
+	e.shared.mu.Lock()
+	e.shared.boxes[spec.ID] = b
+	e.shared.mu.Unlock()
 	if err := e.at(ctx, CreateServe, spec.ID); err != nil {
 		return err
 	}
@@ -105,10 +105,10 @@ func (e *Engine) at(ctx context.Context, step Step, id string) error {
 
 // take removes a sandbox from the world, so that only one caller stops it.
 func (e *Engine) take(id string) *instance {
-	e.world.mu.Lock()
-	defer e.world.mu.Unlock()
-	b := e.world.boxes[id]
-	delete(e.world.boxes, id)
+	e.shared.mu.Lock()
+	defer e.shared.mu.Unlock()
+	b := e.shared.boxes[id]
+	delete(e.shared.boxes, id)
 	return b
 }
 

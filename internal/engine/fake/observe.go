@@ -76,8 +76,8 @@ func (w *watch) write(e *events.Event, must bool) error {
 	return err
 }
 
-// survey records changes of files since the last survey.
-func (b *instance) survey() error {
+// recordChanges records changes of files since the last survey.
+func (b *instance) recordChanges() error {
 	if b.watch == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (b *instance) survey() error {
 		before = before && was.Type != removedType
 		is, after := now[name]
 		if _, known := b.watch.known[name]; !known {
-			was, before = b.state.host.look(name)
+			was, before = b.state.host.find(name)
 		}
 		after = after && is.Type != removedType
 		e := &events.Event{Kind: events.File, Path: "/" + name, UID: is.UID, Command: is.command}
@@ -153,9 +153,9 @@ func (e *Programs) Survey(ctx context.Context, id string) error {
 	b.holding.Lock()
 	defer b.holding.Unlock()
 	if b.held {
-		return b.survey()
+		return b.recordChanges()
 	}
 	b.turn.Lock()
 	defer b.turn.Unlock()
-	return b.survey()
+	return b.recordChanges()
 }

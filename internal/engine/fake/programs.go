@@ -21,8 +21,8 @@ import (
 )
 
 // Programs is a fake whose guest runs a small shell on files in memory. The shell can write and
-// read files and count, and be frozen, saved and observed while it runs. A Guest of a test has no such
-// programs, so only this engine implements Freezer and Observer.
+// read files and count, and be frozen, saved and observed while it runs. A Guest of a test has no
+// such programs, so only this engine implements Freezer and Observer.
 type Programs struct{ *Engine }
 
 var (
@@ -128,7 +128,7 @@ func home(user string) string {
 
 // run runs a command and records its events.
 func (p *processes) run(s *session, argv []string) (int, error) {
-	began := time.Now()
+	started := time.Now()
 	if err := s.turn(func() error { return p.b.began(s, argv) }); err != nil {
 		return 0, err
 	}
@@ -137,7 +137,7 @@ func (p *processes) run(s *session, argv []string) (int, error) {
 		p.b.stop(engine.Exit{Reason: engine.ReasonKilled, Code: 137, At: time.Now()})
 		return 0, err
 	}
-	return code, errors.Join(err, s.turn(func() error { return errors.Join(p.b.ended(s, code, began), p.b.survey()) }))
+	return code, errors.Join(err, s.turn(func() error { return errors.Join(p.b.ended(s, code, started), p.b.recordChanges()) }))
 }
 
 func (p *processes) execute(s *session, argv []string) (int, error) {

@@ -117,7 +117,7 @@ func (b *instance) stop(exit engine.Exit) (first bool) {
 		b.turn.Lock() // running commands have ended
 		defer b.turn.Unlock()
 		if b.watch != nil {
-			_ = b.survey() // if the file is full, the last changes are lost
+			_ = b.recordChanges() // if the file is full, the last changes are lost
 			b.watch.file.Close()
 			b.watch = nil
 		}

@@ -45,12 +45,12 @@ var operators = []string{"2>&1", "2>/dev/null", "&&", "||", ">>", ";", "&", ">",
 
 func tokens(line string) (list []word, err error) {
 	var now word
-	begun := false
+	started := false
 	end := func() {
-		if begun {
+		if started {
 			list = append(list, now)
 		}
-		now, begun = word{}, false
+		now, started = word{}, false
 	}
 scan:
 	for len(line) > 0 {
@@ -59,11 +59,11 @@ scan:
 			if !ok {
 				return nil, errSyntax
 			}
-			now.pieces, begun, line = append(now.pieces, piece{text, c == '\''}), true, rest
+			now.pieces, started, line = append(now.pieces, piece{text, c == '\''}), true, rest
 			continue
 		}
 		for _, op := range operators {
-			if strings.HasPrefix(line, op) && (!begun || op[0] != '2') {
+			if strings.HasPrefix(line, op) && (!started || op[0] != '2') {
 				end()
 				list = append(list, word{pieces: []piece{{op, true}}, op: true})
 				line = line[len(op):]
@@ -82,19 +82,19 @@ scan:
 		} else if strings.ContainsRune("|(){}`", rune(line[0])) {
 			return nil, errSyntax
 		}
-		if n := len(now.pieces); n > 0 && begun && !now.pieces[n-1].literal {
+		if n := len(now.pieces); n > 0 && started && !now.pieces[n-1].literal {
 			now.pieces[n-1].text += line[:size]
 		} else {
 			now.pieces = append(now.pieces, piece{text: line[:size]})
 		}
-		begun, line = true, line[size:]
+		started, line = true, line[size:]
 	}
 	end()
 	return list, nil
 }
 
 // parser reads tokens into nodes.
-type parser struct{ rest []word }
+type parser struct{ tokens []word }
 
 func parse(line string) (*node, error) {
 	list, err := tokens(line)
@@ -103,25 +103,25 @@ func parse(line string) (*node, error) {
 	}
 	p := &parser{list}
 	n, err := p.list()
-	if err == nil && len(p.rest) > 0 {
+	if err == nil && len(p.tokens) > 0 {
 		err = errSyntax
 	}
 	return n, err
 }
 
 func (p *parser) peek() string {
-	if len(p.rest) == 0 {
+	if len(p.tokens) == 0 {
 		return ""
 	}
-	return p.rest[0].plain()
+	return p.tokens[0].plain()
 }
 
 // list parses commands until the end or a word that ends a part of a loop.
 func (p *parser) list() (*node, error) {
 	var all *node
-	for len(p.rest) > 0 && p.peek() != "do" && p.peek() != "done" {
-		if p.rest[0].op && (p.peek() == ";" || p.peek() == "\n") {
-			p.rest = p.rest[1:]
+	for len(p.tokens) > 0 && p.peek() != "do" && p.peek() != "done" {
+		if p.tokens[0].op && (p.peek() == ";" || p.peek() == "\n") {
+			p.tokens = p.tokens[1:]
 			continue
 		}
 		one, err := p.chain()
@@ -129,7 +129,7 @@ func (p *parser) list() (*node, error) {
 			return nil, err
 		}
 		if p.peek() == "&" {
-			p.rest = p.rest[1:]
+			p.tokens = p.tokens[1:]
 			one = &node{op: "&", left: one}
 		}
 		if all == nil {
@@ -148,7 +148,7 @@ func (p *parser) chain() (*node, error) {
 	all, err := p.command()
 	for err == nil && (p.peek() == "&&" || p.peek() == "||") {
 		op := p.peek()
-		p.rest = p.rest[1:]
+		p.tokens = p.tokens[1:]
 		var next *node
 		next, err = p.command()
 		all = &node{op: op, left: all, right: next}
@@ -161,17 +161,17 @@ func (p *parser) command() (*node, error) {
 		return p.loop()
 	}
 	if p.peek() == "!" {
-		p.rest = p.rest[1:]
+		p.tokens = p.tokens[1:]
 		n, err := p.command()
 		return &node{op: "!", left: n}, err
 	}
 	n := &node{op: "command"}
-	for len(p.rest) > 0 {
-		w := p.rest[0]
+	for len(p.tokens) > 0 {
+		w := p.tokens[0]
 		if text := w.plain(); w.op && (text == ";" || text == "\n" || text == "&" || text == "&&" || text == "||") {
 			break
 		}
-		n.words, p.rest = append(n.words, w), p.rest[1:]
+		n.words, p.tokens = append(n.words, w), p.tokens[1:]
 	}
 	if len(n.words) == 0 {
 		return nil, errSyntax
@@ -180,24 +180,24 @@ func (p *parser) command() (*node, error) {
 }
 
 func (p *parser) loop() (*node, error) {
-	whole := p.rest
-	p.rest = p.rest[1:]
+	whole := p.tokens
+	p.tokens = p.tokens[1:]
 	n := &node{op: "while"}
 	var err error
 	if n.left, err = p.list(); err != nil || p.peek() != "do" {
 		return nil, errSyntax
 	}
-	p.rest = p.rest[1:]
+	p.tokens = p.tokens[1:]
 	if n.right, err = p.list(); err != nil || p.peek() != "done" {
 		return nil, errSyntax
 	}
-	p.rest = p.rest[1:]
-	n.source = source(whole[:len(whole)-len(p.rest)])
+	p.tokens = p.tokens[1:]
+	n.source = source(whole[:len(whole)-len(p.tokens)])
 	// The output of a loop is ignored, because it runs in the background.
-	for len(p.rest) > 0 && p.rest[0].op && strings.ContainsAny(p.peek(), "<>") {
+	for len(p.tokens) > 0 && p.tokens[0].op && strings.ContainsAny(p.peek(), "<>") {
 		target := !strings.HasPrefix(p.peek(), "2")
-		if p.rest = p.rest[1:]; target && len(p.rest) > 0 {
-			p.rest = p.rest[1:]
+		if p.tokens = p.tokens[1:]; target && len(p.tokens) > 0 {
+			p.tokens = p.tokens[1:]
 		}
 	}
 	return n, nil

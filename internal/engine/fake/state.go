@@ -139,7 +139,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	if b == nil || !b.running() {
 		return unknown(id)
 	}
-	state, err := b.standing()
+	state, err := b.frozenState()
 	if err != nil {
 		return err
 	}
@@ -254,9 +254,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		drop()
 		return err
 	}
-	e.world.mu.Lock()
-	e.world.boxes[spec.ID] = b
-	e.world.mu.Unlock()
+	e.shared.mu.Lock()
+	e.shared.boxes[spec.ID] = b
+	e.shared.mu.Unlock()
 	old.next.Store(b)
 	old.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	if err := e.at(ctx, ReplaceStop, spec.ID); err != nil {

@@ -56,7 +56,7 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, prestartedMemory())
-	kind, err := kindToRestore(still, dir)
+	kind, err := kindToRestore(reducedPlatform, dir)
 	if err != nil {
 		return err
 	}

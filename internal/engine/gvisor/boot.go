@@ -102,7 +102,7 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := req.confine(); err != nil {
 		return result, err
 	}
-	registerStill()
+	registerReducedPlatform()
 	if err := req.assembleRoot(); err != nil {
 		return result, err
 	}

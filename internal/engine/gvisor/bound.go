@@ -138,8 +138,8 @@ func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool
 		return nil, nil, err
 	}
 	type outcome struct {
-		sure bool
-		err  error
+		certain bool
+		err     error
 	}
 	done := make(chan outcome, 1)
 	go func() {
@@ -152,7 +152,7 @@ func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool
 			from.Close() // a hanging kernel may keep its end open
 		}
 		o := <-done
-		return o.sure, o.err
+		return o.certain, o.err
 	}, nil
 }
 

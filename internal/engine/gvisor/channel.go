@@ -135,8 +135,8 @@ func (b *instance) dropChannel() {
 	}
 }
 
-// nudge makes the guest check its channel, regardless of who opened it.
-func (b *instance) nudge() {
+// remindGuest makes the guest check its channel, regardless of who opened it.
+func (b *instance) remindGuest() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()
@@ -147,7 +147,7 @@ func (b *instance) nudge() {
 		return
 	}
 	defer pipe.Close()
-	if err := relay.Nudge(pipe); err != nil {
+	if err := relay.RemindGuest(pipe); err != nil {
 		b.e.log.Warn("cannot make the guest check its channel", "sandbox", b.rec.ID, "err", err)
 	}
 }

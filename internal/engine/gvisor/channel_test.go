@@ -58,7 +58,7 @@ func ends(t *testing.T, what string, do func()) {
 // A save does not wait for a guest that does not read its channel.
 func TestNudgeOfAFullChannel(t *testing.T) {
 	b := unread(t)
-	ends(t, "the nudge", b.nudge)
+	ends(t, "the nudge", b.remindGuest)
 }
 
 // The end of a sandbox does not wait for a channel that is being opened. Opening the channel ends

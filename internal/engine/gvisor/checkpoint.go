@@ -75,10 +75,10 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*inst
 // exactly the files open that its state refers to. The result sure reports that the sandbox stayed
 // paused until look returned.
 func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (sure bool, err error) {
-	began, id := time.Now(), b.rec.ID
+	started, id := time.Now(), b.rec.ID
 	// Only the sandbox itself can report its changes: one that is restored from its state begins
 	// with an empty list.
-	if err := b.surveyFirst(ctx); err != nil {
+	if err := b.flushBefore(ctx); err != nil {
 		return false, err
 	}
 	surveyed := time.Now()
@@ -117,12 +117,12 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 		sure, lost = written(err)
 		err = errors.Join(err, lost)
 	}
-	b.nudge()
+	b.remindGuest()
 	if err != nil {
 		return false, saveFault(id, err)
 	}
 	b.e.log.Debug("sandbox saved", "sandbox", id,
-		"survey", surveyed.Sub(began), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(began))
+		"survey", surveyed.Sub(started), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(started))
 	return sure, nil
 }
 
@@ -232,7 +232,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 			return err
 		}
 	}
-	if err := old.surveyFirst(ctx); err != nil {
+	if err := old.flushBefore(ctx); err != nil {
 		k.discard()
 		return err
 	}
@@ -241,14 +241,14 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	// The old sandbox is paused, so that nothing is done twice. It continues if the new one fails.
-	if err := old.standStill(pausePatience); err != nil {
+	if err := old.pauseWithin(pauseTimeout); err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	if err := e.start(ctx, k, spec, dir); err != nil {
 		k.discard()
 		// The sandbox must not stay paused if the caller cancels now.
-		if err := old.resumeWithin(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
+		if err := old.resumeWithin(context.WithoutCancel(ctx), spec, resumeTimeout); err != nil {
 			e.log.Error("cannot resume a sandbox after a failed replacement", "sandbox", spec.ID, "err", err)
 		}
 		return e.explain(spec.ID, err)

@@ -84,7 +84,7 @@ func (r *bootRequest) mountCover(c owners.Cover) {
 }
 
 // hide covers one place. If the cover is permanent, hide also mounts it in the sandbox.
-func (r *bootRequest) hide(t rootpath.Place, covered map[string]bool, stays bool) error {
+func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, stays bool) error {
 	if covered[t.Inside] {
 		return nil
 	}

@@ -20,12 +20,12 @@ import (
 // what Go's runtime prints about a crash.
 const wordsName = "panic"
 
-// mostWords bounds how much of it is read. A sandbox that has broken into its kernel may write any
+// maxWords bounds how much of it is read. A sandbox that has broken into its kernel may write any
 // amount.
-const mostWords = 512
+const maxWords = 512
 
-// patience bounds the wait for the end of a sandbox that does not answer.
-const patience = 5 * time.Second
+// timeout bounds the wait for the end of a sandbox that does not answer.
+const timeout = 5 * time.Second
 
 // errKilled is the error for a guest that was killed by a signal before it was ready. Only gVisor
 // or the host can have sent it, because no program of the sandbox runs by then.
@@ -45,7 +45,7 @@ func (b *instance) silence(ctx context.Context) error {
 	ended := make(chan *unix.WaitStatus, 1)
 	// The call ends with the kernel, which the caller is about to kill.
 	go func() { ended <- b.guestExit() }()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case status := <-ended:
@@ -82,7 +82,7 @@ func (b *instance) endedMeanwhile(ctx context.Context, err error) error {
 	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
 		return err
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case <-b.guestless:
@@ -111,10 +111,10 @@ func (b *instance) lastWords() string {
 		return "" // a sandbox of an earlier version
 	}
 	defer f.Close()
-	said, err := io.ReadAll(io.LimitReader(f, mostWords))
+	output, err := io.ReadAll(io.LimitReader(f, maxWords))
 	if err != nil {
 		return ""
 	}
-	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
+	line, _, _ := bytes.Cut(bytes.TrimSpace(output), []byte("\n"))
 	return string(line)
 }

@@ -59,16 +59,16 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 // A sandbox's kernel that has no descriptor left cannot accept a stream, and returns this text.
 // Programs that used up the descriptors free them when they end, which takes the kernel a moment.
 const (
-	noDescriptor       = "stream FD is required"
-	descriptorPatience = 3 * time.Second
-	descriptorPause    = 50 * time.Millisecond
+	noDescriptor      = "stream FD is required"
+	descriptorTimeout = 3 * time.Second
+	descriptorPause   = 50 * time.Millisecond
 )
 
 // forwardPatiently repeats forward while the sandbox's kernel is out of descriptors.
 func (b *instance) forwardPatiently(ctx context.Context) (net.Conn, error) {
-	for began := time.Now(); ; {
+	for started := time.Now(); ; {
 		conn, err := b.forward(ctx)
-		if err == nil || !strings.Contains(err.Error(), noDescriptor) || time.Since(began) > descriptorPatience {
+		if err == nil || !strings.Contains(err.Error(), noDescriptor) || time.Since(started) > descriptorTimeout {
 			return conn, err
 		}
 		select {

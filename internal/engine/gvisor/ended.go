@@ -35,7 +35,7 @@ func (b *instance) watch() {
 			status := b.guestExit()
 			close(b.guestless)
 			if status != nil {
-				b.surveyLast()
+				b.flushLast()
 				// No program runs any more. By itself, gVisor would wait ten seconds for our calls
 				// before it ends.
 				if err := b.rec.Sentry.Kill(10 * time.Second); err != nil {

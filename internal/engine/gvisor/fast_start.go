@@ -19,9 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/host/prefault"
 )
 
-// settled is the time after which a gVisor process has certainly started. Features that were
+// startedAfter is the time after which a gVisor process has certainly started. Features that were
 // disabled for the start are then enabled again.
-const settled = 2 * time.Second
+const startedAfter = 2 * time.Second
 
 // startMemory is how much memory a gVisor process may allocate during its start before it collects
 // garbage. It needs less than ten megabytes. The 16 MB by which package first has grown the heap
@@ -42,7 +42,7 @@ func quicken(name string) {
 	case fileServerArg0:
 		time.AfterFunc(serving, func() {
 			runtime.GOMAXPROCS(processors)
-			whenCalm(time.Now, recheck, func() { runtime.GOMAXPROCS(processors + places) })
+			runWhenIdle(time.Now, recheck, func() { runtime.GOMAXPROCS(processors + places) })
 		})
 	case kernelArg0:
 		forgoTracePoints()
@@ -56,24 +56,24 @@ func quicken(name string) {
 // postpones collection once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
 	debug.SetGCPercent(-1) // early has done so
-	percent, most := early.Percent, debug.SetMemoryLimit(startMemory)
+	percent, limit := early.Percent, debug.SetMemoryLimit(startMemory)
 	var watched sync.Once
 	var timer *time.Timer
-	timer = time.AfterFunc(settled, func() {
+	timer = time.AfterFunc(startedAfter, func() {
 		if waits() {
-			timer.Reset(settled)
+			timer.Reset(startedAfter)
 			return
 		}
 		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(most)
+		debug.SetMemoryLimit(limit)
 		debug.FreeOSMemory()
-		letGo(pages)
-		watched.Do(func() { memtrim.GiveBack(memtrim.After) })
+		unmapTouched(pages)
+		watched.Do(func() { memtrim.ReleaseWhenIdle(memtrim.After) })
 	})
 	return func() {
 		debug.SetGCPercent(-1)
 		debug.SetMemoryLimit(startMemory)
-		timer.Reset(settled)
+		timer.Reset(startedAfter)
 	}
 }
 
@@ -109,7 +109,7 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	if q.started.Swap(true) {
 		occupied.Store(true)
 	} else {
-		whenCalm(time.Now, alone, func() { gomaxprocs.Add(places) })
+		runWhenIdle(time.Now, singleFor, func() { gomaxprocs.Add(places) })
 		if waits(os.Args) {
 			time.AfterFunc(unclaimed, func() { preheat(q.pages) })
 		}

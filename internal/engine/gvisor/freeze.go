@@ -24,7 +24,7 @@ func (e *Engine) Freeze(ctx context.Context, id string) error {
 		if b.frozen() {
 			return nil
 		}
-		if err := b.standStill(pausePatience); err != nil {
+		if err := b.pauseWithin(pauseTimeout); err != nil {
 			return fmt.Errorf("freeze %s: %w", id, err)
 		}
 		f, err := os.OpenFile(mark, os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)

@@ -58,12 +58,12 @@ type bootCommand struct{ *sentrycmd.Boot }
 // Execute implements subcommands.Command.
 func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
 	memoryOptions = append(memoryOptions, "nr_inodes")
-	said, err := annotations(f)
+	values, err := annotations(f)
 	if err == nil {
-		err = limitRoot(f, said[inodesKey])
+		err = limitRoot(f, values[inodesKey])
 	}
 	if err == nil {
-		owned, err = owners.Parse(said[owners.Annotation])
+		owned, err = owners.Parse(values[owners.Annotation])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernel of a sandbox:", err)

@@ -36,7 +36,7 @@ type instance struct {
 	// Set if another process has replaced the sandbox by another one; valid once done is closed.
 	replaced bool
 
-	settled atomic.Bool // it no longer restores a saved state
+	restored atomic.Bool // it no longer restores a saved state
 
 	conns   controlConns
 	channel *relay.Channel // nil until its first use
@@ -85,12 +85,12 @@ func (b *instance) destroy() error {
 	b.mu.Lock()
 	b.removed = true
 	b.mu.Unlock()
-	const patience = 10 * time.Second
+	const timeout = 10 * time.Second
 	gofer := make(chan error, 1)
-	go func() { gofer <- b.rec.Gofer.Kill(patience) }() // both end at once
-	errs := []error{b.rec.Sentry.Kill(patience), <-gofer}
+	go func() { gofer <- b.rec.Gofer.Kill(timeout) }() // both end at once
+	errs := []error{b.rec.Sentry.Kill(timeout), <-gofer}
 	if b.rec.Sentry.PID == 0 {
-		errs = append(errs, b.killStrays())
+		errs = append(errs, b.killUntracked())
 	}
 	b.ended(nil)
 	if b.rec.Group != nil {

@@ -18,7 +18,7 @@ func TestCrashIsLogged(t *testing.T) {
 	}{
 		"crash":  {"panic: made by a test\n\ngoroutine 1 [running]:\n", `words="panic: made by a test"`},
 		"forged": {"\x1b[2J\nlevel=INFO", `words="\x1b[2J"`},
-		"long":   {strings.Repeat("x", 1<<20), "words=" + strings.Repeat("x", mostWords) + "\n"},
+		"long":   {strings.Repeat("x", 1<<20), "words=" + strings.Repeat("x", maxWords) + "\n"},
 		"killed": {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	}
 	asked, forked := k.times.asked, k.times.forked
 	k.times = result.Times
-	k.times.asked, k.times.forked, k.times.heard = asked, forked, time.Now()
+	k.times.asked, k.times.forked, k.times.answered = asked, forked, time.Now()
 	k.b.rec.Sentry, k.b.rec.Gofer, k.b.rec.Socket = result.Sentry, result.Gofer, result.Socket
 	k.b.conns.setSocket(result.Socket)
 	if err := k.b.rec.write(dir); err != nil {
@@ -181,7 +181,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 		err = ctx.Err()
 	case decodeErr != nil:
 		// A kernel that the child has started would keep the output open.
-		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
+		_ = k.b.killUntracked() // the cleanup repeats this, and reports errors
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
 	case result.Refused:
 		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
@@ -192,7 +192,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	if err != nil {
 		// An interrupted child may have left processes that no record names. The kernel's name in
 		// their arguments identifies them.
-		_ = k.b.killStrays() // the cleanup repeats this, and reports errors
+		_ = k.b.killUntracked() // the cleanup repeats this, and reports errors
 	}
 	return result, err
 }

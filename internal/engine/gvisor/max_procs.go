@@ -13,10 +13,10 @@ import "time"
 // for the monitor.
 const places = 6
 
-// alone is how long after the creation of its platform a kernel runs without these places. During
-// that time it drops capabilities on each of its threads, one after the other. Soon after, its
-// guest starts.
-const alone = 20 * time.Millisecond
+// singleFor is how long after the creation of its platform a kernel runs without these places.
+// During that time it drops capabilities on each of its threads, one after the other. Soon after,
+// its guest starts.
+const singleFor = 20 * time.Millisecond
 
 // serving is the time after which a file server may use all processors, because it has started.
 const serving = 300 * time.Millisecond
@@ -26,16 +26,16 @@ const serving = 300 * time.Millisecond
 // delay of timers shows how crowded the host is. If a timer fires later than crowded, the host is
 // checked again after recheck.
 const (
-	crowded = 3 * time.Millisecond
-	recheck = 250 * time.Millisecond
+	longDelay = 3 * time.Millisecond
+	recheck   = 250 * time.Millisecond
 )
 
-// whenCalm calls a function after a while, or later if the host is crowded then.
-func whenCalm(now func() time.Time, after time.Duration, do func()) {
+// runWhenIdle calls a function after a while, or later if the host is crowded then.
+func runWhenIdle(now func() time.Time, after time.Duration, do func()) {
 	due := now().Add(after)
 	time.AfterFunc(after, func() {
-		if now().Sub(due) > crowded {
-			whenCalm(now, recheck, do)
+		if now().Sub(due) > longDelay {
+			runWhenIdle(now, recheck, do)
 			return
 		}
 		do()

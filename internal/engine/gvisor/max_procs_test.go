@@ -9,7 +9,7 @@ import (
 // While timers are late the function is not called. Afterwards it is called once.
 func TestWhenCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
+		started := time.Now()
 		behind := 5 * time.Millisecond // of every second reading of the clock
 		looks := 0
 		now := func() time.Time {
@@ -19,7 +19,7 @@ func TestWhenCalm(t *testing.T) {
 			return time.Now()
 		}
 		var done []time.Duration
-		whenCalm(now, time.Second, func() { done = append(done, time.Since(began)) })
+		runWhenIdle(now, time.Second, func() { done = append(done, time.Since(started)) })
 		time.Sleep(time.Second + 2*recheck)
 		synctest.Wait()
 		if len(done) != 0 {

@@ -6,13 +6,13 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// memoryLook is the interval at which the memory of a sandbox without a group is checked. For this
-// long, a program can exceed the limit.
-const memoryLook = 250 * time.Millisecond
+// memoryInterval is the interval at which the memory of a sandbox without a group is checked. For
+// this long, a program can exceed the limit.
+const memoryInterval = 250 * time.Millisecond
 
-// mostSilence is how long the kernel of such a sandbox may fail to report its memory. It is longer
+// maxSilence is how long the kernel of such a sandbox may fail to report its memory. It is longer
 // than the report takes for a large memory, and longer than the kernel takes to load a saved state.
-const mostSilence = time.Minute
+const maxSilence = time.Minute
 
 // boundMemory starts the watch of a sandbox's memory once, if it has no group. It must be called
 // before anything runs in the sandbox for long.
@@ -20,7 +20,7 @@ func (b *instance) boundMemory() {
 	if b.rec.Group == nil {
 		b.bounding.Do(func() {
 			b.setBehind()
-			go b.watchMemory(b.rec.ID, mostSilence)
+			go b.watchMemory(b.rec.ID, maxSilence)
 		})
 	}
 }
@@ -28,7 +28,7 @@ func (b *instance) boundMemory() {
 // watchMemory kills the sandbox when it uses more than its limit, or does not report its use. It
 // replaces the host's kernel if no group can be created.
 func (b *instance) watchMemory(id string, silence time.Duration) {
-	tick := time.NewTicker(memoryLook)
+	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
 	for told := time.Now(); ; {
 		select {

@@ -28,17 +28,17 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 			b.rec.Limits = engine.DefaultLimits
 			b.rec.Sentry = processOf(cmd.Process.Pid)
 			// On a busy machine the report may be late.
-			patience := hosttest.Patience(hosttest.Hang)
-			window, over := time.After(8*memoryLook), hosttest.Late()
+			timeout := hosttest.Patience(hosttest.Hang)
+			window, over := time.After(8*memoryInterval), hosttest.Late()
 			if told {
 				over = window
 			} else {
-				patience = 2 * memoryLook
+				timeout = 2 * memoryInterval
 			}
 			watched := make(chan struct{})
 			go func() {
 				defer close(watched)
-				b.watchMemory("box", patience)
+				b.watchMemory("box", timeout)
 			}()
 			select {
 			case <-watched:

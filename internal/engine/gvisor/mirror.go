@@ -112,7 +112,7 @@ func (n *node) make(source, target string) error {
 		}
 	}
 	for name, next := range n.below {
-		if err := next.place(source, target, name); err != nil {
+		if err := next.addPath(source, target, name); err != nil {
 			return err
 		}
 	}
@@ -122,8 +122,8 @@ func (n *node) make(source, target string) error {
 	return likeSource(source, target)
 }
 
-// place creates one additional path.
-func (n *node) place(source, target, name string) error {
+// addPath creates one additional path.
+func (n *node) addPath(source, target, name string) error {
 	at := filepath.Join(target, name)
 	switch {
 	case n.link != "":

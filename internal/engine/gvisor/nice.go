@@ -27,13 +27,13 @@ var programPriority int
 // created, which sets the value to one more than the process's own. It is repeated for the platform
 // of a state that the same process restores.
 func setProgramsBehind() {
-	behindOnce.Do(func() { programPriority = min(programPriority-1+programNice, mostNice) })
+	behindOnce.Do(func() { programPriority = min(programPriority-1+programNice, maxNice) })
 }
 
 var behindOnce sync.Once
 
-// mostNice is the kernel's largest nice value.
-const mostNice = 19
+// maxNice is the kernel's largest nice value.
+const maxNice = 19
 
 // setBehind gives a sandbox without a control group a lower priority than all processes that are
 // not nice. If the host's kernel groups processes by session, a nice value counts only within a

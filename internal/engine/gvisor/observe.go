@@ -115,12 +115,12 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 	if b.over() {
 		return engine.HasStopped(id, nil)
 	}
-	return b.survey(ctx)
+	return b.flushEvents(ctx)
 }
 
-// survey asks the kernel to write the pending events, and waits for it. A kernel that is not
+// flushEvents asks the kernel to write the pending events, and waits for it. A kernel that is not
 // observed has none.
-func (b *instance) survey(ctx context.Context) error {
+func (b *instance) flushEvents(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
@@ -144,23 +144,23 @@ func (b *instance) survey(ctx context.Context) error {
 // notWatched is the code of the fault for a sandbox without a file of events.
 const notWatched = "not_watched"
 
-// lastLook bounds how long the end of a sandbox waits for the events of its last changes.
-const lastLook = 10 * time.Second
+// lastEventsTimeout bounds how long the end of a sandbox waits for the events of its last changes.
+const lastEventsTimeout = 10 * time.Second
 
-// surveyFirst records changes before a sandbox's state is saved. A sandbox that is not observed has
+// flushBefore records changes before a sandbox's state is saved. A sandbox that is not observed has
 // none.
-func (b *instance) surveyFirst(ctx context.Context) error {
-	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
+func (b *instance) flushBefore(ctx context.Context) error {
+	if err := b.flushEvents(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err
 	}
 	return nil
 }
 
-// surveyLast writes the remaining events when the guest has ended.
-func (b *instance) surveyLast() {
-	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
+// flushLast writes the remaining events when the guest has ended.
+func (b *instance) flushLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastEventsTimeout)
 	defer cancel()
-	err := b.surveyFirst(ctx)
+	err := b.flushBefore(ctx)
 	b.mu.Lock()
 	removed := b.removed
 	b.mu.Unlock()

@@ -52,10 +52,10 @@ func readOnlySpans(maps, path string) []span {
 	return spans
 }
 
-// letGo unmaps the program's pages that the start has touched. They stay in the page cache, and
-// those that the sandbox still needs are mapped again by page faults. Most were needed for the
+// unmapTouched unmaps the program's pages that the start has touched. They stay in the page cache,
+// and those that the sandbox still needs are mapped again by page faults. Most were needed for the
 // start only, and would count as this sandbox's memory for its whole life.
-func letGo(spans []span) {
+func unmapTouched(spans []span) {
 	for _, s := range spans {
 		// An error changes nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_DONTNEED)

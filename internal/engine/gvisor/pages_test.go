@@ -30,7 +30,7 @@ func TestAProgramRunsOnAfterItLetItsPagesGo(t *testing.T) {
 	if len(spans) == 0 && !linkedWithC {
 		t.Fatal("this program's own pages are not found")
 	}
-	letGo(spans)
+	unmapTouched(spans)
 	if got := readOnlySpans(mapsOfABox, "/usr/bin/crannog2"); len(got) != 1 {
 		t.Errorf("%x", got)
 	}

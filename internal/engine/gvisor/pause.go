@@ -11,16 +11,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// pausePatience bounds how long a sandbox may take to pause.
-const pausePatience = time.Minute
+// pauseTimeout bounds how long a sandbox may take to pause.
+const pauseTimeout = time.Minute
 
-// resumePatience bounds how long a call to a sandbox that was to be replaced may take before the
+// resumeTimeout bounds how long a call to a sandbox that was to be replaced may take before the
 // sandbox continues.
-const resumePatience = 5 * time.Second
+const resumeTimeout = 5 * time.Second
 
-// standStill pauses a sandbox. It ignores the caller's context, because only a sandbox that is
+// pauseWithin pauses a sandbox. It ignores the caller's context, because only a sandbox that is
 // known to be paused can be resumed. A sandbox that pauses too late is resumed at once.
-func (b *instance) standStill(within time.Duration) error {
+func (b *instance) pauseWithin(within time.Duration) error {
 	answer := make(chan error, 1)
 	go func() { answer <- b.conns.call(context.Background(), boot.ContMgrPause, nil, nil) }()
 	late := time.NewTimer(within)
@@ -52,7 +52,7 @@ func (b *instance) resumeWithin(ctx context.Context, spec engine.Spec, within ti
 }
 
 func (b *instance) resume(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, resumePatience)
+	ctx, cancel := context.WithTimeout(ctx, resumeTimeout)
 	defer cancel()
 	return b.conns.call(ctx, boot.ContMgrResume, nil, nil)
 }

@@ -99,7 +99,7 @@ func TestStandsStillTooLate(t *testing.T) {
 		}
 		return true
 	})
-	if err := b.standStill(50 * time.Millisecond); err == nil {
+	if err := b.pauseWithin(50 * time.Millisecond); err == nil {
 		t.Fatal("it is told as standing still")
 	}
 	select {
@@ -112,7 +112,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	// Control: a sandbox that pauses in time stays paused.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })
-	if err := errors.Join(b.standStill(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
+	if err := errors.Join(b.pauseWithin(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
 		t.Errorf("in time: %v", err)
 	}
 }

@@ -12,51 +12,51 @@ import (
 // restored state before it accepts a request to pause them. A caller that only reads files needs
 // the files as they were saved.
 const (
-	running = "systrap"
-	still   = "crannog-still"
+	running         = "systrap"
+	reducedPlatform = "crannog-still"
 )
 
-// registerStill registers the second platform for the kernel that uses it, and for the child that
-// creates that kernel.
-func registerStill() {
+// registerReducedPlatform registers the second platform for the kernel that uses it, and for the
+// child that creates that kernel.
+func registerReducedPlatform() {
 	if systrap, err := platform.Lookup(running); err == nil {
-		platform.Register(still, stillConstructor{systrap})
+		platform.Register(reducedPlatform, reducedConstructor{systrap})
 	}
 }
 
-type stillConstructor struct{ platform.Constructor }
+type reducedConstructor struct{ platform.Constructor }
 
 // New implements platform.Constructor.
-func (s stillConstructor) New(opts platform.Options) (platform.Platform, error) {
+func (s reducedConstructor) New(opts platform.Options) (platform.Platform, error) {
 	p, err := s.Constructor.New(opts)
 	if err != nil {
 		return nil, err
 	}
-	return stillPlatform{p}, nil
+	return reducedPlatformType{p}, nil
 }
 
-type stillPlatform struct{ platform.Platform }
+type reducedPlatformType struct{ platform.Platform }
 
 // NewContext implements platform.Platform.
-func (s stillPlatform) NewContext(ctx context.Context) platform.Context {
-	return &stillContext{Context: s.Platform.NewContext(ctx), interrupted: make(chan struct{}, 1)}
+func (s reducedPlatformType) NewContext(ctx context.Context) platform.Context {
+	return &reducedContext{Context: s.Platform.NewContext(ctx), interrupted: make(chan struct{}, 1)}
 }
 
-// stillContext is a thread of a program that does not execute instructions.
-type stillContext struct {
+// reducedContext is a thread of a program that does not execute instructions.
+type reducedContext struct {
 	platform.Context
 	interrupted chan struct{}
 }
 
 // Switch implements platform.Context. It waits until the kernel interrupts the thread.
-func (c *stillContext) Switch(context.Context, platform.MemoryManager, *arch.Context64, int32) (*linux.SignalInfo, hostarch.AccessType, error) {
+func (c *reducedContext) Switch(context.Context, platform.MemoryManager, *arch.Context64, int32) (*linux.SignalInfo, hostarch.AccessType, error) {
 	<-c.interrupted
 	return nil, hostarch.NoAccess, platform.ErrContextInterrupt
 }
 
 // Interrupt implements platform.Context. An interrupt that arrives before Switch applies to the
 // next one.
-func (c *stillContext) Interrupt() {
+func (c *reducedContext) Interrupt() {
 	select {
 	case c.interrupted <- struct{}{}:
 	default:
@@ -64,4 +64,4 @@ func (c *stillContext) Interrupt() {
 }
 
 // Preempt implements platform.Context. Nothing runs, so there is nothing to preempt.
-func (c *stillContext) Preempt() {}
+func (c *reducedContext) Preempt() {}

@@ -38,16 +38,16 @@ func preheat(pages []span) {
 	if occupied.Load() {
 		return
 	}
-	touch(heated)
+	populate(heated)
 	for _, s := range pages {
 		// An error changes nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_POPULATE_READ)
 	}
 }
 
-// touch populates the given amount of memory and returns it to Go's allocator, which keeps it until
-// a collection is due.
-func touch(bytes int) {
+// populate populates the given amount of memory and returns it to Go's allocator, which keeps it
+// until a collection is due.
+func populate(bytes int) {
 	const piece = 64 << 10
 	pieces := make([][]byte, bytes/piece)
 	for i := range pieces {

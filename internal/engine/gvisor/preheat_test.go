@@ -44,7 +44,7 @@ func TestTouchedMemoryIsReady(t *testing.T) {
 	if before > heated/2 {
 		t.Fatalf("control: %d bytes are ready already", before)
 	}
-	touch(heated)
+	populate(heated)
 	// Memory that was prepared before is used first, and counts.
 	if got := free(); got < heated*9/10 {
 		t.Errorf("%d bytes are ready, %d were before", got, before)

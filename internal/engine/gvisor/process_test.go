@@ -21,7 +21,7 @@ func processOf(pid int) process.Process {
 // If processes cannot be listed, they do not count as absent.
 func TestStraysAreUnknown(t *testing.T) {
 	hosttest.WithoutDescriptors(t, func() {
-		if strays, err := (&instance{rec: record{Kernel: "k"}}).strays(); err == nil {
+		if strays, err := (&instance{rec: record{Kernel: "k"}}).untrackedProcesses(); err == nil {
 			t.Errorf("strays were not looked for, and the result is %v", strays)
 		}
 	})

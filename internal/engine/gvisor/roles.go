@@ -53,7 +53,7 @@ func runRuntime() {
 		allowLoopbackAddress()
 		allowAttributes()
 		concealDisks()
-		registerStill()
+		registerReducedPlatform()
 		trimmed = trim.Install()
 	}
 	if err := errors.Join(tameLibc(), filters.Install(), trimmed); err != nil {

@@ -56,7 +56,7 @@ func (e *Engine) Warm(wanted []engine.Prestarted) {
 	var drop []*kernel
 	for _, old := range s.stocks {
 		for _, k := range old.have {
-			if !give(next, old.kind, k) {
+			if !addToStock(next, old.kind, k) {
 				drop = append(drop, k)
 			}
 		}
@@ -74,8 +74,8 @@ func (e *Engine) Warm(wanted []engine.Prestarted) {
 	}
 }
 
-// give adds a kernel to the stock of its kind, and reports whether the stock had room for it.
-func give(stocks []*stock, kind string, k *kernel) bool {
+// addToStock adds a kernel to the stock of its kind, and reports whether the stock had room for it.
+func addToStock(stocks []*stock, kind string, k *kernel) bool {
 	for _, st := range stocks {
 		if st.kind == kind && len(st.have) < st.want {
 			st.have = append(st.have, k)
@@ -85,8 +85,8 @@ func give(stocks []*stock, kind string, k *kernel) bool {
 	return false
 }
 
-// Spares returns the number of prestarted kernels.
-func (e *Engine) Spares() int {
+// Prestarted returns the number of prestarted kernels.
+func (e *Engine) Prestarted() int {
 	e.spares.mu.Lock()
 	defer e.spares.mu.Unlock()
 	n := 0
@@ -127,7 +127,7 @@ func (e *Engine) refill() {
 		case err != nil:
 			e.log.Warn("cannot prestart a kernel", "err", err)
 			short.want = 0 // until the next request
-		case s.closed || !give(s.stocks, short.kind, k):
+		case s.closed || !addToStock(s.stocks, short.kind, k):
 			s.done.Go(k.discard)
 		default:
 			e.log.Debug("prestarted kernel is ready", "kernel", k.b.rec.Kernel)

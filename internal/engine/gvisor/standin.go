@@ -41,7 +41,7 @@ func (r *bootRequest) showStandIns(root string) error {
 		if _, err := cleanTarget(root, b.Target); err != nil || b.Target == "/" {
 			return errors.Join(fmt.Errorf("a file of a saved memory has no valid path: %q", b.Target), err)
 		}
-		above, err := placeFor(top, b)
+		above, err := targetFor(top, b)
 		if err != nil {
 			return fmt.Errorf("show the copy of %s: %w", b.Target, err)
 		}
@@ -90,9 +90,9 @@ func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// placeFor returns the directory that must be overlaid for a stand-in, or "" if the stand-in can be
-// mounted over an existing file.
-func placeFor(top *os.File, b engine.Bind) (above string, err error) {
+// targetFor returns the directory that must be overlaid for a stand-in, or "" if the stand-in can
+// be mounted over an existing file.
+func targetFor(top *os.File, b engine.Bind) (above string, err error) {
 	f, info, err := beneath(top, b.Target)
 	if err == nil {
 		f.Close()

@@ -8,14 +8,14 @@ import (
 // timeline records how long each step of one boot took. The child takes its times in another
 // process of the same machine, so all of them are wall clock times.
 type timeline struct {
-	asked   time.Time // a kernel was requested
-	forked  time.Time // the child was requested: record and group exist
-	Began   time.Time // the child's main began
-	Rooted  time.Time // limits joined, root assembled, settings prepared
-	Made    time.Time // gVisor's kernel and file server run
-	heard   time.Time // the child's answer has arrived
-	wanted  time.Time // a sandbox was to run in the kernel, which may have been prestarted
-	started time.Time // the network is up and the guest was told to start
+	asked    time.Time // a kernel was requested
+	forked   time.Time // the child was requested: record and group exist
+	Began    time.Time // the child's main began
+	Rooted   time.Time // limits joined, root assembled, settings prepared
+	Made     time.Time // gVisor's kernel and file server run
+	answered time.Time // the child's answer has arrived
+	wanted   time.Time // a sandbox was to run in the kernel, which may have been prestarted
+	started  time.Time // the network is up and the guest was told to start
 }
 
 // log logs at level debug how long each step took. The benchmark reads its figures from this
@@ -27,7 +27,7 @@ func (t timeline) log(log *slog.Logger, id string) {
 		"child", t.Began.Sub(t.forked),
 		"root", t.Rooted.Sub(t.Began),
 		"kernel", t.Made.Sub(t.Rooted),
-		"answer", t.heard.Sub(t.Made),
+		"answer", t.answered.Sub(t.Made),
 		"start", t.started.Sub(t.wanted),
 		"guest", ready.Sub(t.started),
 		"all", ready.Sub(t.asked))

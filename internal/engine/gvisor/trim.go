@@ -15,25 +15,25 @@ import (
 // notGoingOn is gVisor's error for a caller that waits for the end of a restore when there is none.
 const notGoingOn = "sandbox is not being restored"
 
-// settle waits, once, until a restored sandbox has read all of its state. gVisor reads pages in the
-// background, and its reader holds each page until it has finished. Memory that a program releases
-// during that time is freed when the reader is done. A save that reads the same tables at that
-// moment would write some of it incorrectly.
-func (b *instance) settle(ctx context.Context) error {
-	if b.settled.Load() {
+// awaitStateRead waits, once, until a restored sandbox has read all of its state. gVisor reads
+// pages in the background, and its reader holds each page until it has finished. Memory that a
+// program releases during that time is freed when the reader is done. A save that reads the same
+// tables at that moment would write some of it incorrectly.
+func (b *instance) awaitStateRead(ctx context.Context) error {
+	if b.restored.Load() {
 		return nil
 	}
 	if err := b.conns.call(ctx, boot.ContMgrWaitRestore, nil, nil); err != nil && !strings.Contains(err.Error(), notGoingOn) {
 		return fmt.Errorf("wait for the end of the restore: %w", err)
 	}
-	b.settled.Store(true)
+	b.restored.Store(true)
 	return nil
 }
 
 // trim releases memory that programs have reserved and not touched, so that a save does not have to
 // read it.
 func (b *instance) trim(ctx context.Context) error {
-	if err := b.settle(ctx); err != nil {
+	if err := b.awaitStateRead(ctx); err != nil {
 		return err
 	}
 	var figures control.MetricsExportData

@@ -15,14 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// killStrays kills processes of this sandbox that no record names, because the server or the child
-// that started them was killed before it could record them. They are recognised by their program
-// name and by the sandbox's kernel, which is their last argument. Only processes of our own user
-// can be signalled. A booting child may start more of them during the search, so it is killed
+// killUntracked kills processes of this sandbox that no record names, because the server or the
+// child that started them was killed before it could record them. They are recognised by their
+// program name and by the sandbox's kernel, which is their last argument. Only processes of our own
+// user can be signalled. A booting child may start more of them during the search, so it is killed
 // first, and the search is repeated until it finds nothing.
-func (b *instance) killStrays() error {
+func (b *instance) killUntracked() error {
 	for {
-		strays, err := b.strays()
+		strays, err := b.untrackedProcesses()
 		if err != nil || len(strays) == 0 {
 			return err
 		}
@@ -34,8 +34,8 @@ func (b *instance) killStrays() error {
 	}
 }
 
-// strays lists these processes, the booting child first.
-func (b *instance) strays() ([]process.Process, error) {
+// untrackedProcesses lists these processes, the booting child first.
+func (b *instance) untrackedProcesses() ([]process.Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("strays: %w", err)
@@ -60,7 +60,7 @@ func (b *instance) strays() ([]process.Process, error) {
 		}
 		p, err := process.Identify(pid)
 		if err == nil {
-			err = p.Look()
+			err = p.Check()
 		}
 		switch {
 		case errors.Is(err, process.ErrGone):

@@ -19,9 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mostArchived bounds the size of the files of an archive, including their holes. Every reader of
+// maxArchived bounds the size of the files of an archive, including their holes. Every reader of
 // an archive has to read all of it, and a sandbox can make a file of any size at no cost.
-const mostArchived = 256 << 30
+const maxArchived = 256 << 30
 
 // Archive implements engine.Archiver. The engine reads the upper directories of the sandbox's
 // overlays. If control groups can freeze the sandbox, it is frozen while they are read. Otherwise a
@@ -34,7 +34,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 			return engine.Frozen(id)
 		}
 		if b.e.groups.Freezes() {
-			resume, err := b.standStill()
+			resume, err := b.freeze()
 			if err != nil {
 				return b.orStopped(err)
 			}
@@ -140,7 +140,7 @@ func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlayta
 		}
 		list = append(list, overlaytar.Layer{Upper: root, Path: upper.Path})
 	}
-	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: mostArchived}, nil
+	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: maxArchived}, nil
 }
 
 // overflowID is the ID that the kernel shows in a namespace for unmapped IDs.
@@ -164,7 +164,7 @@ func (b *instance) ownerInside(uid, gid int) (int, int) {
 func archiveFault(id string, err error) error {
 	switch {
 	case errors.Is(err, overlaytar.ErrTooLarge):
-		return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("the files of sandbox %q are larger than %d GiB, holes included", id, int64(mostArchived)>>30)).
+		return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("the files of sandbox %q are larger than %d GiB, holes included", id, int64(maxArchived)>>30)).
 			WithHint("remove files with large holes")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(err, fault.Conflict, "files_unreadable", "files of the sandbox cannot be read by the user that runs crannog: "+strings.TrimPrefix(err.Error(), "archive ")).

@@ -57,8 +57,8 @@ func (b *instance) lock(how int) (release func(), err error) {
 	return func() { _ = dir.Close() }, nil // closing releases the lock
 }
 
-// standStill freezes the sandbox until resume is called. The caller holds the lock.
-func (b *instance) standStill() (resume func() error, err error) {
+// freeze freezes the sandbox until resume is called. The caller holds the lock.
+func (b *instance) freeze() (resume func() error, err error) {
 	mark := filepath.Join(b.dir, readingName)
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// patience bounds the time for one module.
-	patience = 2 * time.Minute
+	// timeout bounds the time for one module.
+	timeout = 2 * time.Minute
 	// largest bounds a compiled module.
 	largest = 1 << 30
 	// words bounds how much of a compiler's message is stored.
@@ -32,7 +32,7 @@ const (
 // network and no user of the host, and drops its files and most system calls before it reads the
 // first byte (package runner).
 func compile(ctx context.Context, program string, module []byte, to io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	file, err := os.Open(program)
 	if err != nil {
@@ -46,8 +46,8 @@ func compile(ctx context.Context, program string, module []byte, to io.Writer) e
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(module)
-	out, said := &bounded{w: to, left: largest}, &bounded{w: &strings.Builder{}, left: words, drop: true}
-	cmd.Stdout, cmd.Stderr = out, said
+	out, stderr := &bounded{w: to, left: largest}, &bounded{w: &strings.Builder{}, left: words, drop: true}
+	cmd.Stdout, cmd.Stderr = out, stderr
 	user, group := os.Getuid(), os.Getgid()
 	if user == 0 {
 		user, group = overflow, overflow
@@ -60,7 +60,7 @@ func compile(ctx context.Context, program string, module []byte, to io.Writer) e
 		Setsid:      true, Pdeathsig: syscall.SIGKILL,
 	}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("compile: %w: %s", err, strings.TrimSpace(said.w.(*strings.Builder).String())) //nolint:forcetypeassert // made above
+		return fmt.Errorf("compile: %w: %s", err, strings.TrimSpace(stderr.w.(*strings.Builder).String())) //nolint:forcetypeassert // made above
 	}
 	return nil
 }

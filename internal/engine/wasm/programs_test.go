@@ -86,11 +86,11 @@ func ordinary(t *testing.T, b *box) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	who := &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: p.pid}}
+	selector := &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: p.pid}}
 	input := &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: []byte("hello")}}
-	_, err = b.api().SendInput(t.Context(), signed(&processpb.SendInputRequest{Process: who, Input: input}))
+	_, err = b.api().SendInput(t.Context(), signed(&processpb.SendInputRequest{Process: selector, Input: input}))
 	if err == nil {
-		_, err = b.api().CloseStdin(t.Context(), signed(&processpb.CloseStdinRequest{Process: who}))
+		_, err = b.api().CloseStdin(t.Context(), signed(&processpb.CloseStdinRequest{Process: selector}))
 	}
 	if r, waited := p.wait(); err != nil || waited != nil || r.out != "HELLO" {
 		t.Errorf("%+v %v %v", r, err, waited)
@@ -177,8 +177,8 @@ func loop(t *testing.T, b *box) {
 			t.Fatal(p.stream.Err())
 		}
 	}
-	who := &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: p.pid}}
-	if _, err := b.api().SendSignal(t.Context(), signed(&processpb.SendSignalRequest{Process: who, Signal: processpb.Signal(syscall.SIGTERM)})); err != nil {
+	selector := &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: p.pid}}
+	if _, err := b.api().SendSignal(t.Context(), signed(&processpb.SendSignalRequest{Process: selector, Signal: processpb.Signal(syscall.SIGTERM)})); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := p.wait(); err != nil || !strings.Contains(r.status, "terminated") {

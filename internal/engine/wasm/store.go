@@ -39,7 +39,7 @@ const (
 type store struct {
 	dir    string
 	runner string
-	most   int64
+	limit  int64
 	log    *slog.Logger
 	slots  chan struct{}
 
@@ -47,11 +47,11 @@ type store struct {
 	busy map[string]chan struct{} // closed when the module has been compiled
 }
 
-func newStore(dir, runner string, most int64, log *slog.Logger) *store {
-	if most == 0 {
-		most = DefaultCacheBytes
+func newStore(dir, runner string, limit int64, log *slog.Logger) *store {
+	if limit == 0 {
+		limit = DefaultCacheBytes
 	}
-	return &store{dir: dir, runner: runner, most: most, log: log, slots: make(chan struct{}, atOnce), busy: map[string]chan struct{}{}}
+	return &store{dir: dir, runner: runner, limit: limit, log: log, slots: make(chan struct{}, atOnce), busy: map[string]chan struct{}{}}
 }
 
 // serve answers the requests of one guest until the guest has ended. Each request consists of a
@@ -248,7 +248,7 @@ func (s *store) evict(keep string) {
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, f := range files {
 		path := filepath.Join(s.dir, f.Name())
-		if total <= s.most {
+		if total <= s.limit {
 			return
 		}
 		if path == keep {

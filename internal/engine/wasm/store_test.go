@@ -20,7 +20,7 @@ import (
 // tiny is a module with one function that does nothing.
 var tiny = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
 
-func testStore(t *testing.T, most int64) *store {
+func testStore(t *testing.T, limit int64) *store {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "runner")
 	data, err := os.ReadFile("/proc/self/exe")
@@ -30,7 +30,7 @@ func testStore(t *testing.T, most int64) *store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newStore(filepath.Join(t.TempDir(), "modules"), program, most, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return newStore(filepath.Join(t.TempDir(), "modules"), program, limit, slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
 // read returns the compiled module in a store.
@@ -99,7 +99,7 @@ func TestEviction(t *testing.T) {
 	if err := os.Chtimes(s.path(tiny), old, old); err != nil {
 		t.Fatal(err)
 	}
-	s.most = size * 3 / 2
+	s.limit = size * 3 / 2
 	read(t, s, other)
 	if _, err := os.Stat(s.path(tiny)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the old one: %v", err)

@@ -62,7 +62,7 @@ func (c *comparison) aliasesOf(paths PathMatcher, start string) *aliases {
 	for _, list := range l.links {
 		slices.Sort(list) // a fixed order, so that the limits have the same effect each time
 	}
-	l.settle()
+	l.resolveAll()
 	return l
 }
 
@@ -115,9 +115,9 @@ func belowTop(target string, tops []string) (string, bool) {
 	return "", false
 }
 
-// settle finds all states by which links lead to their targets. Links may lead through other links,
-// so it repeats until it finds nothing new.
-func (l *aliases) settle() {
+// resolveAll finds all states by which links lead to their targets. Links may lead through other
+// links, so it repeats until it finds nothing new.
+func (l *aliases) resolveAll() {
 	for again := true; again; {
 		again = false
 		l.known = map[string][]string{}

@@ -34,8 +34,8 @@ type ApplyOptions struct {
 
 	// step is called before each step, with its name.
 	step func(name string)
-	// apart makes Apply behave as on a file system that cannot exchange two files.
-	apart bool
+	// noExchange makes Apply behave as on a file system that cannot exchange two files.
+	noExchange bool
 }
 
 // Apply applies either all changes or none to a directory of the host. They must come from an
@@ -163,13 +163,13 @@ type application struct {
 	dir     *os.File // host
 	// stage is a directory in it for new and replaced files, on the same file system, so that each
 	// file can be renamed into place.
-	stage             *os.Root
-	incoming          *os.Root // stage/new
-	arriving, leaving *os.File // stage/new, stage/old
-	ops               []op
-	step              func(string)
-	committing, apart bool
-	kept              int // number of ops whose directory stays open
+	stage                  *os.Root
+	incoming               *os.Root // stage/new
+	arriving, leaving      *os.File // stage/new, stage/old
+	ops                    []op
+	step                   func(string)
+	committing, noExchange bool
+	kept                   int // number of ops whose directory stays open
 }
 
 func (a *application) close() {
@@ -196,7 +196,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 		dir.Close()
 		return nil, err
 	}
-	a := &application{journal: j, host: host, dir: dir, step: o.step, apart: o.apart}
+	a := &application{journal: j, host: host, dir: dir, step: o.step, noExchange: o.noExchange}
 	if j.left() {
 		if kept, err := a.recover(); err != nil || kept != "" {
 			a.close()
@@ -272,7 +272,7 @@ func asExpected(have, want *Entry) bool {
 // placeFault returns the fault for an error at the path of a change.
 func placeFault(name string, err error) error {
 	switch {
-	case errors.Is(err, unix.ELOOP), notThere(err), errors.Is(err, unix.EEXIST):
+	case errors.Is(err, unix.ELOOP), isMissing(err), errors.Is(err, unix.EEXIST):
 		return conflict(name)
 	case errors.Is(err, unix.EXDEV):
 		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on a different file system than the rest of the workspace, so it cannot be replaced atomically", name)).

@@ -13,16 +13,16 @@ import (
 func TestADirectoryThatComesBackIsPutBack(t *testing.T) {
 	for what, meanwhile := range map[string]func(t *testing.T, host string){
 		"nothing":           func(*testing.T, string) {},
-		"another directory": func(t *testing.T, host string) { lay(t, host, map[string]string{"theirs": "1"}) },
+		"another directory": func(t *testing.T, host string) { writeTree(t, host, map[string]string{"theirs": "1"}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			host, _ := eventful(t, dir)
-			before := picture(t, host, true)
+			before := describeTree(t, host, true)
 			if _, killed := die(t, dir, "op 5", false); !killed {
 				t.Fatal("it was not killed")
 			}
-			if different(before, picture(t, host, false)) == "" {
+			if different(before, describeTree(t, host, false)) == "" {
 				t.Fatal("nothing was changed: this test shows nothing")
 			}
 			elsewhere := filepath.Join(dir, "elsewhere")
@@ -38,7 +38,7 @@ func TestADirectoryThatComesBackIsPutBack(t *testing.T) {
 			if kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals")); err != nil || len(kept) > 0 {
 				t.Errorf("recover: %q, %v", kept, err)
 			}
-			if d := different(before, picture(t, host, true)); d != "" {
+			if d := different(before, describeTree(t, host, true)); d != "" {
 				t.Errorf("it was not put back:\n%s", d)
 			}
 			if left, err := filepath.Glob(filepath.Join(dir, "journals", "*")); err != nil || len(left) > 0 {

@@ -45,18 +45,18 @@ func parentOf(dir *os.File, name string) (*os.File, string, error) {
 // become a directory.
 func lstatBeneath(dir *os.File, name string) (*Entry, error) {
 	d, base, err := parentOf(dir, name)
-	if notThere(err) || errors.Is(err, unix.ELOOP) {
+	if isMissing(err) || errors.Is(err, unix.ELOOP) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	return lookAt(d, base, name)
+	return statIfExists(d, base, name)
 }
 
-// lookAt is like lstatAt, but a missing file is not an error.
-func lookAt(d *os.File, base, name string) (*Entry, error) {
+// statIfExists is like lstatAt, but a missing file is not an error.
+func statIfExists(d *os.File, base, name string) (*Entry, error) {
 	e, err := lstatAt(int(d.Fd()), base)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
@@ -68,7 +68,7 @@ func lookAt(d *os.File, base, name string) (*Entry, error) {
 	return &e, nil
 }
 
-// notThere reports whether an error means that a file does not exist.
-func notThere(err error) bool {
+// isMissing reports whether an error means that a file does not exist.
+func isMissing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

@@ -15,13 +15,13 @@ import (
 func TestTreesAreBounded(t *testing.T) {
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)
 	for name, c := range map[string]struct {
-		path string
-		most int
+		path  string
+		limit int
 	}{"files": {"f", 500_000}, "names": {deep, 64 << 20 / len(deep)}} {
 		in, out := io.Pipe()
 		go func() {
-			for said := range c.most + c.most/4 {
-				if _, err := fmt.Fprintf(out, `{"path":"%s%d","type":"file","mode":420}`+"\n", c.path, said); err != nil {
+			for n := range c.limit + c.limit/4 {
+				if _, err := fmt.Fprintf(out, `{"path":"%s%d","type":"file","mode":420}`+"\n", c.path, n); err != nil {
 					return
 				}
 			}

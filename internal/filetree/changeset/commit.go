@@ -51,7 +51,7 @@ func (a *application) do(o *op) error {
 	} else {
 		defer parent.Close()
 	}
-	have, err := lookAt(parent, base, string(o.Path))
+	have, err := statIfExists(parent, base, string(o.Path))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (a *application) take(parent *os.File, base string, o *op) error {
 // gone checks a file that was moved to the stage: it must be the expected file, and a directory
 // must be empty. Otherwise gone calls back, which moves it back.
 func (a *application) gone(stage *os.File, o *op, back func() error) error {
-	e, err := lookAt(stage, o.Slot, string(o.Path))
+	e, err := statIfExists(stage, o.Slot, string(o.Path))
 	if err == nil && !o.Old.is(e) {
 		err = errTaken
 	}
@@ -134,7 +134,7 @@ func (a *application) put(parent *os.File, base string, o *op) error {
 		return move(a.arriving, o.Slot, parent, base)
 	}
 	err := error(unix.EINVAL)
-	if !a.apart {
+	if !a.noExchange {
 		err = exchange(a.arriving, o.Slot, parent, base)
 	}
 	if err == nil {
@@ -171,7 +171,7 @@ func move(from *os.File, name string, to *os.File, newName string) error {
 	}
 	// The file system cannot check and rename atomically, so a file that appears in between is
 	// replaced.
-	if e, err := lookAt(to, newName, newName); err != nil || e != nil {
+	if e, err := statIfExists(to, newName, newName); err != nil || e != nil {
 		return errors.Join(err, unix.EEXIST)
 	}
 	return unix.Renameat(int(from.Fd()), name, int(to.Fd()), newName)
@@ -188,7 +188,7 @@ func (a *application) decide() error {
 	}
 	for name := range seen {
 		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-		if notThere(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
+		if isMissing(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
 			continue // the directory was removed too, is unreadable, or was moved by another process
 		}
 		if err != nil {

@@ -42,7 +42,7 @@ func Compare(ctx context.Context, source Source, base Base, o Options) (*Set, er
 		c.dir = dir
 	}
 	set := &Set{TakenAt: time.Now()}
-	if err := c.look(); err != nil {
+	if err := c.listTrees(); err != nil {
 		return nil, err
 	}
 	if err := c.sums(); err != nil {
@@ -98,9 +98,9 @@ type found struct {
 	masked, wasMasked, equal bool
 }
 
-// look lists the trees. The sandbox is listed first, because it may show files of the host that
-// change during the comparison.
-func (c *comparison) look() error {
+// listTrees lists the trees. The sandbox is listed first, because it may show files of the host
+// that change during the comparison.
+func (c *comparison) listTrees() error {
 	inside, err := c.list(TreeRequest{Dir: c.o.Dir})
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (c *comparison) look() error {
 		if c.hidden(name) || t.host != nil && reserved(name) {
 			continue // an Apply is in progress
 		}
-		if touched(t, c.dir != nil) {
+		if maybeChanged(t, c.dir != nil) {
 			c.paths = append(c.paths, name)
 		}
 	}

@@ -72,7 +72,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		// The host turned a directory into a link, and the sandbox created a file in the directory.
 		put(t, in("e/y"), "22")
 		remove(t, out("e"))
-		lay(t, b.host, map[string]string{"e": "-> /etc"})
+		writeTree(t, b.host, map[string]string{"e": "-> /etc"})
 		want := []string{
 			"changed both changed_outside", "removed d changed_outside", "removed d/x", "created e/y changed_outside",
 			"removed gone in", "changed in gone out removed_outside", "changed mine", "created new", "created new both created_outside",
@@ -82,7 +82,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		if got := short(set); !slices.Equal(got, want) {
 			t.Errorf("copied %v: got\n%s\nwant\n%s", copied, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		before := picture(t, b.host, true)
+		before := describeTree(t, b.host, true)
 		if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("applied conflicts: %v", err)
 		}
@@ -90,7 +90,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		if _, err := b.apply(t, set.Changes, true); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("applied through a link: %v", err)
 		}
-		if d := different(before, picture(t, b.host, true)); d != "" {
+		if d := different(before, describeTree(t, b.host, true)); d != "" {
 			t.Errorf("refused, and changed:\n%s", d)
 		}
 		// A file that an undo restored has another ctime, and counts as unchanged as before.
@@ -149,7 +149,7 @@ func TestCompareNotesModesAndTypes(t *testing.T) {
 	for _, name := range []string{"link", "file", "dir"} {
 		remove(t, filepath.Join(b.inside, name))
 	}
-	lay(t, b.inside, map[string]string{"link": "-> dir", "file/y": "2", "dir": "-> file"})
+	writeTree(t, b.inside, map[string]string{"link": "-> dir", "file/y": "2", "dir": "-> file"})
 	set := b.compare(t)
 	want := []string{"changed d", "changed dir", "removed dir/x", "changed file", "created file/y", "changed link", "changed script"}
 	if got := short(set); !slices.Equal(got, want) {
@@ -161,7 +161,7 @@ func TestCompareNotesModesAndTypes(t *testing.T) {
 	if _, err := b.apply(t, set.Changes, false); err != nil {
 		t.Fatal(err)
 	}
-	if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+	if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 		t.Error(d)
 	}
 }
@@ -229,7 +229,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(b.inside, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lay(t, b.inside, map[string]string{"out": "-> ../../etc/passwd", "absolute": "-> /etc/passwd", "in": "-> a", "sub/up": "-> ../a", "sub/in/out": "-> x/../../../../..", ".crannog-apply-x": "1"})
+	writeTree(t, b.inside, map[string]string{"out": "-> ../../etc/passwd", "absolute": "-> /etc/passwd", "in": "-> a", "sub/up": "-> ../a", "sub/in/out": "-> x/../../../../..", ".crannog-apply-x": "1"})
 	put(t, filepath.Join(b.inside, "suid"), "1")
 	if err := os.Chmod(filepath.Join(b.inside, "suid"), 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 	if got := short(set); !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
-	before := picture(t, b.host, true)
+	before := describeTree(t, b.host, true)
 	for _, c := range set.Changes {
 		if !c.Refused() {
 			continue
@@ -257,7 +257,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 			}
 		}
 	}
-	if d := different(before, picture(t, b.host, true)); d != "" {
+	if d := different(before, describeTree(t, b.host, true)); d != "" {
 		t.Error(d)
 	}
 	// Control: the other changes are applied.
@@ -271,7 +271,7 @@ func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
 	b := newBench(t, map[string]string{"old/a": "1", "old/b": "1", "swap/x": "1"})
 	remove(t, filepath.Join(b.inside, "old"))
 	remove(t, filepath.Join(b.inside, "swap"))
-	lay(t, b.inside, map[string]string{"new/deep/file": "1", "swap": "now a file"})
+	writeTree(t, b.inside, map[string]string{"new/deep/file": "1", "swap": "now a file"})
 	set := b.compare(t)
 	names := func(list []changeset.Change) (all []string) {
 		for _, c := range list {
@@ -304,12 +304,12 @@ func TestApplyMakesADirectoryOfALink(t *testing.T) {
 	for _, target := range []string{"other", "no such", "../elsewhere"} {
 		b := newBench(t, map[string]string{"other/x": "1", "l": "-> " + target})
 		remove(t, filepath.Join(b.inside, "l"))
-		lay(t, b.inside, map[string]string{"l/a": "1", "l/d/e/f": "2"})
+		writeTree(t, b.inside, map[string]string{"l/a": "1", "l/d/e/f": "2"})
 		set := b.compare(t)
 		if _, err := b.apply(t, set.Changes, false); err != nil {
 			t.Fatalf("-> %s: %v\n%q", target, err, short(set))
 		}
-		if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+		if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 			t.Errorf("-> %s: inside and outside differ:\n%s", target, d)
 		}
 		b.clean(t)

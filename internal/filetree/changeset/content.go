@@ -37,7 +37,7 @@ type hostFiles struct{ dir *os.File }
 func (h hostFiles) open(e *Entry) (*os.File, error) {
 	f, err := beneath(h.dir, e.Path, unix.O_RDONLY)
 	if err != nil {
-		if notThere(err) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		if isMissing(err) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 			return nil, errMoved
 		}
 		return nil, err
@@ -72,20 +72,20 @@ func (c *comparison) was(t *trio) (io.ReadCloser, error) {
 // sumOf returns the checksum of a whole file.
 func sumOf(ctx context.Context, r io.Reader) (string, error) {
 	h := sha256.New()
-	if _, err := io.Copy(h, patient{ctx, r}); err != nil {
+	if _, err := io.Copy(h, contextReader{ctx, r}); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// patient is a reader that fails once its context has ended.
-type patient struct {
+// contextReader is a reader that fails once its context has ended.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
 // Read implements io.Reader.
-func (p patient) Read(b []byte) (int, error) {
+func (p contextReader) Read(b []byte) (int, error) {
 	if err := context.Cause(p.ctx); err != nil {
 		return 0, err
 	}

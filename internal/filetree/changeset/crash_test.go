@@ -29,10 +29,10 @@ func TestMain(m *testing.M) {
 func eventful(t testing.TB, dir string) (host, inside string) {
 	t.Helper()
 	host, inside = filepath.Join(dir, "host"), filepath.Join(dir, "inside")
-	lay(t, host, map[string]string{
+	writeTree(t, host, map[string]string{
 		"edited": "1\n", "script": "#!", "gone/deep/file": "1", "gone/other": "1", "file to dir": "1", "dir to file/x": "1", "link": "-> edited", "calm/x": "1", "shut/x": "1",
 	})
-	lay(t, inside, map[string]string{
+	writeTree(t, inside, map[string]string{
 		"edited": "2\n2\n", "script": "!#!", "file to dir/y": "2", "dir to file": "2", "link": "-> calm", "calm/x": "1", "new/deep/file": "2", "new/link": "-> deep", "shut/x": "1", "shut/y": "2",
 	})
 	if err := os.Chmod(filepath.Join(inside, "shut"), 0o555); err != nil {
@@ -113,15 +113,15 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 		if killed || len(steps) < 12 {
 			t.Fatalf("steps %q", steps)
 		}
-		after := picture(t, inside, false)
-		if d := different(after, picture(t, filepath.Join(dir, "host"), false)); d != "" {
+		after := describeTree(t, inside, false)
+		if d := different(after, describeTree(t, filepath.Join(dir, "host"), false)); d != "" {
 			t.Fatalf("not applied:\n%s", d)
 		}
 		back, forward := 0, 0
 		for i, name := range steps {
 			dir := t.TempDir()
 			host, _ := eventful(t, dir)
-			before := picture(t, host, true)
+			before := describeTree(t, host, true)
 			took, killed := die(t, dir, strconv.Itoa(i), apart)
 			if !killed || took[len(took)-1] != name {
 				t.Fatalf("it was not killed at %s: %q", name, took)
@@ -134,10 +134,10 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 			if err != nil || len(kept) > 0 {
 				t.Errorf("%s: recover: %q, %v", name, kept, err)
 			}
-			switch now := picture(t, host, true); {
+			switch now := describeTree(t, host, true); {
 			case different(before, now) == "":
 				back++
-			case different(after, picture(t, host, false)) == "":
+			case different(after, describeTree(t, host, false)) == "":
 				forward++
 			default:
 				t.Errorf("killed at %s, neither all nor nothing:\n%s", name, different(before, now))
@@ -212,7 +212,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			if i == len(set.Changes) {
 				break
 			}
-			before := picture(t, host, true)
+			before := describeTree(t, host, true)
 			// The user changes one of the files just before it is applied.
 			victim := set.Changes[i]
 			full := filepath.Join(host, victim.Path)
@@ -236,7 +236,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			if _, err := changeset.Apply(t.Context(), source, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
 				t.Fatalf("%s: %v", victim.Path, err)
 			}
-			now := picture(t, host, true)
+			now := describeTree(t, host, true)
 			for name := range now {
 				// Only the user's changes, and the times of the directories with them, differ.
 				if under(name, victim.Path) || under(victim.Path, name) || name == "." {
@@ -295,18 +295,18 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 		"gone":    func(b *bench) { remove(t, filepath.Join(b.inside, "a")) },
 		"link": func(b *bench) {
 			remove(t, filepath.Join(b.inside, "a"))
-			lay(t, b.inside, map[string]string{"a": "-> b"})
+			writeTree(t, b.inside, map[string]string{"a": "-> b"})
 		},
 		"dir": func(b *bench) {
 			remove(t, filepath.Join(b.inside, "a"))
-			lay(t, b.inside, map[string]string{"a/x": ""})
+			writeTree(t, b.inside, map[string]string{"a/x": ""})
 		},
 		"unmoved": func(*bench) {},
 	} {
 		b := newBench(t, map[string]string{"a": "1", "b": "GOOD"})
 		put(t, filepath.Join(b.inside, "a"), "GOOD")
 		set := b.compare(t)
-		before := picture(t, b.host, true)
+		before := describeTree(t, b.host, true)
 		b.source.packing = func() { change(b) }
 		_, err := b.apply(t, set.Changes, false)
 		if what == "unmoved" {
@@ -318,7 +318,7 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 		if fault.CodeOf(err) != "changes_moved" {
 			t.Errorf("%s: %v", what, err)
 		}
-		if d := different(before, picture(t, b.host, true)); d != "" {
+		if d := different(before, describeTree(t, b.host, true)); d != "" {
 			t.Errorf("%s:\n%s", what, d)
 		}
 		b.clean(t)
@@ -368,14 +368,14 @@ func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 		step := func(name string) {
 			change(t, b, name)
 			if name == "op 0" {
-				theirs = picture(t, b.host, false)
+				theirs = describeTree(t, b.host, false)
 			}
 		}
 		o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals}, step, false)
 		if _, err := changeset.Apply(t.Context(), b.source, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("%s: %v", what, err)
 		}
-		now := picture(t, b.host, false)
+		now := describeTree(t, b.host, false)
 		for name := range theirs {
 			if strings.HasPrefix(name, ".crannog-apply-") {
 				delete(theirs, name)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// touched reports, by names and times, whether a file may have changed.
-func touched(t *trio, outside bool) bool {
+// maybeChanged reports, by names and times, whether a file may have changed.
+func maybeChanged(t *trio, outside bool) bool {
 	switch {
 	case t.now == nil:
 		return t.start != nil && (t.host != nil || !outside)
@@ -51,7 +51,7 @@ func (c *comparison) decideAll() ([]*found, error) {
 	var all []*found
 	for _, name := range c.paths {
 		t := c.files[name]
-		if c.hidden(name) || !touched(t, c.dir != nil) {
+		if c.hidden(name) || !maybeChanged(t, c.dir != nil) {
 			continue
 		}
 		f, err := c.decide(name, t)

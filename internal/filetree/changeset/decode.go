@@ -24,7 +24,7 @@ const maxLine = 2*6*maxPath + 1024
 // truncated stream.
 func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 	b = b.OrDefault()
-	t := treeReader{seen: map[string]struct{}{}, most: b.Files}
+	t := treeReader{seen: map[string]struct{}{}, limit: b.Files}
 	lines := bufio.NewReaderSize(r, maxLine)
 	for {
 		text, err := lines.ReadSlice('\n')
@@ -56,7 +56,7 @@ func malformed(why string) error {
 type treeReader struct {
 	all   []Entry
 	seen  map[string]struct{}
-	most  int
+	limit int
 	names int
 }
 
@@ -82,8 +82,8 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 		return false, malformed("a path appears twice")
 	}
 	t.seen[e.Path] = struct{}{}
-	if t.names += len(e.Path) + len(e.Target); len(t.all) == t.most || t.names > maxNames {
-		return false, fault.Newf(fault.Exhausted, "tree_too_large", "the sandbox has more than %d files there, or their names are longer than %d MiB together", t.most, maxNames>>20).
+	if t.names += len(e.Path) + len(e.Target); len(t.all) == t.limit || t.names > maxNames {
+		return false, fault.Newf(fault.Exhausted, "tree_too_large", "the sandbox has more than %d files there, or their names are longer than %d MiB together", t.limit, maxNames>>20).
 			WithHint("compare a smaller directory")
 	}
 	t.all = append(t.all, e)

@@ -3,7 +3,7 @@ package changeset
 // Watched calls step before each step of an Apply. If apart is set, the Apply does not exchange
 // files.
 func Watched(o ApplyOptions, step func(string), apart bool) ApplyOptions {
-	o.step, o.apart = step, apart
+	o.step, o.noExchange = step, apart
 	return o
 }
 

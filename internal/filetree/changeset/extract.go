@@ -35,7 +35,7 @@ func Stage(ctx context.Context, source Source, dir string, changes []Change, int
 		return nil, err
 	}
 	defer r.Close()
-	return Extract(patient{ctx, r}, into, changes, source.Redactor, b)
+	return Extract(contextReader{ctx, r}, into, changes, source.Redactor, b)
 }
 
 // hasContent reports whether a change needs the content of a file.

@@ -34,7 +34,7 @@ func Fetch(ctx context.Context, source Source, dir string, list []Change, into *
 		return nil, err
 	}
 	defer r.Close()
-	err = readPack(patient{ctx, r}, paths, b, func(i int, size int64, r io.Reader) error {
+	err = readPack(contextReader{ctx, r}, paths, b, func(i int, size int64, r io.Reader) error {
 		if size != changes[i].New.Size {
 			return nil
 		}

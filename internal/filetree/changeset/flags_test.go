@@ -14,7 +14,7 @@ import (
 func flagged(t *testing.T, files map[string]string, protected func(string) bool) map[string][]changeset.Flag {
 	t.Helper()
 	b := newBench(t, nil)
-	lay(t, b.inside, files)
+	writeTree(t, b.inside, files)
 	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Lines: true, Protected: protected})
 	if err != nil {
 		t.Fatal(err)

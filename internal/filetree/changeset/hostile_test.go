@@ -108,7 +108,7 @@ func TestExtractTakesNothingElse(t *testing.T) {
 		if got := fault.CodeOf(err); got != c.code && (c.code != "" || err != nil) {
 			t.Errorf("%s: %v, want %q", what, err, c.code)
 		}
-		for name, text := range picture(t, dir, false) {
+		for name, text := range describeTree(t, dir, false) {
 			if name != "0" && name != "2" || !strings.HasPrefix(text, "-rw------- ") {
 				t.Errorf("%s: there is %q: %s", what, name, text)
 			}
@@ -249,7 +249,7 @@ func FuzzExtract(f *testing.F) {
 		}
 		defer into.Close()
 		_, err = changeset.Extract(bytes.NewReader(data), into, want, nil, changeset.Bounds{FileBytes: 1 << 20})
-		for name, text := range picture(t, inner, false) {
+		for name, text := range describeTree(t, inner, false) {
 			if name != "0" && name != "1" && name != "2" || !strings.HasPrefix(text, "-rw------- ") {
 				t.Fatalf("there is %q: %s", name, text)
 			}

@@ -35,8 +35,8 @@ type record struct {
 	Ino   uint64     `json:"ino,omitempty"`
 	Begin *beginning `json:"begin,omitempty"`
 	// Ops are the operations that follow.
-	Ops  []op     `json:"ops,omitempty"`
-	Dirs []moment `json:"dirs,omitempty"`
+	Ops  []op      `json:"ops,omitempty"`
+	Dirs []dirTime `json:"dirs,omitempty"`
 	// Done is set after all operations. They are no longer undone.
 	Done bool `json:"done,omitempty"`
 	// Undone is set after an undo.
@@ -49,8 +49,8 @@ type beginning struct {
 	MTime time.Time `json:"mtime"` // original time of the directory itself
 }
 
-// moment is the modification time of a directory whose entries are changed.
-type moment struct {
+// dirTime is the modification time of a directory whose entries are changed.
+type dirTime struct {
 	Path  []byte    `json:"path"`
 	Ino   uint64    `json:"ino"`
 	MTime time.Time `json:"mtime"`

@@ -146,7 +146,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 			return nil, err
 		}
 	}
-	return lookAt(a.arriving, slot, slot)
+	return statIfExists(a.arriving, slot, slot)
 }
 
 type owner struct{ uid, gid int }
@@ -164,8 +164,8 @@ func (a *application) owner(c *Change) (owner, error) {
 }
 
 // moments returns the times of the directories that will change, so that an undo can restore them.
-func (a *application) moments() []moment {
-	var all []moment
+func (a *application) moments() []dirTime {
+	var all []dirTime
 	seen := map[string]bool{}
 	for _, o := range a.ops {
 		name := path.Dir(string(o.Path))
@@ -179,7 +179,7 @@ func (a *application) moments() []moment {
 		}
 		var stat unix.Stat_t
 		if err := unix.Fstat(int(d.Fd()), &stat); err == nil {
-			all = append(all, moment{[]byte(name), stat.Ino, FromStat(&stat).MTime})
+			all = append(all, dirTime{[]byte(name), stat.Ino, FromStat(&stat).MTime})
 		}
 		d.Close()
 	}

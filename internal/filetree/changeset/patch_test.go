@@ -22,7 +22,7 @@ func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
 	for _, name := range []string{"removed", "removed empty", "link", "was a file", "old"} {
 		remove(t, filepath.Join(b.inside, name))
 	}
-	lay(t, b.inside, map[string]string{
+	writeTree(t, b.inside, map[string]string{
 		"edited": "1\n2\n3\n4\nfive\n6\n7\n8\n9\nten\n", "script": "#!/bin/sh\necho\n", "no end": "1\n2\n", "an end": "1\n3", "link": "-> script", "was a file": "-> edited",
 		"bin": "\x00\x02", "with space": "2\n", "new/name": "content\n", "new empty": "", "new link": "-> edited", "new script": "!#!/bin/sh\n", "new no end": "x",
 		"quo\"te\\ \ttab": "x\n", "ümlaut": "ü\n", "--- evil": "+++ b/evil\n--- a/x\n@@ -1 +1 @@\n", "bidi\u202egnp": "x\n",
@@ -73,7 +73,7 @@ func TestPatchIsAcceptedWhole(t *testing.T) {
 			continue
 		}
 		put(t, filepath.Join(b.host, "bin"), "\x00\x02")
-		if d := different(gitView(picture(t, b.inside, false)), gitView(picture(t, b.host, false))); d != "" {
+		if d := different(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
 			t.Errorf("%v: inside and outside differ:\n%s\n%s\n%s", tool, d, out, text)
 		}
 	}
@@ -85,7 +85,7 @@ func TestTarHasWhatIsBrought(t *testing.T) {
 	if err := os.Chmod(filepath.Join(b.inside, "mode"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lay(t, b.inside, map[string]string{"new/file": "text", "new/link": "-> file", "new/script": "!#!", "no\xfftext": "1", "empty/": ""})
+	writeTree(t, b.inside, map[string]string{"new/file": "text", "new/link": "-> file", "new/script": "!#!", "no\xfftext": "1", "empty/": ""})
 	set := b.compare(t)
 	staged := b.stage(t, set)
 	var out bytes.Buffer
@@ -98,7 +98,7 @@ func TestTarHasWhatIsBrought(t *testing.T) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if d := different(picture(t, b.inside, false), picture(t, dir, false)); d != "" {
+	if d := different(describeTree(t, b.inside, false), describeTree(t, dir, false)); d != "" {
 		t.Error(d)
 	}
 }

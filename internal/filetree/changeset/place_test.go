@@ -37,7 +37,7 @@ func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.base.Start = entries
-	lay(t, b.inside, map[string]string{"theirs": "22", "another's": "22", "new/file": "22", "link": "-> theirs"})
+	writeTree(t, b.inside, map[string]string{"theirs": "22", "another's": "22", "new/file": "22", "link": "-> theirs"})
 	if _, err := b.apply(t, b.compare(t).Changes, false); err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +61,13 @@ func TestAnotherFileSystemInTheDirectory(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	lay(t, b.inside, map[string]string{"a": "22", "mounted/new": "22"})
+	writeTree(t, b.inside, map[string]string{"a": "22", "mounted/new": "22"})
 	set := b.compare(t)
-	before := picture(t, b.host, true)
+	before := describeTree(t, b.host, true)
 	if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_elsewhere" {
 		t.Errorf("got %v", err)
 	}
-	if d := different(before, picture(t, b.host, true)); d != "" {
+	if d := different(before, describeTree(t, b.host, true)); d != "" {
 		t.Error(d)
 	}
 	chosen, _ := changeset.Select(b.compare(t).Changes, func(c changeset.Change) bool { return c.Path == "a" })

@@ -50,7 +50,7 @@ func (g gardener) text() string {
 // split returns the directories of a tree, and its other entries.
 func (g gardener) split(dir string) (dirs, files []string) {
 	dirs = []string{""}
-	all := picture(g.t, dir, false)
+	all := describeTree(g.t, dir, false)
 	for _, name := range slices.Sorted(maps.Keys(all)) { // so that a seed makes the same tree each time
 		if all[name][0] == 'd' {
 			dirs = append(dirs, name)
@@ -93,7 +93,7 @@ func (g gardener) grow(dir string, n int, binary bool) {
 		case k == 5 && len(dirs) > 4:
 			g.must(os.RemoveAll(filepath.Join(dir, dirs[1+g.r.IntN(len(dirs)-1)])))
 		case k == 6 && len(files) > 0:
-			if name := filepath.Join(dir, files[g.r.IntN(len(files))]); picture(g.t, name, true)["."][0] != 'L' {
+			if name := filepath.Join(dir, files[g.r.IntN(len(files))]); describeTree(g.t, name, true)["."][0] != 'L' {
 				g.must(os.Chmod(name, []os.FileMode{0o644, 0o755, 0o600}[g.r.IntN(3)]))
 			}
 		case k == 7 && len(files) > 0 && !taken:
@@ -149,7 +149,7 @@ func applyEqual(t *testing.T, seed uint64) {
 	if err != nil {
 		t.Fatalf("%v\n%q", err, short(set))
 	}
-	if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+	if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 		t.Errorf("inside and outside differ:\n%s", d)
 	}
 	b.clean(t)
@@ -192,7 +192,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("git apply: %v\n%s\n%s", err, out, patch.String())
 			}
-			if d := different(gitView(picture(t, b.inside, false)), gitView(picture(t, b.host, false))); d != "" {
+			if d := different(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
 				t.Errorf("inside and outside differ:\n%s\n%s", d, patch.String())
 			}
 		})

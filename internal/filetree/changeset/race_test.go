@@ -52,15 +52,15 @@ func rounds() int64 {
 func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 	b := newBench(t, map[string]string{"d/changed": "1", "d/removed": "1", "d/mode": "1", "d/deep/calm": "1", "calm": "1"})
 	canary := filepath.Join(filepath.Dir(b.host), "canary")
-	lay(t, canary, map[string]string{"changed": "canary", "removed": "canary", "mode": "canary", "link": "-> canary", "sub/x": "canary", "deep/calm": "1"})
-	untouched := picture(t, canary, true)
-	lay(t, b.host, map[string]string{"l": "-> " + canary})
+	writeTree(t, canary, map[string]string{"changed": "canary", "removed": "canary", "mode": "canary", "link": "-> canary", "sub/x": "canary", "deep/calm": "1"})
+	untouched := describeTree(t, canary, true)
+	writeTree(t, b.host, map[string]string{"l": "-> " + canary})
 	put(t, filepath.Join(b.inside, "d/changed"), "22")
 	remove(t, filepath.Join(b.inside, "d/removed"))
 	if err := os.Chmod(filepath.Join(b.inside, "d/mode"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lay(t, b.inside, map[string]string{"d/created": "22", "d/sub/x": "22", "d/link": "-> changed", "d/deep/new": "22"})
+	writeTree(t, b.inside, map[string]string{"d/created": "22", "d/sub/x": "22", "d/link": "-> changed", "d/deep/new": "22"})
 
 	swaps, stop := racer(t, filepath.Join(b.host, "d"), filepath.Join(b.host, "l"))
 	applied, refused := 0, 0
@@ -88,7 +88,7 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 		}
 	}
 	stop()
-	if d := different(untouched, picture(t, canary, true)); d != "" {
+	if d := different(untouched, describeTree(t, canary, true)); d != "" {
 		t.Fatalf("the canary was touched:\n%s", d)
 	}
 	t.Logf("%d swaps, %d times applied, %d refused", swaps.Load(), applied, refused)
@@ -98,7 +98,7 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 // Control: with joined paths the canary is overwritten at once.
 func TestTheRacerWins(t *testing.T) {
 	dir := t.TempDir()
-	lay(t, dir, map[string]string{"d/": "", "canary/": "", "l": "-> canary"})
+	writeTree(t, dir, map[string]string{"d/": "", "canary/": "", "l": "-> canary"})
 	_, stop := racer(t, filepath.Join(dir, "d"), filepath.Join(dir, "l"))
 	defer stop()
 	for {
@@ -117,10 +117,10 @@ func TestTheRacerWins(t *testing.T) {
 func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 	b := newBench(t, map[string]string{"d/file": "1"})
 	elsewhere := filepath.Join(filepath.Dir(b.host), "elsewhere")
-	lay(t, elsewhere, map[string]string{"file": "canary", "other": "canary"})
+	writeTree(t, elsewhere, map[string]string{"file": "canary", "other": "canary"})
 	put(t, filepath.Join(b.inside, "d/file"), "changed\n")
-	lay(t, b.inside, map[string]string{"l": "-> " + elsewhere, "f": "changed\n", "fl": "-> " + elsewhere + "/file"})
-	untouched := picture(t, elsewhere, true)
+	writeTree(t, b.inside, map[string]string{"l": "-> " + elsewhere, "f": "changed\n", "fl": "-> " + elsewhere + "/file"})
+	untouched := describeTree(t, elsewhere, true)
 	staged := t.TempDir()
 	into, err := os.OpenRoot(staged)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 		}
 	}
 	stop()
-	if d := different(untouched, picture(t, elsewhere, true)); d != "" {
+	if d := different(untouched, describeTree(t, elsewhere, true)); d != "" {
 		t.Fatal(d)
 	}
 	t.Logf("%d swaps, %d times packed, %d refused", swaps.Load(), came, refused)

@@ -87,7 +87,7 @@ func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 			files := holders()
 			b := newBench(t, map[string]string{"plain": "1\n"})
 			b.source.hide = hide
-			lay(t, b.inside, files)
+			writeTree(t, b.inside, files)
 			put(t, filepath.Join(b.inside, "plain"), "2\n")
 			set := b.compare(t)
 			masked := hide != nil
@@ -149,7 +149,7 @@ func TestWhatMustNotBeSeenDoesNotComeOut(t *testing.T) {
 func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 	b := newBench(t, nil)
 	b.source.hide = hides(t)
-	lay(t, b.inside, map[string]string{"a": sealed})
+	writeTree(t, b.inside, map[string]string{"a": sealed})
 	list := b.compare(t).Changes
 	if _, err := b.apply(t, list, false); err != nil {
 		t.Fatalf("control: %v", err)
@@ -166,7 +166,7 @@ func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 	b := newBench(t, map[string]string{"a": "1"})
 	b.source.hide = hides(t)
-	lay(t, b.inside, map[string]string{
+	writeTree(t, b.inside, map[string]string{
 		"a": "2", sealed: "1", "dir-" + sealed + "/b": "1", "link": "-> " + sealed,
 		"hex-" + hex.EncodeToString([]byte(sealed)): "1", sealed[:10]: "a name that only begins like it",
 	})
@@ -190,7 +190,7 @@ func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 	if _, err := b.apply(t, chosen, false); err != nil {
 		t.Fatal(err)
 	}
-	if got := picture(t, b.host, false); len(got) != 2 {
+	if got := describeTree(t, b.host, false); len(got) != 2 {
 		t.Errorf("there is %q", got)
 	}
 }
@@ -200,7 +200,7 @@ func TestNamesThatMustNotBeSeenStayInside(t *testing.T) {
 func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	b := newBench(t, map[string]string{"config": "key " + sealed + "\n1\n", "other": "1\n"})
 	b.source.hide = hides(t)
-	lay(t, b.inside, map[string]string{"config": "key " + sealed + "\n2\n", "other": "key " + sealed + "\n"})
+	writeTree(t, b.inside, map[string]string{"config": "key " + sealed + "\n2\n", "other": "key " + sealed + "\n"})
 	set := b.compare(t)
 	if got := short(set); !slices.Equal(got, []string{"changed config secret_outside masked", "changed other masked"}) {
 		t.Fatalf("%q", got)

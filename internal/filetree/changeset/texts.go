@@ -62,8 +62,8 @@ func (c *comparison) texts(all []*found) error {
 }
 
 // readAll reads a file of at most the given number of bytes.
-func readAll(r io.Reader, size, most int64) ([]byte, error) {
-	if size > most {
+func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+	if size > limit {
 		return nil, fmt.Errorf("a file of %d bytes is larger than requested", size)
 	}
 	var b bytes.Buffer // it grows with the bytes that actually arrive
@@ -136,12 +136,12 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 		s.text = []byte(old.Target)
 		return s, true, nil
 	}
-	most := looseFactor * c.o.Bounds.TextBytes
-	if old.Size > most {
+	limit := looseFactor * c.o.Bounds.TextBytes
+	if old.Size > limit {
 		return s, false, nil
 	}
 	r, err := c.was(t)
-	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= most && c.dir != nil {
+	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= limit && c.dir != nil {
 		// Otherwise, the file that the change would replace is used.
 		r, err = hostFiles{c.dir}.open(t.host)
 	}
@@ -152,7 +152,7 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 		return s, false, fmt.Errorf("read %s: %w", old.Path, err)
 	}
 	defer r.Close()
-	if s.text, err = io.ReadAll(io.LimitReader(patient{c.ctx, r}, most)); err != nil {
+	if s.text, err = io.ReadAll(io.LimitReader(contextReader{c.ctx, r}, limit)); err != nil {
 		return s, false, fmt.Errorf("read %s: %w", old.Path, err)
 	}
 	return s, true, nil

@@ -95,9 +95,9 @@ func piped(write func(io.Writer) error) io.ReadCloser {
 	return r
 }
 
-// lay creates files. A name that ends in a slash is a directory, text that begins with "-> " a
-// link, and "!x" an executable file.
-func lay(t testing.TB, dir string, files map[string]string) {
+// writeTree creates files. A name that ends in a slash is a directory, text that begins with "-> "
+// a link, and "!x" an executable file.
+func writeTree(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	var names []string
 	for name := range files {
@@ -130,9 +130,9 @@ func lay(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// picture returns a description of a tree: types, modes, contents and targets, and change times if
-// requested.
-func picture(t testing.TB, dir string, times bool) map[string]string {
+// describeTree returns a description of a tree: types, modes, contents and targets, and change
+// times if requested.
+func describeTree(t testing.TB, dir string, times bool) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
@@ -223,7 +223,7 @@ func newBench(t testing.TB, files map[string]string) *bench {
 	if err := os.MkdirAll(b.host, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lay(t, b.host, files)
+	writeTree(t, b.host, files)
 	b.start(t)
 	return b
 }

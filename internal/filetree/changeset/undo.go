@@ -58,18 +58,18 @@ func (a *application) undo() (kept string, err error) {
 }
 
 func (a *application) undoOne(o *op) (put bool, err error) {
-	old, err := lookAt(a.leaving, o.Slot, o.Slot)
+	old, err := statIfExists(a.leaving, o.Slot, o.Slot)
 	if err != nil {
 		return false, err
 	}
-	swapped, err := lookAt(a.arriving, o.Slot, o.Slot)
+	swapped, err := statIfExists(a.arriving, o.Slot, o.Slot)
 	if err != nil {
 		return false, err
 	}
 	parent, base := o.parent, path.Base(string(o.Path))
 	if parent == nil {
 		parent, _, err = parentOf(a.dir, string(o.Path))
-		if notThere(err) || errors.Is(err, unix.ELOOP) {
+		if isMissing(err) || errors.Is(err, unix.ELOOP) {
 			// The file at the path is not ours. If ours is in the stage, it stays there.
 			return !o.Old.is(old) && !o.Old.is(swapped), nil
 		}
@@ -78,7 +78,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 		}
 		defer parent.Close()
 	}
-	have, err := lookAt(parent, base, string(o.Path))
+	have, err := statIfExists(parent, base, string(o.Path))
 	if err != nil {
 		return false, err
 	}
@@ -107,7 +107,7 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 }
 
 // dirs returns the times in the journal.
-func (a *application) dirs() []moment {
+func (a *application) dirs() []dirTime {
 	for _, l := range slices.Backward(a.journal.lines) {
 		if l.Ops != nil {
 			return l.Dirs
@@ -117,7 +117,7 @@ func (a *application) dirs() []moment {
 }
 
 // resetTime restores a directory's time. If that fails, the content is restored nevertheless.
-func (a *application) resetTime(m moment) {
+func (a *application) resetTime(m dirTime) {
 	d, err := beneath(a.dir, string(m.Path), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return
@@ -149,7 +149,7 @@ func (a *application) clean(keep, undone bool) error {
 		if undone {
 			var stat unix.Stat_t
 			if err := unix.Fstat(int(a.dir.Fd()), &stat); err == nil {
-				a.resetTime(moment{[]byte("."), stat.Ino, l.Begin.MTime})
+				a.resetTime(dirTime{[]byte("."), stat.Ino, l.Begin.MTime})
 			}
 		}
 	}

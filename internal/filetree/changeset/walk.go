@@ -27,7 +27,7 @@ func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bo
 	if err != nil {
 		return nil, err
 	}
-	w := &walk{ctx: ctx, most: b.OrDefault().Files, skip: skip}
+	w := &walk{ctx: ctx, limit: b.OrDefault().Files, skip: skip}
 	if err := w.dir(top, "", 0); err != nil {
 		return nil, err
 	}
@@ -36,10 +36,10 @@ func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bo
 }
 
 type walk struct {
-	ctx  context.Context
-	all  []Entry
-	most int
-	skip func(string) bool
+	ctx   context.Context
+	all   []Entry
+	limit int
+	skip  func(string) bool
 }
 
 // dir lists one directory and closes it.
@@ -64,8 +64,8 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 		if err != nil {
 			return fmt.Errorf("stat %s: %w", name, err)
 		}
-		if len(w.all) == w.most || depth == maxDepth || len(name) > maxPath {
-			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or directories nested more than %d deep", d.Name(), w.most, maxDepth).
+		if len(w.all) == w.limit || depth == maxDepth || len(name) > maxPath {
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "%q has more than %d files, or directories nested more than %d deep", d.Name(), w.limit, maxDepth).
 				WithHint("use a smaller directory as --workspace")
 		}
 		e.Path = name

@@ -200,7 +200,7 @@ func TestS12StreamsAreBounded(t *testing.T) {
 }
 
 // pages is a kernel with a file of size 0 and terabytes of content.
-var pages = hosttest.Ability{Name: "file /proc/self/pagemap", Has: func() bool {
+var pages = hosttest.Requirement{Name: "file /proc/self/pagemap", Has: func() bool {
 	info, err := os.Stat("/proc/self/pagemap")
 	return err == nil && info.Size() == 0
 }}

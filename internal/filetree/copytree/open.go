@@ -16,7 +16,7 @@ func openDir(in int, base string) (int, error) {
 	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return fd, err
 	}
-	named, err := look(in, base)
+	named, err := statNoFollow(in, base)
 	if err != nil {
 		return -1, err
 	}
@@ -40,7 +40,7 @@ func openDir(in int, base string) (int, error) {
 // openFile opens a regular file for reading. It refuses devices and pipes, which may block or have
 // effects when they are opened.
 func openFile(in int, base string) (*os.File, *unix.Stat_t, error) {
-	stat, err := look(in, base)
+	stat, err := statNoFollow(in, base)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,8 +61,8 @@ func openFile(in int, base string) (*os.File, *unix.Stat_t, error) {
 	return f, stat, nil
 }
 
-// look returns the status of a file by name, without following a link.
-func look(in int, base string) (*unix.Stat_t, error) {
+// statNoFollow returns the status of a file by name, without following a link.
+func statNoFollow(in int, base string) (*unix.Stat_t, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	return &stat, err

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is the destination of a copy: an open directory, and the missing rest of the path below it.
-type Place struct {
+// Target is the destination of a copy: an open directory, and the missing rest of the path below
+// it.
+type Target struct {
 	dir  int
 	path string // path of dir, for messages
 	// below are the names from dir down to the copy itself. If it is empty, the content of the
@@ -23,7 +24,7 @@ type Place struct {
 // Locate finds the destination of a copy of source at path, as cp does: in an existing directory,
 // the copy has the source's name; otherwise path is the name of the copy. If parents is set,
 // missing directories above it are part of the copy.
-func Locate(path string, source Entry, parents bool) (*Place, error) {
+func Locate(path string, source Entry, parents bool) (*Target, error) {
 	clean := filepath.Clean(path)
 	info, err := os.Stat(clean)
 	slash := strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.")
@@ -37,7 +38,7 @@ func Locate(path string, source Entry, parents bool) (*Place, error) {
 	case err != nil && slash && source.Kind != Dir:
 		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
-	p := &Place{below: []string{filepath.Base(clean)}, path: filepath.Dir(clean)}
+	p := &Target{below: []string{filepath.Base(clean)}, path: filepath.Dir(clean)}
 	for {
 		p.dir, err = openPath(p.path)
 		if !parents || !errors.Is(err, fs.ErrNotExist) || p.path == "/" || p.path == "." {
@@ -54,7 +55,7 @@ func Locate(path string, source Entry, parents bool) (*Place, error) {
 
 // inDirectory returns the destination in an existing directory. If that contains a directory with
 // the source's name, the two are merged.
-func inDirectory(dir string, source Entry) (*Place, error) {
+func inDirectory(dir string, source Entry) (*Target, error) {
 	fd, err := openPath(dir)
 	if err != nil {
 		return nil, err
@@ -64,13 +65,13 @@ func inDirectory(dir string, source Entry) (*Place, error) {
 
 // Within returns a destination in an open directory, under the source's own name. It takes
 // ownership of dir.
-func Within(dir *os.File, source Entry) (*Place, error) {
+func Within(dir *os.File, source Entry) (*Target, error) {
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	path := dir.Name()
 	if err = errors.Join(err, dir.Close()); err != nil {
 		return nil, err
 	}
-	p := &Place{dir: fd, path: path}
+	p := &Target{dir: fd, path: path}
 	switch {
 	case source.Name == "" && source.Kind == Dir:
 		return p, nil
@@ -85,14 +86,14 @@ func Within(dir *os.File, source Entry) (*Place, error) {
 	sub, err := openDir(fd, source.Name)
 	if err == nil {
 		p.Close()
-		return &Place{dir: sub, path: filepath.Join(path, source.Name)}, nil
+		return &Target{dir: sub, path: filepath.Join(path, source.Name)}, nil
 	}
 	return p, nil // an existing file causes an error later
 }
 
 // LocateStrict is Locate with parents, and follows no link. It is for root, because unprivileged
 // programs may have left links.
-func LocateStrict(path string, source Entry) (*Place, error) {
+func LocateStrict(path string, source Entry) (*Target, error) {
 	fd, err := openPath("/")
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func LocateStrict(path string, source Entry) (*Place, error) {
 }
 
 // At returns a destination at a path below an open directory. It takes ownership of dir.
-func At(dir *os.File, below ...string) (*Place, error) {
+func At(dir *os.File, below ...string) (*Target, error) {
 	p, err := Within(dir, Entry{Kind: Dir})
 	if err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func openPath(path string) (int, error) {
 }
 
 // Path returns the path of the copy.
-func (p *Place) Path() string { return filepath.Join(append([]string{p.path}, p.below...)...) }
+func (p *Target) Path() string { return filepath.Join(append([]string{p.path}, p.below...)...) }
 
 // Close closes the place.
-func (p *Place) Close() { _ = unix.Close(p.dir) } // the writes were checked before
+func (p *Target) Close() { _ = unix.Close(p.dir) } // the writes were checked before

@@ -51,7 +51,7 @@ func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, err
 	r := &receiver{ctx: ctx, in: in, options: o, stage: s}
 	if o.Confine {
 		var err error
-		if r.room, err = newRoom(s.place.dir); err != nil {
+		if r.space, err = newSpaceLimit(s.target.dir); err != nil {
 			return r.sum, err
 		}
 	}
@@ -78,7 +78,7 @@ type receiver struct {
 	in      Frames
 	options Options
 	stage   *Stage
-	room    *room // nil means no limits
+	space   *spaceLimit // nil means no limits
 	dirs    []opened
 	file    *os.File
 	entry   *Entry // of file
@@ -134,7 +134,7 @@ func (r *receiver) all() (err error) {
 func (r *receiver) begin(in int, e *Entry) error {
 	switch e.Kind {
 	case Dir:
-		if err := r.room.take(block); err != nil {
+		if err := r.space.take(block); err != nil {
 			return err
 		}
 		if err := unix.Mkdirat(in, e.Name, 0o700); err != nil {
@@ -154,14 +154,14 @@ func (r *receiver) begin(in int, e *Entry) error {
 		r.file, r.entry = os.NewFile(uintptr(fd), e.Name), e
 		r.sum.Files++
 		r.sum.Bytes += e.Size
-		return r.room.take(block)
+		return r.space.take(block)
 	case Link:
-		if r.options.Confine && !inward(e.Target, len(r.dirs)-1) {
+		if r.options.Confine && !staysInside(e.Target, len(r.dirs)-1) {
 			r.sum.LeftOut++
 			r.sum.Outward++
 			return nil
 		}
-		if err := r.room.take(block); err != nil {
+		if err := r.space.take(block); err != nil {
 			return err
 		}
 		r.sum.Links++
@@ -172,9 +172,10 @@ func (r *receiver) begin(in int, e *Entry) error {
 	return nil
 }
 
-// inward reports whether a link stays within the copy when it is followed. It may go up at most to
-// the copy's top, and only at its beginning, because a name before a later ".." may be a link.
-func inward(target string, depth int) bool {
+// staysInside reports whether a link stays within the copy when it is followed. It may go up at
+// most to the copy's top, and only at its beginning, because a name before a later ".." may be a
+// link.
+func staysInside(target string, depth int) bool {
 	if strings.HasPrefix(target, "/") {
 		return false
 	}
@@ -194,7 +195,7 @@ func inward(target string, depth int) bool {
 }
 
 func (r *receiver) data(f Frame) error {
-	if err := r.room.take(int64(len(f.Data))); err != nil {
+	if err := r.space.take(int64(len(f.Data))); err != nil {
 		return err
 	}
 	if _, err := r.file.WriteAt(f.Data, f.Offset); err != nil {
@@ -250,7 +251,7 @@ func (r *receiver) describe(fd int, e *Entry, mode uint32) error {
 	if err := unix.Fchmod(fd, mode); err != nil {
 		return err
 	}
-	return touch(fd, "", e.ModTime)
+	return setTime(fd, "", e.ModTime)
 }
 
 func (r *receiver) owner(e *Entry) *Owner {
@@ -269,11 +270,11 @@ func (r *receiver) link(in int, e *Entry) error {
 			return named(e, err)
 		}
 	}
-	return named(e, touch(in, e.Name, e.ModTime))
+	return named(e, setTime(in, e.Name, e.ModTime))
 }
 
-// touch sets the time of a file that is open, or of a link in a directory.
-func touch(fd int, name string, at time.Time) error {
+// setTime sets the time of a file that is open, or of a link in a directory.
+func setTime(fd int, name string, at time.Time) error {
 	stamp, err := unix.TimeToTimespec(at)
 	if err != nil {
 		return nil // a time that no file can have

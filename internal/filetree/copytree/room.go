@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// room preserves free space on a disk, so that the files of a sandbox cannot fill the host's disk.
-// A nil room preserves nothing.
-type room struct {
+// spaceLimit preserves free space on a disk, so that the files of a sandbox cannot fill the host's
+// disk. A nil room preserves nothing.
+type spaceLimit struct {
 	fd     int
 	keep   int64 // bytes to preserve
 	inodes uint64
@@ -17,27 +17,27 @@ type room struct {
 	since  int64 // bytes written since the last check
 }
 
-// lookEvery is the number of bytes after which a disk with much free space is checked again.
-const lookEvery = 16 << 20
+// checkInterval is the number of bytes after which a disk with much free space is checked again.
+const checkInterval = 16 << 20
 
-func newRoom(fd int) (*room, error) {
+func newSpaceLimit(fd int) (*spaceLimit, error) {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(fd, &s); err != nil {
 		return nil, err
 	}
 	free, total := int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize
 	// On a disk with little free space, a small copy may still take half of it.
-	r := &room{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}
+	r := &spaceLimit{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}
 	// Between two checks, a copy uses at most half of the space to preserve.
-	r.every = min(lookEvery, r.keep/2)
+	r.every = min(checkInterval, r.keep/2)
 	if s.Files > 0 {
-		r.every = min(r.every, int64(min(r.inodes, lookEvery)/2)*block)
+		r.every = min(r.every, int64(min(r.inodes, checkInterval)/2)*block)
 	}
 	return r, nil
 }
 
 // take counts bytes that are about to be written.
-func (r *room) take(n int64) error {
+func (r *spaceLimit) take(n int64) error {
 	if r == nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (r *room) take(n int64) error {
 	return r.check()
 }
 
-func (r *room) check() error {
+func (r *spaceLimit) check() error {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(r.fd, &s); err != nil {
 		return err

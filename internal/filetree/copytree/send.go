@@ -69,7 +69,7 @@ func open(path string) (*Source, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	s := &Source{in: fd, base: base}
-	stat, err := look(fd, base)
+	stat, err := statNoFollow(fd, base)
 	if err == nil {
 		s.entry, err = entryOf(fd, base, stat)
 	}
@@ -184,7 +184,7 @@ func (s *sender) dir(in int, base string, e Entry) error {
 		return err
 	}
 	for _, name := range all {
-		stat, err := look(fd, name)
+		stat, err := statNoFollow(fd, name)
 		var sub Entry
 		if err == nil {
 			sub, err = entryOf(fd, name, stat)

@@ -21,10 +21,10 @@ const content = "content"
 // Stage is a directory beside the destination of a copy. Only its owner may enter it, so that
 // another program that can write beside it cannot add files.
 type Stage struct {
-	place *Place
-	name  string
-	fd    int
-	modes []late
+	target *Target
+	name   string
+	fd     int
+	modes  []late
 }
 
 // late is a mode that is set at the end.
@@ -34,9 +34,9 @@ type late struct {
 }
 
 // Begin creates a stage for one copy. An error means that the destination cannot be written.
-func Begin(p *Place) (*Stage, error) {
+func Begin(p *Target) (*Stage, error) {
 	removeStale(p.dir)
-	s := &Stage{place: p, name: stagePrefix + strings.ToLower(rand.Text()[:16])}
+	s := &Stage{target: p, name: stagePrefix + strings.ToLower(rand.Text()[:16])}
 	if err := unix.Mkdirat(p.dir, s.name, 0o700); err != nil {
 		return nil, fmt.Errorf("write in %s: %w", p.path, err)
 	}
@@ -52,13 +52,13 @@ func Begin(p *Place) (*Stage, error) {
 	return s, nil
 }
 
-// Place returns the destination of the copy.
-func (s *Stage) Place() *Place { return s.place }
+// Target returns the destination of the copy.
+func (s *Stage) Target() *Target { return s.target }
 
 // Close removes the files that were not moved to the destination.
 func (s *Stage) Close() {
 	// Files that cannot be removed now are removed by the next copy to the same destination.
-	_ = removeTree(s.place.dir, s.name)
+	_ = removeTree(s.target.dir, s.name)
 	_ = unix.Close(s.fd)
 }
 
@@ -76,7 +76,7 @@ func removeStale(dir int) {
 		if !strings.HasPrefix(name, stagePrefix) {
 			continue
 		}
-		stat, err := look(dir, name)
+		stat, err := statNoFollow(dir, name)
 		if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR || int(stat.Uid) != unix.Geteuid() ||
 			time.Since(time.Unix(stat.Ctim.Unix())) < staleAfter {
 			continue
@@ -96,11 +96,11 @@ func removeStale(dir int) {
 // name in it.
 func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 	in, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil || len(s.place.below) == 0 {
+	if err != nil || len(s.target.below) == 0 {
 		return in, content, err
 	}
-	last := len(s.place.below) - 1
-	for _, part := range s.place.below[:last] {
+	last := len(s.target.below) - 1
+	for _, part := range s.target.below[:last] {
 		next, err := makeDir(in, part, o)
 		_ = unix.Close(in) // used only for lookups
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 		}
 		in = next
 	}
-	return in, s.place.below[last], nil
+	return in, s.target.below[last], nil
 }
 
 func makeDir(in int, name string, o *Owner) (int, error) {
@@ -128,34 +128,34 @@ func (s *Stage) later(path []string, mode uint32) {
 
 // commit moves the copy to its destination. It checks for conflicts before it moves anything.
 func (s *Stage) commit() error {
-	from, to := s.fd, s.place.dir
+	from, to := s.fd, s.target.dir
 	name, target := content, "."
-	if len(s.place.below) > 0 {
-		name = s.place.below[0]
+	if len(s.target.below) > 0 {
+		name = s.target.below[0]
 		target = name
 	}
 	if target == "." {
 		sub, err := openDir(from, name)
 		if err != nil {
-			return s.inTheWay(s.place.path, err)
+			return s.explainConflict(s.target.path, err)
 		}
 		defer unix.Close(sub)
 		for _, check := range []bool{true, false} {
-			if err := s.merge(sub, to, s.place.path, check); err != nil {
+			if err := s.merge(sub, to, s.target.path, check); err != nil {
 				return err
 			}
 		}
 		return s.setModes(to, nil)
 	}
-	if _, err := look(from, name); errors.Is(err, unix.ENOENT) {
+	if _, err := statNoFollow(from, name); errors.Is(err, unix.ENOENT) {
 		return nil // everything in the source was left out
 	}
 	for _, check := range []bool{true, false} {
-		if err := s.move(from, to, name, s.place.path, check); err != nil {
+		if err := s.move(from, to, name, s.target.path, check); err != nil {
 			return err
 		}
 	}
-	return s.setModes(to, s.place.below)
+	return s.setModes(to, s.target.below)
 }
 
 // merge moves the content of a directory into another one.
@@ -166,7 +166,7 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 	}
 	if check && len(all) > 0 {
 		if err := unix.Faccessat(to, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
-			return s.inTheWay(path, err)
+			return s.explainConflict(path, err)
 		}
 	}
 	for _, name := range all {
@@ -181,46 +181,46 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 // files and links, directories are merged, and nothing is written through a link.
 func (s *Stage) move(from, to int, name, path string, check bool) error {
 	path += "/" + name
-	mine, err := look(from, name)
+	mine, err := statNoFollow(from, name)
 	if err != nil {
 		return err
 	}
-	there, err := look(to, name)
+	there, err := statNoFollow(to, name)
 	if errors.Is(err, unix.ENOENT) {
 		if check {
 			return nil
 		}
-		return s.inTheWay(path, unix.Renameat(from, name, to, name))
+		return s.explainConflict(path, unix.Renameat(from, name, to, name))
 	}
 	if err != nil {
-		return s.inTheWay(path, err)
+		return s.explainConflict(path, err)
 	}
 	const dir = unix.S_IFDIR
 	isDir, wasDir := mine.Mode&unix.S_IFMT == dir, there.Mode&unix.S_IFMT == dir
 	switch {
 	case isDir && !wasDir:
-		return s.inTheWay(path, unix.ENOTDIR)
+		return s.explainConflict(path, unix.ENOTDIR)
 	case !isDir && wasDir:
-		return s.inTheWay(path, unix.EISDIR)
+		return s.explainConflict(path, unix.EISDIR)
 	case !isDir && check:
 		return nil
 	case !isDir:
-		return s.inTheWay(path, unix.Renameat(from, name, to, name))
+		return s.explainConflict(path, unix.Renameat(from, name, to, name))
 	}
 	a, err := openDir(from, name)
 	if err != nil {
-		return s.inTheWay(path, err)
+		return s.explainConflict(path, err)
 	}
 	defer unix.Close(a)
 	b, err := openDir(to, name)
 	if err != nil {
-		return s.inTheWay(path, err)
+		return s.explainConflict(path, err)
 	}
 	defer unix.Close(b)
 	return s.merge(a, b, path, check)
 }
 
-func (s *Stage) inTheWay(path string, err error) error {
+func (s *Stage) explainConflict(path string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (s *Stage) setModes(top int, below []string) error {
 			continue // the directory existed before
 		}
 		if err := setMode(top, path, m.mode); err != nil {
-			return s.inTheWay(strings.Join(path, "/"), err)
+			return s.explainConflict(strings.Join(path, "/"), err)
 		}
 	}
 	return nil

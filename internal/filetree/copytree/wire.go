@@ -88,8 +88,8 @@ func malformed(format string, args ...any) error {
 // stream.
 type Frames interface{ Next() (Frame, error) }
 
-// First reads the first entry of a stream, which describes the source, and returns it with the whole
-// stream.
+// First reads the first entry of a stream, which describes the source, and returns it with the
+// whole stream.
 func First(r *Reader) (Entry, Frames, error) {
 	f, err := r.Next()
 	if err == nil && f.Entry == nil {
@@ -213,7 +213,7 @@ func appendText(b []byte, text string) []byte {
 // file's size, ends without a beginning.
 type Reader struct {
 	r       *bufio.Reader
-	begun   bool
+	started bool
 	closed  bool
 	depth   int    // open directories
 	file    *Entry // the open file
@@ -241,7 +241,7 @@ func (r *Reader) next() (Frame, error) {
 	if r.closed {
 		return Frame{}, io.EOF
 	}
-	if !r.begun {
+	if !r.started {
 		head := make([]byte, len(magic))
 		if _, err := io.ReadFull(r.r, head); err != nil {
 			return Frame{}, err
@@ -249,7 +249,7 @@ func (r *Reader) next() (Frame, error) {
 		if string(head) != magic {
 			return Frame{}, malformed("it has another version, or is not a copy")
 		}
-		r.begun = true
+		r.started = true
 	}
 	op, err := r.r.ReadByte()
 	if err != nil {
@@ -385,8 +385,8 @@ func (r *Reader) data() (Frame, error) {
 	return Frame{Data: r.buffer[:n], Offset: int64(offset)}, nil
 }
 
-func (r *Reader) text(most uint64) (string, error) {
-	n, err := r.uint(most)
+func (r *Reader) text(limit uint64) (string, error) {
+	n, err := r.uint(limit)
 	if err != nil {
 		return "", err
 	}
@@ -395,10 +395,10 @@ func (r *Reader) text(most uint64) (string, error) {
 	return string(b), err
 }
 
-func (r *Reader) uint(most uint64) (uint64, error) {
+func (r *Reader) uint(limit uint64) (uint64, error) {
 	n, err := binary.ReadUvarint(r.r)
-	if err == nil && n > most {
-		return 0, malformed("the number %d is above %d", n, most)
+	if err == nil && n > limit {
+		return 0, malformed("the number %d is above %d", n, limit)
 	}
 	return n, number(err)
 }

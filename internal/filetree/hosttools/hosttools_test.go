@@ -134,9 +134,9 @@ func TestF15CredentialsAreNotShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := scanMost
-	defer func() { scanMost = before }()
-	scanMost = 100
+	before := maxScan
+	defer func() { maxScan = before }()
+	maxScan = 100
 	if _, err := trees[0].Credentials(func(string, bool) bool { return false }); fault.CodeOf(err) != "tools_too_large" {
 		t.Errorf("too many files: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 // top of an installation.
 const scanDepth = 5
 
-var scanMost = 50_000 // a variable for the test
+var maxScan = 50_000 // a variable for the test
 
 // contents are directories that contain only files of packages.
 var contents = map[string]bool{"lib": true, "lib64": true, "libexec": true, "share": true, "include": true, "node_modules": true, "site-packages": true, "pkgs": true, "doc": true, "docs": true, "man": true}
@@ -50,8 +50,8 @@ func (t Tree) Credentials(denied func(path string, dir bool) bool) ([]string, er
 		if name == t.Source {
 			return nil
 		}
-		if seen++; seen > scanMost {
-			return fault.Newf(fault.Exhausted, "tools_too_large", "%s has more than %d files in its upper directories, which are searched for credentials", t.Dir, scanMost).
+		if seen++; seen > maxScan {
+			return fault.Newf(fault.Exhausted, "tools_too_large", "%s has more than %d files in its upper directories, which are searched for credentials", t.Dir, maxScan).
 				WithHint("select only the needed version managers, without " + t.Manager)
 		}
 		rel, err := filepath.Rel(t.Source, name)

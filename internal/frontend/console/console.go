@@ -37,7 +37,7 @@ type About struct {
 type Options struct {
 	Desk *session.Registry
 	// Act answers a request of the /v1 API for a caller.
-	Act func(w http.ResponseWriter, r *http.Request, who sandbox.Principal)
+	Act func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal)
 	// Authenticate returns the caller of a request without a session. The machine's user may create
 	// links.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
@@ -161,7 +161,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, pattern := c.mux.Handler(r); pattern == "" || !oneForm(r) {
-		v1.WriteProblem(w, notThere(r))
+		v1.WriteProblem(w, notFound(r))
 		return
 	}
 	inert := &inertWriter{ResponseWriter: w}
@@ -182,6 +182,6 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	v1.WriteProblem(w, err)
 }
 
-func notThere(r *http.Request) error {
+func notFound(r *http.Request) error {
 	return fault.Newf(fault.NotFound, "route_not_found", "there is no %s %s", r.Method, r.URL.Path)
 }

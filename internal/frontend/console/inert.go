@@ -13,7 +13,7 @@ import (
 // have the console's origin.
 type inertWriter struct {
 	http.ResponseWriter
-	began bool
+	started bool
 }
 
 const (
@@ -31,10 +31,10 @@ func inertType(kind string) bool {
 }
 
 func (w *inertWriter) begin(status int) {
-	if w.began || status < http.StatusOK && status != http.StatusSwitchingProtocols {
+	if w.started || status < http.StatusOK && status != http.StatusSwitchingProtocols {
 		return
 	}
-	w.began = true
+	w.started = true
 	if status == http.StatusSwitchingProtocols || status == http.StatusNoContent || status == http.StatusNotModified {
 		return
 	}

@@ -20,8 +20,8 @@ import (
 
 // Policies returns the policies of sandboxes; sandbox.Service implements it.
 type Policies interface {
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
-	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	Policy(ctx context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error)
 }
 
 // History is the audit log; audit.Log implements it.
@@ -131,7 +131,7 @@ type explanation struct {
 }
 
 // policyExplain returns the decision of a policy about a request. Nothing is sent.
-func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who session.Session) {
+func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, caller session.Session) {
 	var in struct {
 		Document *string `json:"document"`
 		Sandbox  string  `json:"sandbox"`
@@ -142,7 +142,7 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who sess
 		c.fail(w, r, err)
 		return
 	}
-	p, err := c.policyOf(r.Context(), who, in.Document, in.Sandbox)
+	p, err := c.policyOf(r.Context(), caller, in.Document, in.Sandbox)
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -157,12 +157,12 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, who sess
 }
 
 // policyOf returns the policy of a sandbox, or the policy that results from a document.
-func (c *Console) policyOf(ctx context.Context, who session.Session, document *string, ref string) (*policy.Policy, error) {
+func (c *Console) policyOf(ctx context.Context, caller session.Session, document *string, ref string) (*policy.Policy, error) {
 	if (document == nil) == (ref == "") {
 		return nil, fault.New(fault.Invalid, "policy_missing", "name a document or a sandbox, but not both")
 	}
 	if document == nil {
-		return c.o.Policies.Policy(ctx, who.Principal(), ref)
+		return c.o.Policies.Policy(ctx, caller.Principal(), ref)
 	}
 	d, err := policy.Parse([]byte(*document))
 	if err != nil {
@@ -181,8 +181,8 @@ type version struct {
 }
 
 // policyVersions returns the present and earlier policies of a sandbox, newest first.
-func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who session.Session) {
-	sb, err := c.o.Policies.Get(r.Context(), who.Principal(), r.PathValue("id"))
+func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, caller session.Session) {
+	sb, err := c.o.Policies.Get(r.Context(), caller.Principal(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -209,7 +209,7 @@ func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, who ses
 		}
 	}
 	if n := len(list); n > 0 && list[n-1].Digest == sb.PolicyDigest {
-		p, err := c.o.Policies.Policy(r.Context(), who.Principal(), sb.ID)
+		p, err := c.o.Policies.Policy(r.Context(), caller.Principal(), sb.ID)
 		if err == nil {
 			list[n-1].Document, err = p.Document().YAML()
 		}

@@ -139,13 +139,13 @@ func TestDoctorOutlivesWhoAsks(t *testing.T) {
 	s := newSite(t)
 	first, second := s.sign(session.Viewer), s.sign(session.Viewer)
 	left := make(chan struct{})
-	s.machine.begun, s.machine.left = make(chan struct{}), left
+	s.machine.started, s.machine.left = make(chan struct{}), left
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
 		s.send(sent{path: "/console/api/doctor", cookie: first})
 	}()
-	<-s.machine.begun
+	<-s.machine.started
 	// The streams of the session are closed before this request is answered.
 	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)

@@ -30,23 +30,23 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-type shelf struct{}
+type templates struct{}
 
-func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{ID: "base0000000000000000", Name: ref.Name, Image: engine.ViewOf("/", "")}, nil
 }
 
 // machine holds the findings that doctor would return.
 type machine struct {
-	asked int
-	begun chan struct{} // unless nil, a search begins, and lasts until left is closed
-	left  <-chan struct{}
+	asked   int
+	started chan struct{} // unless nil, a search begins, and lasts until left is closed
+	left    <-chan struct{}
 }
 
 func (m *machine) Doctor(ctx context.Context) any {
 	m.asked++
-	if m.begun != nil {
-		close(m.begun)
+	if m.started != nil {
+		close(m.started)
 		<-m.left
 	}
 	if ctx.Err() != nil {
@@ -65,9 +65,9 @@ type hostile struct{ called chan session.Session }
 
 const evil = `<script>fetch("/console/api/v1/keys")</script>`
 
-func (h *hostile) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
+func (h *hostile) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
 	select {
-	case h.called <- who:
+	case h.called <- caller:
 	default:
 	}
 	switch r.URL.Query().Get("path") {
@@ -88,14 +88,14 @@ func (h *hostile) ServeSession(w http.ResponseWriter, r *http.Request, who sessi
 
 // site is a real server, with a console whose front end is two small files.
 type site struct {
-	t       *testing.T
-	d       *server.Server
-	dir     string
-	addr    string
-	machine *machine
-	inside  *hostile
-	acted   chan string // paths that the own API was asked for
-	stop    func()
+	t           *testing.T
+	d           *server.Server
+	dir         string
+	addr        string
+	machine     *machine
+	inside      *hostile
+	ownAPIPaths chan string // paths that the own API was asked for
+	stop        func()
 }
 
 var page = fstest.MapFS{
@@ -119,19 +119,19 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(eng.Close)
-	s := &site{t: t, dir: dir, machine: &machine{}, inside: &hostile{make(chan session.Session, 1)}, acted: make(chan string, 1)}
+	s := &site{t: t, dir: dir, machine: &machine{}, inside: &hostile{make(chan session.Session, 1)}, ownAPIPaths: make(chan string, 1)}
 	s.d, err = server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: shelf{}, Server: true, Version: "test", Domain: "sbx.example.com",
+		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: templates{}, Server: true, Version: "test", Domain: "sbx.example.com",
 		Settings: sandbox.Settings{AnyBoundary: true},
 		Frontends: []server.FrontendMount{{Path: console.Path, Home: true, Open: func(in server.Backend) server.Frontend {
 			c, err := console.New(console.Options{
 				Desk: in.Server.Sessions,
-				Act: func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) {
+				Act: func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) {
 					select {
-					case s.acted <- r.URL.String():
+					case s.ownAPIPaths <- r.URL.String():
 					default:
 					}
-					in.Act(w, r, who)
+					in.Act(w, r, caller)
 				},
 				Authenticate: in.Authenticate, Refused: in.Server.Service.Refused,
 				Live: s.inside, Inside: s.inside, Machine: s.machine, Policies: in.Server.Service, History: in.Server.Record,

@@ -89,14 +89,14 @@ const changesRoute = "/v1/sandboxes/{id}/changes"
 
 // changes returns the list of changed files, without their content for viewers, who may not read
 // files elsewhere either.
-func (c *Console) changes(w http.ResponseWriter, r *http.Request, who session.Session) {
-	if !who.Scope.Has(session.Operator) {
+func (c *Console) changes(w http.ResponseWriter, r *http.Request, caller session.Session) {
+	if !caller.Scope.Has(session.Operator) {
 		q := r.URL.Query()
 		q.Del("text")
 		r = r.Clone(r.Context())
 		r.URL.RawQuery = q.Encode()
 	}
-	c.ownAPI(w, r, who)
+	c.ownAPI(w, r, caller)
 }
 
 // insideRules are the routes about the inside of a sandbox. A viewer may list files and watch
@@ -168,9 +168,9 @@ func (c *Console) handle(route string, need session.Scope, to session.Handler) {
 	c.mux.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) { c.serveAs(w, r, need, to) })
 }
 
-type handlerFunc func(w http.ResponseWriter, r *http.Request, who session.Session)
+type handlerFunc func(w http.ResponseWriter, r *http.Request, caller session.Session)
 
 // ServeSession implements session.Handler.
-func (f handlerFunc) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
-	f(w, r, who)
+func (f handlerFunc) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
+	f(w, r, caller)
 }

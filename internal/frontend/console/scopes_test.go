@@ -96,7 +96,7 @@ func TestViewersGetNoText(t *testing.T) {
 	at := "/v1/sandboxes/" + s.sandbox() + "/changes"
 	for scope, want := range map[session.Scope]string{session.Viewer: at + "?since=start", session.Operator: at + "?since=start&text=true&%74ext=1"} {
 		s.send(sent{path: "/console/api" + at + "?since=start&text=true&%74ext=1", cookie: s.sign(scope)})
-		if got := <-s.acted; got != want {
+		if got := <-s.ownAPIPaths; got != want {
 			t.Errorf("%s: %s", scope, got)
 		}
 	}
@@ -115,7 +115,7 @@ func TestOnePathOneRoute(t *testing.T) {
 				t.Errorf("%s: %d %s", path, g.status, g.body)
 			}
 			select {
-			case acted := <-s.acted:
+			case acted := <-s.ownAPIPaths:
 				t.Errorf("%s asks for %s", path, acted)
 			default:
 			}
@@ -222,7 +222,7 @@ func TestRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	who := <-s.inside.called
+	caller := <-s.inside.called
 	var list struct {
 		Sessions []struct {
 			ID, Scope string
@@ -235,7 +235,7 @@ func TestRevoked(t *testing.T) {
 	if g := s.send(sent{path: "/console/api/sessions", socket: true}); g.status != 200 {
 		t.Errorf("the machine's user: %d %s", g.status, g.body)
 	}
-	if g := s.send(sent{method: "DELETE", path: "/console/api/sessions/" + who.ID, cookie: admin}); g.status != 204 {
+	if g := s.send(sent{method: "DELETE", path: "/console/api/sessions/" + caller.ID, cookie: admin}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}
 	ended := make(chan struct{})

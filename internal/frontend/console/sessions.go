@@ -17,7 +17,7 @@ func LinkOf(base, token string) string { return base + Path + "/#token=" + token
 // makeLink creates a one-time link for the machine's user. Sessions cannot create links, because
 // their users could otherwise stay signed in for ever.
 func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
-	who, err := c.machineUser(r)
+	caller, err := c.machineUser(r)
 	if err != nil {
 		c.refuse(w, r, audit.Anonymous, err)
 		return
@@ -32,12 +32,12 @@ func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	const most = int64(366 * 24 * time.Hour / time.Second)
-	if in.Seconds < 0 || in.Seconds > most {
+	const limit = int64(366 * 24 * time.Hour / time.Second)
+	if in.Seconds < 0 || in.Seconds > limit {
 		c.fail(w, r, fault.New(fault.Invalid, "session_life_invalid", "the lifetime of a session is too long"))
 		return
 	}
-	secret, t, err := c.o.Desk.Issue(r.Context(), who.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
+	secret, t, err := c.o.Desk.Issue(r.Context(), caller.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
 	if err != nil {
 		c.fail(w, r, err)
 		return

@@ -20,10 +20,10 @@ import (
 // CookieName is the name of the session cookie.
 const CookieName = "crannog_console"
 
-// mostCookies bounds the number of checked cookies of that name. A sandbox's preview on a subdomain
+// maxCookies bounds the number of checked cookies of that name. A sandbox's preview on a subdomain
 // can add its own, which a browser sends first. The bound is above the number of cookies that
 // browsers store for a name, so that this cannot lock a user out.
-const mostCookies = 200
+const maxCookies = 200
 
 // sessionView is a session as pages see it.
 type sessionView struct {
@@ -50,7 +50,7 @@ func (c *Console) view(s session.Session) sessionView {
 
 // serveAs serves the user of the request's session, if the session's scope is sufficient.
 func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.Scope, to session.Handler) {
-	who, err := c.sessionOf(r)
+	caller, err := c.sessionOf(r)
 	if err != nil {
 		if len(r.CookiesNamed(CookieName)) > 0 && fault.KindOf(err) == fault.Unauthenticated {
 			c.refuse(w, r, audit.Anonymous, err)
@@ -59,14 +59,14 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 		c.fail(w, r, err)
 		return
 	}
-	if !who.Scope.Has(need) {
-		c.refuse(w, r, who.Principal().Actor(), tooSmall(need, who))
+	if !caller.Scope.Has(need) {
+		c.refuse(w, r, caller.Principal().Actor(), tooSmall(need, caller))
 		return
 	}
 	if isUpload(r.URL.Path) {
 		r = steady(w, r)
 	}
-	ctx, done := c.open.begin(r.Context(), who.ID)
+	ctx, done := c.open.begin(r.Context(), caller.ID)
 	defer done()
 	// The session may have ended between the look-up and here.
 	if _, err := c.sessionOf(r); err != nil {
@@ -74,11 +74,11 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 		return
 	}
 	r = r.WithContext(ctx)
-	to.ServeSession(w, r, who)
+	to.ServeSession(w, r, caller)
 }
 
-func tooSmall(need session.Scope, who session.Session) error {
-	return fault.Newf(fault.Denied, "scope_too_small", "this requires the scope %s, but the session has %s", need, who.Scope).
+func tooSmall(need session.Scope, caller session.Session) error {
+	return fault.Newf(fault.Denied, "scope_too_small", "this requires the scope %s, but the session has %s", need, caller.Scope).
 		WithHint("crannog console --scope " + need.String() + " makes a link with it")
 }
 
@@ -86,7 +86,7 @@ func tooSmall(need session.Scope, who session.Session) error {
 func (c *Console) sessionOf(r *http.Request) (session.Session, error) {
 	cookies := r.CookiesNamed(CookieName)
 	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link"))
-	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
+	for _, cookie := range cookies[:min(len(cookies), maxCookies)] {
 		var s session.Session
 		if s, err = c.o.Desk.Verify(r.Context(), cookie.Value); err == nil {
 			return s, nil
@@ -169,8 +169,8 @@ func readToken(w http.ResponseWriter, r *http.Request) (string, error) {
 }
 
 // readJSON reads one JSON object with known fields.
-func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) error {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
+func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
@@ -180,7 +180,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) erro
 		err = errors.New("something follows")
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
+		return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", limit)
 	}
 	return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not one JSON object with the fields of this request")
 }
@@ -207,8 +207,8 @@ func answer(w http.ResponseWriter, status int, v any) {
 }
 
 // ownAPI passes a request of the session to the API below /v1/.
-func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Session) {
-	p := who.Principal()
+func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, caller session.Session) {
+	p := caller.Principal()
 	p.Tokenless = true
 	in := r.Clone(r.Context())
 	in.URL.Path = strings.TrimPrefix(r.URL.Path, apiPath)

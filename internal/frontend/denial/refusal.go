@@ -39,9 +39,9 @@ const Most = 20
 
 // List contains the denials of one command, each once.
 type List struct {
-	all  []api.Denial
-	said map[string]bool
-	more bool
+	all      []api.Denial
+	reported map[string]bool
+	more     bool
 }
 
 // Add records a flow. It returns the denial and the number of denials so far. The number is zero
@@ -53,17 +53,17 @@ func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	}
 	told := of(r)
 	key := told.Rule + " " + told.What
-	if l.said[key] {
+	if l.reported[key] {
 		return api.Denial{}, 0
 	}
 	if len(l.all) == Most {
 		l.more = true
 		return api.Denial{}, Most + 1
 	}
-	if l.said == nil {
-		l.said = map[string]bool{}
+	if l.reported == nil {
+		l.reported = map[string]bool{}
 	}
-	l.said[key] = true
+	l.reported[key] = true
 	l.all = append(l.all, told)
 	return told, len(l.all)
 }

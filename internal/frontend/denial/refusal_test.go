@@ -37,7 +37,7 @@ func TestALoopIsToldInBounds(t *testing.T) {
 			told = append(told, n)
 		}
 	}
-	if len(l.All()) != Most || len(told) != Most+1 || told[Most] != Most+1 || len(l.said) != Most {
-		t.Errorf("%d are told, as %v, and %d remembered", len(l.All()), told, len(l.said))
+	if len(l.All()) != Most || len(told) != Most+1 || told[Most] != Most+1 || len(l.reported) != Most {
+		t.Errorf("%d are told, as %v, and %d remembered", len(l.All()), told, len(l.reported))
 	}
 }

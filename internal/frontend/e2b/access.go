@@ -18,7 +18,7 @@ type accessWords struct {
 	Policy json.RawMessage `json:"policy"`
 }
 
-func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+func isSet(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
 // refuseBare refuses these fields outside of access.
 func (a accessWords) refuseBare() error {
@@ -26,7 +26,7 @@ func (a accessWords) refuseBare() error {
 		name  string
 		value json.RawMessage
 	}{{"level", a.Level}, {"policy", a.Policy}} {
-		if given(f.value) {
+		if isSet(f.value) {
 			return fault.Newf(fault.Invalid, "field_misplaced", "unknown field %q", f.name).
 				WithHint(`put it into "access", such as {"access": {"level": "strict"}}`)
 		}
@@ -36,7 +36,7 @@ func (a accessWords) refuseBare() error {
 
 // refuseAll refuses these fields in calls about a sandbox whose access is already set.
 func (a accessWords) refuseAll(hint string) error {
-	if given(a.Access) {
+	if isSet(a.Access) {
 		return fault.New(fault.Invalid, "field_misplaced", `this call has no field "access"`).WithHint(hint)
 	}
 	return a.refuseBare()
@@ -61,7 +61,7 @@ func (b newSandbox) access() (sandbox.Access, error) {
 	if b.Network != nil {
 		out = b.Network.egress
 	}
-	if !given(b.Access) {
+	if !isSet(b.Access) {
 		return out.access(b.AllowInternetAccess)
 	}
 	// Clients of the first generation send true with every create.

@@ -51,8 +51,8 @@ func listedBodyOf(s sandbox.Sandbox) listedBody {
 	}
 }
 
-func (a *api) detailBody(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (detailBody, error) {
-	internet, network, err := a.networkOf(ctx, who, s)
+func (a *api) detailBody(ctx context.Context, caller sandbox.Principal, s sandbox.Sandbox) (detailBody, error) {
+	internet, network, err := a.networkOf(ctx, caller, s)
 	return detailBody{
 		listedBody:          listedBodyOf(s),
 		EnvdAccessToken:     s.AccessToken,

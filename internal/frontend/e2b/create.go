@@ -60,7 +60,7 @@ type newNetwork struct {
 }
 
 func (a *api) create(g generation) call {
-	return func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 		var body newSandbox
 		if err := decode(w, r, &body, false); err != nil {
 			return err
@@ -69,7 +69,7 @@ func (a *api) create(g generation) call {
 		if err != nil {
 			return err
 		}
-		made, err := a.Lifetimes.Create(r.Context(), who, req)
+		made, err := a.Lifetimes.Create(r.Context(), caller, req)
 		if err != nil {
 			return err
 		}

@@ -86,7 +86,7 @@ func TestRoutesNeedACaller(t *testing.T) {
 
 // Warm sandboxes match requests of clients that set only a template.
 func TestUsual(t *testing.T) {
-	req, err := Usual("base")
+	req, err := DefaultRequest("base")
 	if err != nil || req.Template != "base" || len(req.Env) != 0 || len(req.Metadata) != 0 {
 		t.Errorf("%+v %v", req, err)
 	}

@@ -34,26 +34,26 @@ type Keys interface {
 // Finder finds the sandboxes of a caller.
 type Finder interface {
 	// Get finds a sandbox by ID or name. A sandbox of another key is NotFound.
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
-	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	List(ctx context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
 }
 
 // Lifetimes starts and ends sandboxes, and changes when they end.
 type Lifetimes interface {
-	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
+	Create(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
 	// Remove ends a sandbox. A paused sandbox loses its saved state too.
-	Remove(ctx context.Context, who sandbox.Principal, id string) error
+	Remove(ctx context.Context, caller sandbox.Principal, id string) error
 	// SetTimeout makes a sandbox end after d from now. Zero ends it now.
-	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	SetTimeout(ctx context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 	// Extend makes a sandbox end after d from now if that is later than its end. Otherwise its end
 	// does not change.
-	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	Extend(ctx context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 
 // Monitor returns measurements and events of a sandbox.
 type Monitor interface {
-	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
-	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
+	Metrics(ctx context.Context, caller sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
+	Logs(ctx context.Context, caller sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
 // Deps are the dependencies of New. All but Made, Builds, Domain, Secrets and Volumes are required.
@@ -85,7 +85,7 @@ type api struct {
 }
 
 // call handles a request of an authenticated caller. Its error is converted to the answer.
-type call func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error
+type call func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error
 
 // New returns the control plane.
 func New(d Deps) http.Handler {
@@ -117,8 +117,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	who := sandbox.Principal{KeyID: k.ID}
-	a.mux.ServeHTTP(w, r.WithContext(withPrincipal(r.Context(), who)))
+	caller := sandbox.Principal{KeyID: k.ID}
+	a.mux.ServeHTTP(w, r.WithContext(withPrincipal(r.Context(), caller)))
 }
 
 func health(w http.ResponseWriter) {
@@ -130,20 +130,20 @@ func health(w http.ResponseWriter) {
 // argument. No other code reads it.
 type callerKey struct{}
 
-func withPrincipal(ctx context.Context, who sandbox.Principal) context.Context {
-	return context.WithValue(ctx, callerKey{}, who)
+func withPrincipal(ctx context.Context, caller sandbox.Principal) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller)
 }
 
 // handle registers a call. A request without a caller cannot reach it; if one did, it would be
 // refused.
 func (a *api) handle(pattern string, c call) {
 	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		who, ok := r.Context().Value(callerKey{}).(sandbox.Principal)
-		if !ok || who.KeyID == "" {
+		caller, ok := r.Context().Value(callerKey{}).(sandbox.Principal)
+		if !ok || caller.KeyID == "" {
 			a.fail(w, r, errNoCaller)
 			return
 		}
-		if err := c(w, r, who); err != nil {
+		if err := c(w, r, caller); err != nil {
 			a.fail(w, r, err)
 		}
 	})

@@ -40,7 +40,7 @@ func (b forkBody) request() (sandbox.ForkRequest, error) {
 }
 
 // fork copies a running sandbox. Each copy has its own outcome.
-func (a *api) fork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) fork(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body forkBody
 	if err := decode(w, r, &body, true); err != nil {
 		return err
@@ -49,14 +49,14 @@ func (a *api) fork(w http.ResponseWriter, r *http.Request, who sandbox.Principal
 	if err != nil {
 		return err
 	}
-	found, err := a.existing(r, who)
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
 	if found.State == sandbox.Paused {
 		return alreadyPaused(found.ID)
 	}
-	forks, err := a.States.Fork(r.Context(), who, found.ID, req)
+	forks, err := a.States.Fork(r.Context(), caller, found.ID, req)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}

@@ -17,12 +17,12 @@ const (
 	maxRefresh = 3600
 )
 
-func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, err := a.existing(r, who)
+func (a *api) info(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
-	body, err := a.detailBody(r.Context(), who, found)
+	body, err := a.detailBody(r.Context(), caller, found)
 	if err != nil {
 		return err
 	}
@@ -30,19 +30,19 @@ func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal
 	return nil
 }
 
-func (a *api) remove(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, err := a.existing(r, who)
+func (a *api) remove(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
-	if err := a.Lifetimes.Remove(r.Context(), who, found.ID); err != nil {
+	if err := a.Lifetimes.Remove(r.Context(), caller, found.ID); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
 	}
@@ -56,18 +56,18 @@ func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err != nil {
 		return err
 	}
-	found, err := a.running(r, who)
+	found, err := a.running(r, caller)
 	if err != nil {
 		return err
 	}
-	if _, err := a.Lifetimes.SetTimeout(r.Context(), who, found.ID, d); err != nil {
+	if _, err := a.Lifetimes.SetTimeout(r.Context(), caller, found.ID, d); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) refresh(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Duration int64 `json:"duration"`
 	}
@@ -78,11 +78,11 @@ func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		return fault.Newf(fault.Invalid, "duration_invalid", "duration must be between 0 and %d", maxRefresh)
 	}
 	seconds := max(body.Duration, minRefresh)
-	found, err := a.running(r, who)
+	found, err := a.running(r, caller)
 	if err != nil {
 		return err
 	}
-	if _, err := a.Lifetimes.Extend(r.Context(), who, found.ID, time.Duration(seconds)*time.Second); err != nil {
+	if _, err := a.Lifetimes.Extend(r.Context(), caller, found.ID, time.Duration(seconds)*time.Second); err != nil {
 		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -96,7 +96,7 @@ type connectBody struct {
 	Memory  *bool  `json:"memory"`
 }
 
-func (a *api) connectV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) connectV1(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body connectBody
 	if err := decode(w, r, &body, false); err != nil {
 		return err
@@ -104,10 +104,10 @@ func (a *api) connectV1(w http.ResponseWriter, r *http.Request, who sandbox.Prin
 	if body.Timeout == nil {
 		return timeoutMissing()
 	}
-	return a.connect(w, r, who, body)
+	return a.connect(w, r, caller, body)
 }
 
-func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) connectV2(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body connectBody
 	if err := decode(w, r, &body, true); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Prin
 	if body.Timeout == nil {
 		body.Timeout = new(int64(connectDefault))
 	}
-	return a.connect(w, r, who, body)
+	return a.connect(w, r, caller, body)
 }
 
 func timeoutMissing() error {

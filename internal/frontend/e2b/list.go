@@ -36,7 +36,7 @@ type listQuery struct {
 	ref     string // template to filter by, or ""
 }
 
-func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) listV2(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	q, err := parseListQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 		// The number of running sandboxes does not depend on the filter.
 		q.filter = sandbox.Filter{States: runningStates, Limit: 1}
 	}
-	page, err := a.Finder.List(r.Context(), who, q.filter)
+	page, err := a.Finder.List(r.Context(), caller, q.filter)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 
 // listV1 returns all running sandboxes at once, from all pages of the service, because its clients
 // do not support pages.
-func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) listV1(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	f := sandbox.Filter{States: runningStates, Metadata: metadata, Limit: maxPage}
 	all := []listedBody{}
 	for {
-		page, err := a.Finder.List(r.Context(), who, f)
+		page, err := a.Finder.List(r.Context(), caller, f)
 		if err != nil {
 			return err
 		}
@@ -181,13 +181,13 @@ func parseOrder(s string) (ascending bool, err error) {
 	return false, invalidQuery("order")
 }
 
-func parseLimit(s string, absent, most int) (int, error) {
+func parseLimit(s string, absent, limit int) (int, error) {
 	if s == "" {
 		return absent, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > most {
-		return 0, fault.Newf(fault.Invalid, "limit_invalid", "limit must be between 1 and %d", most)
+	if err != nil || n < 1 || n > limit {
+		return 0, fault.Newf(fault.Invalid, "limit_invalid", "limit must be between 1 and %d", limit)
 	}
 	return n, nil
 }

@@ -37,8 +37,8 @@ func notFoundAs(err error, id string) error {
 }
 
 // running returns a running sandbox. Calls that need one treat a paused sandbox as missing.
-func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
-	found, err := a.existing(r, who)
+func (a *api) running(r *http.Request, caller sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -49,8 +49,8 @@ func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, 
 }
 
 // existing returns the sandbox in the path. In this API, only running and paused sandboxes exist.
-func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
-	found, err := a.known(r, who)
+func (a *api) existing(r *http.Request, caller sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.known(r, caller)
 	if err == nil && !slices.Contains(wireStates, found.State) {
 		err = unknownSandbox(found.ID)
 	}
@@ -59,12 +59,12 @@ func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox,
 
 // known returns the sandbox in the path, even if it has ended. Names, which the service accepts
 // too, do not exist in this API.
-func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+func (a *api) known(r *http.Request, caller sandbox.Principal) (sandbox.Sandbox, error) {
 	id, err := sandboxID(r.PathValue("id"))
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	found, err := a.Finder.Get(r.Context(), who, id)
+	found, err := a.Finder.Get(r.Context(), caller, id)
 	if err != nil {
 		return sandbox.Sandbox{}, notFoundAs(err, id)
 	}
@@ -76,8 +76,8 @@ func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, er
 
 // getRunnable is like existing, but returns a conflict for a sandbox that is stopping, so that
 // clients do not retry.
-func (a *api) getRunnable(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
-	found, err := a.existing(r, who)
+func (a *api) getRunnable(r *http.Request, caller sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.existing(r, caller)
 	if err != nil && found.State == sandbox.Stopping {
 		err = fault.Newf(fault.Conflict, "sandbox_stopping", "Sandbox %q is being stopped", found.ID)
 	}

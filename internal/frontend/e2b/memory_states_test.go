@@ -11,7 +11,7 @@ import (
 )
 
 // origin is the target of a reference: a template or a snapshot.
-func (m *memory) origin(who sandbox.Principal, s string) (sandbox.Template, error) {
+func (m *memory) origin(caller sandbox.Principal, s string) (sandbox.Template, error) {
 	ref, err := sandbox.ParseReference(s)
 	if err != nil {
 		return sandbox.Template{}, err
@@ -20,25 +20,25 @@ func (m *memory) origin(who sandbox.Principal, s string) (sandbox.Template, erro
 	if fault.KindOf(err) != fault.NotFound {
 		return t, err
 	}
-	if i := m.snapshotOf(who, ref.Name); i >= 0 {
+	if i := m.snapshotOf(caller, ref.Name); i >= 0 {
 		return sandbox.Template{ID: m.snapshots[i].TemplateID, Name: m.snapshots[i].Template}, nil
 	}
 	return t, err
 }
 
 // changed finds a sandbox whose state a call is about to save or to change.
-func (m *memory) changed(who sandbox.Principal, ref string) (int, error) {
-	i, err := m.find(who, ref)
+func (m *memory) changed(caller sandbox.Principal, ref string) (int, error) {
+	i, err := m.find(caller, ref)
 	if err == nil {
 		err = m.failState
 	}
 	return i, err
 }
 
-func (m *memory) Pause(_ context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+func (m *memory) Pause(_ context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(who, ref)
+	i, err := m.changed(caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -50,13 +50,13 @@ func (m *memory) Pause(_ context.Context, who sandbox.Principal, ref string, fil
 	return m.boxes[i], nil
 }
 
-func (m *memory) Resume(_ context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+func (m *memory) Resume(_ context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.between != nil {
 		m.between()
 	}
-	i, err := m.find(who, ref)
+	i, err := m.find(caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
@@ -68,15 +68,15 @@ func (m *memory) Resume(_ context.Context, who sandbox.Principal, ref string, d 
 	return *b, true, nil
 }
 
-func (m *memory) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+func (m *memory) ResumeFiles(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
 	m.reboots++
-	return m.Resume(ctx, who, ref, d)
+	return m.Resume(ctx, caller, ref, d)
 }
 
-func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+func (m *memory) Fork(_ context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(who, ref)
+	i, err := m.changed(caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +100,16 @@ func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req 
 	return forks, nil
 }
 
-func (m *memory) Snapshot(_ context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+func (m *memory) Snapshot(_ context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(who, ref)
+	i, err := m.changed(caller, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	n := len(m.snapshots)
 	s := sandbox.Snapshot{
-		ID: fmt.Sprintf("s%019d", n), Name: req.Name, Owner: who.KeyID, Sandbox: m.boxes[i].ID,
+		ID: fmt.Sprintf("s%019d", n), Name: req.Name, Owner: caller.KeyID, Sandbox: m.boxes[i].ID,
 		TemplateID: m.boxes[i].TemplateID, Template: m.boxes[i].Template, FilesOnly: req.FilesOnly,
 		CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000+n, time.UTC),
 	}
@@ -117,7 +117,7 @@ func (m *memory) Snapshot(_ context.Context, who sandbox.Principal, ref string, 
 	return s, nil
 }
 
-func (m *memory) Snapshots(_ context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+func (m *memory) Snapshots(_ context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
@@ -125,7 +125,7 @@ func (m *memory) Snapshots(_ context.Context, who sandbox.Principal, f sandbox.S
 	}
 	var page sandbox.SnapshotPage
 	for _, s := range slices.Backward(m.snapshots) {
-		if s.Owner != who.KeyID || f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name {
+		if s.Owner != caller.KeyID || f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name {
 			continue
 		}
 		if f.AfterID != "" && !s.CreatedAt.Before(f.AfterTime) {
@@ -140,29 +140,29 @@ func (m *memory) Snapshots(_ context.Context, who sandbox.Principal, f sandbox.S
 	return page, nil
 }
 
-func (m *memory) snapshotOf(who sandbox.Principal, ref string) int {
+func (m *memory) snapshotOf(caller sandbox.Principal, ref string) int {
 	for i, s := range slices.Backward(m.snapshots) {
-		if s.Owner == who.KeyID && (s.ID == ref || s.Name == ref) {
+		if s.Owner == caller.KeyID && (s.ID == ref || s.Name == ref) {
 			return i
 		}
 	}
 	return -1
 }
 
-func (m *memory) FindSnapshot(_ context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+func (m *memory) FindSnapshot(_ context.Context, caller sandbox.Principal, ref string) (sandbox.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := m.snapshotOf(who, ref)
+	i := m.snapshotOf(caller, ref)
 	if i < 0 {
 		return sandbox.Snapshot{}, fault.New(fault.NotFound, "snapshot_not_found", "no such snapshot")
 	}
 	return m.snapshots[i], nil
 }
 
-func (m *memory) RemoveSnapshot(_ context.Context, who sandbox.Principal, ref string) error {
+func (m *memory) RemoveSnapshot(_ context.Context, caller sandbox.Principal, ref string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := m.snapshotOf(who, ref)
+	i := m.snapshotOf(caller, ref)
 	if i < 0 {
 		return fault.New(fault.NotFound, "snapshot_not_found", "no such snapshot")
 	}

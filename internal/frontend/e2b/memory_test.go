@@ -68,20 +68,20 @@ type memory struct {
 	failState error  // of Pause, Fork and Snapshot
 }
 
-func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
+func (m *memory) Create(_ context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
 		return sandbox.Sandbox{}, m.fail
 	}
-	t, err := m.origin(who, req.Template)
+	t, err := m.origin(caller, req.Template)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	m.made++
 	m.last = req
 	s := sandbox.Sandbox{
-		ID: fmt.Sprintf("i%019d", m.made), TemplateID: t.ID, Template: t.Name, Owner: who.KeyID,
+		ID: fmt.Sprintf("i%019d", m.made), TemplateID: t.ID, Template: t.Name, Owner: caller.KeyID,
 		State: sandbox.Running, StartedAt: time.Now(), EndAt: time.Now().Add(req.Timeout),
 		Metadata: req.Metadata, Env: req.Env, Limits: req.Limits,
 		AccessToken: fmt.Sprintf("token%d", m.made), MaskRequestHost: req.MaskRequestHost, Access: req.Access,
@@ -95,29 +95,29 @@ func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.Cr
 	return s, nil
 }
 
-func (m *memory) find(who sandbox.Principal, id string) (int, error) {
+func (m *memory) find(caller sandbox.Principal, id string) (int, error) {
 	if m.fail != nil {
 		return 0, m.fail
 	}
 	for i, s := range m.boxes {
-		if (s.ID == id || (s.Name == id && s.Name != "")) && s.Owner == who.KeyID {
+		if (s.ID == id || (s.Name == id && s.Name != "")) && s.Owner == caller.KeyID {
 			return i, nil
 		}
 	}
 	return 0, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 }
 
-func (m *memory) Get(_ context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+func (m *memory) Get(_ context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.find(caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	return m.boxes[i], nil
 }
 
-func (m *memory) List(_ context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+func (m *memory) List(_ context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {
@@ -138,7 +138,7 @@ func (m *memory) List(_ context.Context, who sandbox.Principal, f sandbox.Filter
 	slices.SortFunc(sorted, order)
 	var page sandbox.Page
 	for _, s := range sorted {
-		if s.Owner != who.KeyID {
+		if s.Owner != caller.KeyID {
 			continue
 		}
 		if s.State == sandbox.Running {
@@ -169,10 +169,10 @@ func holds(have, want map[string]string) bool {
 	return true
 }
 
-func (m *memory) Remove(_ context.Context, who sandbox.Principal, id string) error {
+func (m *memory) Remove(_ context.Context, caller sandbox.Principal, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, id)
+	i, err := m.find(caller, id)
 	if err != nil {
 		return err
 	}
@@ -180,18 +180,18 @@ func (m *memory) Remove(_ context.Context, who sandbox.Principal, id string) err
 	return nil
 }
 
-func (m *memory) SetTimeout(_ context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
-	return m.end(who, id, d, false)
+func (m *memory) SetTimeout(_ context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
+	return m.end(caller, id, d, false)
 }
 
-func (m *memory) Extend(_ context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
-	return m.end(who, id, d, true)
+func (m *memory) Extend(_ context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
+	return m.end(caller, id, d, true)
 }
 
-func (m *memory) end(who sandbox.Principal, id string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
+func (m *memory) end(caller sandbox.Principal, id string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, id)
+	i, err := m.find(caller, id)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -204,10 +204,10 @@ func (m *memory) end(who sandbox.Principal, id string, d time.Duration, onlyLate
 	return m.boxes[i], nil
 }
 
-func (m *memory) SetAccess(_ context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+func (m *memory) SetAccess(_ context.Context, caller sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.find(caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -221,10 +221,10 @@ func (m *memory) SetAccess(_ context.Context, who sandbox.Principal, ref string,
 	return m.boxes[i], nil
 }
 
-func (m *memory) Policy(_ context.Context, who sandbox.Principal, ref string) (*policy.Policy, error) {
+func (m *memory) Policy(_ context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.find(caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -236,10 +236,10 @@ func (m *memory) Policy(_ context.Context, who sandbox.Principal, ref string) (*
 	return p, err
 }
 
-func (m *memory) Metrics(_ context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error) {
+func (m *memory) Metrics(_ context.Context, caller sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.find(who, id); err != nil {
+	if _, err := m.find(caller, id); err != nil {
 		return nil, err
 	}
 	var found []sandbox.Metric
@@ -251,10 +251,10 @@ func (m *memory) Metrics(_ context.Context, who sandbox.Principal, id string, fr
 	return found, nil
 }
 
-func (m *memory) Logs(_ context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error) {
+func (m *memory) Logs(_ context.Context, caller sandbox.Principal, id string) ([]sandbox.LogEntry, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.find(who, id); err != nil {
+	if _, err := m.find(caller, id); err != nil {
 		return nil, err
 	}
 	return m.entries, nil

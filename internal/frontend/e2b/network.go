@@ -14,8 +14,8 @@ import (
 
 // Access changes and returns what a sandbox may reach.
 type Access interface {
-	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
-	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
+	SetAccess(ctx context.Context, caller sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
+	Policy(ctx context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error)
 }
 
 // egress contains the network fields of create and of the network call.
@@ -102,7 +102,7 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 }
 
 // setNetwork replaces the network access of a running sandbox. Absent fields are cleared.
-func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		egress
 		accessWords
@@ -114,7 +114,7 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err := body.refuseAll("PUT /v1/sandboxes/ID/access replaces it"); err != nil {
 		return err
 	}
-	found, err := a.existing(r, who)
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err != nil {
 		return err
 	}
-	_, err = a.Access.SetAccess(r.Context(), who, found.ID, func(before sandbox.Access) (sandbox.Access, error) {
+	_, err = a.Access.SetAccess(r.Context(), caller, found.ID, func(before sandbox.Access) (sandbox.Access, error) {
 		next.Level = before.Level
 		return next, nil
 	})
@@ -138,7 +138,7 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 
 // networkOf returns the present network access: whether every public host can be reached, and the
 // lists as the client sent them.
-func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (internet bool, body networkBody, err error) {
+func (a *api) networkOf(ctx context.Context, caller sandbox.Principal, s sandbox.Sandbox) (internet bool, body networkBody, err error) {
 	body = networkBody{AllowPublicTraffic: s.TrafficToken == "", MaskRequestHost: s.MaskRequestHost}
 	if l := s.Access.Lists; l != nil {
 		body.AllowOut, body.DenyOut = l.AllowOut, l.DenyOut
@@ -155,7 +155,7 @@ func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sa
 	if s.Access.Net == sandbox.NetNone || s.Unlinked {
 		return false, body, nil
 	}
-	p, err := a.Access.Policy(ctx, who, s.ID)
+	p, err := a.Access.Policy(ctx, caller, s.ID)
 	if err != nil {
 		return false, body, notFoundAs(err, s.ID)
 	}

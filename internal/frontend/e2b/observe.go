@@ -21,7 +21,7 @@ const (
 	maxBatch = 100
 )
 
-func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) metrics(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if !from.IsZero() && !to.IsZero() && to.Before(from) {
 		return fault.New(fault.Invalid, "query_invalid", "end is before start")
 	}
-	found, err := a.existing(r, who)
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		writeJSON(w, http.StatusOK, []metricBody{})
 		return nil
 	}
-	samples, err := a.Monitor.Metrics(r.Context(), who, found.ID, from, to)
+	samples, err := a.Monitor.Metrics(r.Context(), caller, found.ID, from, to)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -59,7 +59,7 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 }
 
 // metricsOfMany returns the newest sample of each sandbox. It omits sandboxes that do not run.
-func (a *api) metricsOfMany(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) metricsOfMany(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (a *api) metricsOfMany(w http.ResponseWriter, r *http.Request, who sandbox.
 		if err != nil {
 			return err
 		}
-		samples, err := a.Monitor.Metrics(r.Context(), who, id, time.Time{}, time.Time{})
+		samples, err := a.Monitor.Metrics(r.Context(), caller, id, time.Time{}, time.Time{})
 		if fault.KindOf(err) == fault.NotFound {
 			continue
 		}
@@ -108,12 +108,12 @@ func metricBodyOf(m sandbox.Metric) metricBody {
 }
 
 // logsV1 returns both forms of an entry that clients of the first generation read.
-func (a *api) logsV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) logsV1(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "start")
 	if err != nil {
 		return err
 	}
-	entries, err := a.logs(r, who, q)
+	entries, err := a.logs(r, caller, q)
 	if err != nil {
 		return err
 	}
@@ -144,12 +144,12 @@ func lineOf(e logEntry) (string, error) {
 	return string(line), nil
 }
 
-func (a *api) logsV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) logsV2(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "cursor")
 	if err != nil {
 		return err
 	}
-	entries, err := a.logs(r, who, q)
+	entries, err := a.logs(r, caller, q)
 	if err != nil {
 		return err
 	}
@@ -196,12 +196,12 @@ func parseLogQuery(raw, cursor string) (logQuery, error) {
 }
 
 // logs returns the entries that a query requests, from its cursor on in its direction.
-func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEntry, error) {
-	found, err := a.known(r, who)
+func (a *api) logs(r *http.Request, caller sandbox.Principal, q logQuery) ([]logEntry, error) {
+	found, err := a.known(r, caller)
 	if err != nil {
 		return nil, err
 	}
-	all, err := a.Monitor.Logs(r.Context(), who, found.ID)
+	all, err := a.Monitor.Logs(r.Context(), caller, found.ID)
 	if err != nil {
 		return nil, notFoundAs(err, found.ID)
 	}

@@ -15,11 +15,11 @@ import (
 
 // Secrets stores secrets; secrets.Vault implements it.
 type Secrets interface {
-	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
-	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
-	Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
-	Find(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
-	List(ctx context.Context, who secrets.Caller) ([]secrets.Info, error)
+	Set(ctx context.Context, caller secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Rotate(ctx context.Context, caller secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Remove(ctx context.Context, caller secrets.Caller, ref string) (secrets.Info, error)
+	Find(ctx context.Context, caller secrets.Caller, ref string) (secrets.Info, error)
+	List(ctx context.Context, caller secrets.Caller) ([]secrets.Info, error)
 }
 
 func (a *api) secretRoutes() {
@@ -62,7 +62,7 @@ func infoOf(info secrets.Info) infoOfSecret {
 	return out
 }
 
-func holder(who sandbox.Principal) secrets.Caller { return secrets.Caller{Owner: who.KeyID} }
+func holder(caller sandbox.Principal) secrets.Caller { return secrets.Caller{Owner: caller.KeyID} }
 
 func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, error) {
 	var in newSecret
@@ -79,13 +79,13 @@ func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, erro
 	return in, []byte(*in.Value), nil
 }
 
-func (a *api) createSecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) createSecret(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	in, value, err := readSecret(w, r)
 	if err != nil {
 		return err
 	}
 	defer clear(value)
-	info, err := a.Secrets.Set(r.Context(), holder(who), in.Name, value, in.Metadata)
+	info, err := a.Secrets.Set(r.Context(), holder(caller), in.Name, value, in.Metadata)
 	if err != nil {
 		return err
 	}
@@ -93,13 +93,13 @@ func (a *api) createSecret(w http.ResponseWriter, r *http.Request, who sandbox.P
 	return nil
 }
 
-func (a *api) updateSecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) updateSecret(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	in, value, err := readSecret(w, r)
 	if err != nil {
 		return err
 	}
 	defer clear(value)
-	info, err := a.Secrets.Rotate(r.Context(), holder(who), r.PathValue("id"), value, in.Metadata)
+	info, err := a.Secrets.Rotate(r.Context(), holder(caller), r.PathValue("id"), value, in.Metadata)
 	if err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (a *api) updateSecret(w http.ResponseWriter, r *http.Request, who sandbox.P
 	return nil
 }
 
-func (a *api) secretInfo(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	info, err := a.Secrets.Find(r.Context(), holder(who), r.PathValue("id"))
+func (a *api) secretInfo(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	info, err := a.Secrets.Find(r.Context(), holder(caller), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -116,15 +116,15 @@ func (a *api) secretInfo(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	return nil
 }
 
-func (a *api) destroySecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	if _, err := a.Secrets.Remove(r.Context(), holder(who), r.PathValue("id")); err != nil {
+func (a *api) destroySecret(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	if _, err := a.Secrets.Remove(r.Context(), holder(caller), r.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	query, err := queryOf(r.URL.RawQuery)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	if err != nil {
 		return err
 	}
-	list, err := a.Secrets.List(r.Context(), holder(who))
+	list, err := a.Secrets.List(r.Context(), holder(caller))
 	if err != nil {
 		return err
 	}

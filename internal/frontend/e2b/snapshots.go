@@ -10,10 +10,10 @@ import (
 
 // Snapshots takes, finds and removes snapshots.
 type Snapshots interface {
-	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
-	Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
-	FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error)
-	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
+	Snapshot(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
+	FindSnapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, caller sandbox.Principal, ref string) error
 }
 
 // snapshotBody is a snapshot in the API. Its ID is a template reference.
@@ -40,7 +40,7 @@ func (a *api) snapshotRoutes() {
 }
 
 // snapshot takes a snapshot of a running sandbox, which then continues.
-func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) snapshot(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Name string `json:"name"`
 	}
@@ -51,11 +51,11 @@ func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Princ
 	if err != nil {
 		return err
 	}
-	found, err := a.running(r, who)
+	found, err := a.running(r, caller)
 	if err != nil {
 		return err
 	}
-	taken, err := a.Snapshots.Snapshot(r.Context(), who, found.ID, sandbox.SnapshotRequest{Name: name})
+	taken, err := a.Snapshots.Snapshot(r.Context(), caller, found.ID, sandbox.SnapshotRequest{Name: name})
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -79,12 +79,12 @@ func snapshotName(s string) (string, error) {
 	return ref.Name, nil
 }
 
-func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	f, err := parseSnapshotQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	page, err := a.snapshotPage(r.Context(), who, f)
+	page, err := a.snapshotPage(r.Context(), caller, f)
 	if err != nil {
 		return err
 	}
@@ -101,14 +101,14 @@ func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.
 }
 
 // snapshotPage returns a page of the matching snapshots. The filter's name may be an ID as well.
-func (a *api) snapshotPage(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+func (a *api) snapshotPage(ctx context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	if f.Name == "" {
-		return a.Snapshots.Snapshots(ctx, who, f)
+		return a.Snapshots.Snapshots(ctx, caller, f)
 	}
-	found, err := a.Snapshots.FindSnapshot(ctx, who, f.Name)
+	found, err := a.Snapshots.FindSnapshot(ctx, caller, f.Name)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && err != nil, err == nil && found.ID != f.Name:
-		return a.Snapshots.Snapshots(ctx, who, f)
+		return a.Snapshots.Snapshots(ctx, caller, f)
 	case err != nil:
 		return sandbox.SnapshotPage{}, err
 	case f.AfterID != "", f.Sandbox != "" && f.Sandbox != found.Sandbox:
@@ -145,12 +145,12 @@ func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
 }
 
 // removeSnapshot removes a snapshot or a template. In this API snapshots are templates.
-func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, ref, err := a.findSnapshot(r, who)
+func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	found, ref, err := a.findSnapshot(r, caller)
 	if fault.KindOf(err) == fault.NotFound {
-		err = a.removeTemplate(r.Context(), who, ref)
+		err = a.removeTemplate(r.Context(), caller, ref)
 		if fault.KindOf(err) == fault.NotFound && a.Builds != nil {
-			if found, dropped := a.Builds.Drop(who, ref.Name); found || dropped != nil {
+			if found, dropped := a.Builds.Drop(caller, ref.Name); found || dropped != nil {
 				err = dropped
 			}
 		}
@@ -162,7 +162,7 @@ func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox
 	if err != nil {
 		return err
 	}
-	err = a.Snapshots.RemoveSnapshot(r.Context(), who, found.ID)
+	err = a.Snapshots.RemoveSnapshot(r.Context(), caller, found.ID)
 	if fault.KindOf(err) == fault.NotFound {
 		return sandbox.TemplateUnknown(ref)
 	}
@@ -175,7 +175,7 @@ func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox
 
 // findSnapshot finds the snapshot in a path. An invalid name is "not found", like one that does not
 // exist.
-func (a *api) findSnapshot(r *http.Request, who sandbox.Principal) (sandbox.Snapshot, sandbox.Reference, error) {
+func (a *api) findSnapshot(r *http.Request, caller sandbox.Principal) (sandbox.Snapshot, sandbox.Reference, error) {
 	ref, err := sandbox.ParseReference(r.PathValue("ref"))
 	if err != nil {
 		return sandbox.Snapshot{}, ref, err
@@ -183,6 +183,6 @@ func (a *api) findSnapshot(r *http.Request, who sandbox.Principal) (sandbox.Snap
 	if ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
 		return sandbox.Snapshot{}, ref, sandbox.TemplateUnknown(ref)
 	}
-	found, err := a.Snapshots.FindSnapshot(r.Context(), who, ref.Name)
+	found, err := a.Snapshots.FindSnapshot(r.Context(), caller, ref.Name)
 	return found, ref, err
 }

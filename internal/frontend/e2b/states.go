@@ -11,10 +11,10 @@ import (
 
 // States pauses, resumes and forks sandboxes.
 type States interface {
-	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
-	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
-	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
-	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
+	Pause(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
+	Resume(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	ResumeFiles(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	Fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 }
 
 // resumeDefault is the default timeout of resume, in seconds.
@@ -30,14 +30,14 @@ func stateOf(s sandbox.Sandbox) string {
 }
 
 // pause saves a sandbox and ends its processes.
-func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) pause(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
 	if err := decode(w, r, &body, true); err != nil {
 		return err
 	}
-	found, err := a.existing(r, who)
+	found, err := a.existing(r, caller)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principa
 		return alreadyPaused(found.ID)
 	}
 	filesOnly := body.Memory != nil && !*body.Memory
-	if _, err := a.States.Pause(r.Context(), who, found.ID, filesOnly); err != nil {
+	if _, err := a.States.Pause(r.Context(), caller, found.ID, filesOnly); err != nil {
 		return notPaused(notFoundAs(err, found.ID))
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -69,7 +69,7 @@ func alreadyPaused(id string) error {
 }
 
 // resume resumes a paused sandbox. Unlike connect, it returns a conflict for a running one.
-func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) resume(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Timeout   *int64 `json:"timeout"`
 		AutoPause *bool  `json:"autoPause"`
@@ -86,7 +86,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if err != nil {
 		return err
 	}
-	found, err := a.getRunnable(r, who)
+	found, err := a.getRunnable(r, caller)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
 		return notSupported("changing the action at a sandbox's end when resuming it")
 	}
-	resumed, was, err := a.resumer(body.Memory)(r.Context(), who, found.ID, d)
+	resumed, was, err := a.resumer(body.Memory)(r.Context(), caller, found.ID, d)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -132,12 +132,12 @@ const connects = 3
 
 // connect resumes a paused sandbox. It extends the life of a running one to d from now, but never
 // shortens it.
-func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, body connectBody) error {
+func (a *api) connect(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, body connectBody) error {
 	d, err := resumeTime(*body.Timeout)
 	if err != nil {
 		return err
 	}
-	found, err := a.getRunnable(r, who)
+	found, err := a.getRunnable(r, caller)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	for range connects {
 		if found.State == sandbox.Running {
 			var extended sandbox.Sandbox
-			if extended, gone = a.Lifetimes.Extend(r.Context(), who, found.ID, d); gone == nil {
+			if extended, gone = a.Lifetimes.Extend(r.Context(), caller, found.ID, d); gone == nil {
 				writeJSON(w, http.StatusOK, a.sandboxBody(extended))
 				return nil
 			}
@@ -156,7 +156,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		}
 		var was bool
 		id := found.ID
-		if found, was, err = a.resumer(body.Memory)(r.Context(), who, id, d); err != nil {
+		if found, was, err = a.resumer(body.Memory)(r.Context(), caller, id, d); err != nil {
 			return notFoundAs(err, id)
 		}
 		if was {

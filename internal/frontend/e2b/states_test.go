@@ -200,14 +200,14 @@ type pausedAfter struct {
 	done bool
 }
 
-func (p *pausedAfter) Extend(ctx ctx, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
+func (p *pausedAfter) Extend(ctx ctx, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
 	if !p.done {
 		p.done = true
-		if _, err := p.Pause(ctx, who, id, false); err != nil {
+		if _, err := p.Pause(ctx, caller, id, false); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}
-	return p.memory.Extend(ctx, who, id, d)
+	return p.memory.Extend(ctx, caller, id, d)
 }
 
 func TestOnEnd(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 
 // TemplateBuilds builds templates from steps.
 type TemplateBuilds interface {
-	Request(ctx context.Context, who sandbox.Principal, req templatebuild.Request) (templatebuild.Record, error)
-	Link(who sandbox.Principal, template, hash string) (present bool, token string, err error)
+	Request(ctx context.Context, caller sandbox.Principal, req templatebuild.Request) (templatebuild.Record, error)
+	Link(caller sandbox.Principal, template, hash string) (present bool, token string, err error)
 	Receive(token string, r io.Reader) error
-	Start(ctx context.Context, who sandbox.Principal, template, id string, spec templatebuild.Spec) error
-	Status(who sandbox.Principal, template, id string, offset, limit int) (templatebuild.Record, []templatebuild.Entry, error)
-	List(who sandbox.Principal) ([]templatebuild.Record, error)
-	Drop(who sandbox.Principal, template string) (bool, error)
+	Start(ctx context.Context, caller sandbox.Principal, template, id string, spec templatebuild.Spec) error
+	Status(caller sandbox.Principal, template, id string, offset, limit int) (templatebuild.Record, []templatebuild.Entry, error)
+	List(caller sandbox.Principal) ([]templatebuild.Record, error)
+	Drop(caller sandbox.Principal, template string) (bool, error)
 }
 
 // newTemplate is the body of a request for a build.
@@ -35,7 +35,7 @@ type newTemplate struct {
 	MinFreeDiskMB *int64   `json:"minFreeDiskMb"`
 }
 
-func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body newTemplate
 	if err := decode(w, r, &body, false); err != nil {
 		return err
@@ -48,8 +48,8 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, who sandbox.P
 	}
 	limits := &limitsBody{MemoryMB: body.MemoryMB, DiskMB: body.MinFreeDiskMB}
 	if n := body.CPUCount; n != nil {
-		const most = 1 << 20 // far above any machine, far from an overflow
-		if *n <= 0 || *n > most {
+		const limit = 1 << 20 // far above any machine, far from an overflow
+		if *n <= 0 || *n > limit {
 			return fault.New(fault.Invalid, "limits_invalid", "cpuCount must be a number above zero")
 		}
 		limits.CPUMillis = new(*n * 1000)
@@ -63,7 +63,7 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, who sandbox.P
 	if err != nil {
 		return err
 	}
-	made, err := a.Builds.Request(r.Context(), who, templatebuild.Request{Name: body.Name, Tags: body.Tags, Limits: set, Access: access})
+	made, err := a.Builds.Request(r.Context(), caller, templatebuild.Request{Name: body.Name, Tags: body.Tags, Limits: set, Access: access})
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,12 @@ type templateSpec struct {
 	} `json:"steps"`
 }
 
-func (a *api) startBuild(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) startBuild(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body templateSpec
 	if err := decode(w, r, &body, false); err != nil {
 		return err
 	}
-	if given(body.FromImageRegistry) {
+	if isSet(body.FromImageRegistry) {
 		// They would be sent to a host of the caller's choice, from inside the operator's network.
 		return fault.New(fault.Invalid, "registry_credentials", "this server fetches no images for clients of this API, so it takes no credentials of a registry").
 			WithHint("on the server's machine: crannog image pull IMAGE; then name the image without credentials")
@@ -103,7 +103,7 @@ func (a *api) startBuild(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	for _, s := range body.Steps {
 		spec.Steps = append(spec.Steps, templatebuild.Step{Kind: s.Type, Args: s.Args, Files: s.FilesHash, Force: s.Force})
 	}
-	if err := a.Builds.Start(r.Context(), who, r.PathValue("id"), r.PathValue("build"), spec); err != nil {
+	if err := a.Builds.Start(r.Context(), caller, r.PathValue("id"), r.PathValue("build"), spec); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
@@ -134,7 +134,7 @@ type buildReason struct {
 	LogEntries []buildEntry `json:"logEntries"`
 }
 
-func (a *api) buildStatus(w http.ResponseWriter, r *http.Request, who sandbox.Principal, template, id string) error {
+func (a *api) buildStatus(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, template, id string) error {
 	query := r.URL.Query()
 	offset := 0
 	if s := query.Get("logsOffset"); s != "" {
@@ -148,7 +148,7 @@ func (a *api) buildStatus(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	if err != nil {
 		return err
 	}
-	b, entries, err := a.Builds.Status(who, template, id, offset, limit)
+	b, entries, err := a.Builds.Status(caller, template, id, offset, limit)
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func uploadToken(r *http.Request) (string, bool) {
 }
 
 // uploadLink answers with the URL for the files of a COPY, on the host that the client has called.
-func (a *api) uploadLink(w http.ResponseWriter, r *http.Request, who sandbox.Principal, template, hash string) error {
-	present, token, err := a.Builds.Link(who, template, hash)
+func (a *api) uploadLink(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, template, hash string) error {
+	present, token, err := a.Builds.Link(caller, template, hash)
 	if err != nil {
 		return err
 	}

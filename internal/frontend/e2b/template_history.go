@@ -39,12 +39,12 @@ func historyBodyOf(id, status string, created, ended time.Time, l engine.Limits)
 
 // templateWithBuilds answers with a template and its builds: those of this API, and the versions
 // that were made otherwise.
-func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, who sandbox.Principal, name string) error {
-	t, err := a.Made.Inspect(who, name)
+func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, name string) error {
+	t, err := a.Made.Inspect(caller, name)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	records, listed := a.Builds.List(who)
+	records, listed := a.Builds.List(caller)
 	if listed != nil {
 		return listed
 	}
@@ -85,13 +85,13 @@ func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, who san
 func (b historyBody) key() string { return strings.ReplaceAll(b.BuildID, "-", "") }
 
 // buildLogs answers with a part of a build's log, from a time on or back from it.
-func (a *api) buildLogs(w http.ResponseWriter, r *http.Request, who sandbox.Principal, template, id string) error {
+func (a *api) buildLogs(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, template, id string) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "cursor")
 	if err != nil {
 		return err
 	}
 	const all = 1 << 30
-	_, entries, err := a.Builds.Status(who, template, id, 0, all)
+	_, entries, err := a.Builds.Status(caller, template, id, 0, all)
 	if err != nil {
 		return err
 	}

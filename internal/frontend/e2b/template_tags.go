@@ -17,8 +17,8 @@ type tagBody struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-func (a *api) listTags(w http.ResponseWriter, who sandbox.Principal, name string) error {
-	t, err := a.Made.Inspect(who, name)
+func (a *api) listTags(w http.ResponseWriter, caller sandbox.Principal, name string) error {
+	t, err := a.Made.Inspect(caller, name)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (a *api) listTags(w http.ResponseWriter, who sandbox.Principal, name string
 }
 
 // assignTags lets tags lead to a build that another tag names.
-func (a *api) assignTags(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) assignTags(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
@@ -44,7 +44,7 @@ func (a *api) assignTags(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if body.Target == "" || len(body.Tags) == 0 {
 		return fault.New(fault.Invalid, "tags_missing", "target and tags are required")
 	}
-	t, err := a.Made.Tag(r.Context(), who, body.Target, body.Tags)
+	t, err := a.Made.Tag(r.Context(), caller, body.Target, body.Tags)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (a *api) assignTags(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 }
 
 // removeTags removes tags, and each build to which no other tag leads.
-func (a *api) removeTags(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) removeTags(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
@@ -78,7 +78,7 @@ func (a *api) removeTags(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 		}
 	}
 	for _, tag := range body.Tags {
-		if err := a.Made.Remove(r.Context(), who, ref.Path()+":"+tag, true); err != nil {
+		if err := a.Made.Remove(r.Context(), caller, ref.Path()+":"+tag, true); err != nil {
 			return err
 		}
 	}

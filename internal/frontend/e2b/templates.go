@@ -15,10 +15,10 @@ import (
 
 // MadeTemplates are the templates that callers have made.
 type MadeTemplates interface {
-	List(who sandbox.Principal) ([]catalog.Template, error)
-	Inspect(who sandbox.Principal, name string) (catalog.Template, error)
-	Tag(ctx context.Context, who sandbox.Principal, name string, tags []string) (catalog.Template, error)
-	Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error
+	List(caller sandbox.Principal) ([]catalog.Template, error)
+	Inspect(caller sandbox.Principal, name string) (catalog.Template, error)
+	Tag(ctx context.Context, caller sandbox.Principal, name string, tags []string) (catalog.Template, error)
+	Remove(ctx context.Context, caller sandbox.Principal, name string, tagged bool) error
 }
 
 func (a *api) templateRoutes() {
@@ -39,7 +39,7 @@ func (a *api) templateRoutes() {
 
 // getTemplate chooses the call by the path. A name may have a slash, escaped or not, so that the
 // router cannot tell the patterns apart.
-func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/templates/"), "/")
 	for i, p := range parts {
 		plain, err := url.PathUnescape(p)
@@ -50,24 +50,24 @@ func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	}
 	if parts[0] == "aliases" && len(parts) > 1 {
 		r.SetPathValue("ref", strings.Join(parts[1:], "/"))
-		return a.templateAlias(w, r, who)
+		return a.templateAlias(w, r, caller)
 	}
 	if a.Made == nil || a.Builds == nil {
-		return a.unknownRoute(w, r, who)
+		return a.unknownRoute(w, r, caller)
 	}
 	switch {
 	case len(parts) == 1 && parts[0] != "":
-		return a.templateWithBuilds(w, r, who, parts[0])
+		return a.templateWithBuilds(w, r, caller, parts[0])
 	case len(parts) == 2 && parts[1] == "tags":
-		return a.listTags(w, who, parts[0])
+		return a.listTags(w, caller, parts[0])
 	case len(parts) == 3 && parts[1] == "files":
-		return a.uploadLink(w, r, who, parts[0], parts[2])
+		return a.uploadLink(w, r, caller, parts[0], parts[2])
 	case len(parts) == 4 && parts[1] == "builds" && parts[3] == "status":
-		return a.buildStatus(w, r, who, parts[0], parts[2])
+		return a.buildStatus(w, r, caller, parts[0], parts[2])
 	case len(parts) == 4 && parts[1] == "builds" && parts[3] == "logs":
-		return a.buildLogs(w, r, who, parts[0], parts[2])
+		return a.buildLogs(w, r, caller, parts[0], parts[2])
 	}
-	return a.unknownRoute(w, r, who)
+	return a.unknownRoute(w, r, caller)
 }
 
 // templateBody is a template in a list. The server does not count how often one is used.
@@ -109,8 +109,8 @@ func namesOf(t catalog.Template) []string { return append([]string{t.Name}, t.Al
 // listTemplates answers with the templates that callers have made, the newest first: all of them,
 // or a page.
 func (a *api) listTemplates(paged bool) call {
-	return func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-		all, err := a.Made.List(who)
+	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+		all, err := a.Made.List(caller)
 		if err != nil {
 			return err
 		}
@@ -167,14 +167,14 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) 
 // publishTemplate changes who may use a template. Only templates of the server's own user are for
 // all keys, so a key's template stays its own.
 func (a *api) publishTemplate(named bool) call {
-	return func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 		var body struct {
 			Public *bool `json:"public"`
 		}
 		if err := decode(w, r, &body, false); err != nil {
 			return err
 		}
-		t, err := a.Made.Inspect(who, r.PathValue("id"))
+		t, err := a.Made.Inspect(caller, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -193,32 +193,32 @@ func (a *api) publishTemplate(named bool) call {
 
 // removeTemplate removes a template that was made, or one tag of it. The host's templates, and
 // images, cannot be removed here.
-func (a *api) removeTemplate(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) error {
+func (a *api) removeTemplate(ctx context.Context, caller sandbox.Principal, ref sandbox.Reference) error {
 	if a.Made != nil {
-		made, missing := a.Made.Inspect(who, ref.Path())
-		if err := a.Made.Remove(ctx, who, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
+		made, missing := a.Made.Inspect(caller, ref.Path())
+		if err := a.Made.Remove(ctx, caller, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
 			if err == nil && missing == nil && ref.Tag == sandbox.DefaultTag && a.Builds != nil {
-				_, err = a.Builds.Drop(who, made.ID)
+				_, err = a.Builds.Drop(caller, made.ID)
 			}
 			return err
 		}
 	}
-	if t, err := a.Templates.Resolve(ctx, ref); err == nil && who.MayStart(t) {
+	if t, err := a.Templates.Resolve(ctx, ref); err == nil && caller.MayStart(t) {
 		return fault.Newf(fault.Denied, "template_of_server", "%s is a template of the server or an image, which clients of this API do not remove", ref.Path())
 	}
 	return sandbox.TemplateUnknown(ref)
 }
 
 // templateAlias reports whether a template, or a snapshot of the caller, has this name.
-func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, ref, err := a.findSnapshot(r, who)
+func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	found, ref, err := a.findSnapshot(r, caller)
 	answer := struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
 	}{TemplateID: found.ID}
 	if fault.KindOf(err) == fault.NotFound {
 		var t sandbox.Template
-		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil && !who.MayStart(t) {
+		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil && !caller.MayStart(t) {
 			err = sandbox.TemplateUnknown(ref)
 		}
 		answer.TemplateID, answer.Public = t.ID, t.Owner == ""

@@ -31,7 +31,7 @@ func endless(started chan<- struct{}) http.Handler {
 
 // P11: a stream into a sandbox that ends is cut.
 func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.serve(boxID, 4000, endless(nil))
 	res, err := w.front.Client().Do(w.request(t, 4000, "GET", "/"))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
 }
 
 func TestARequestWithoutAnAnswerLearnsThatTheSandboxWent(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		started <- struct{}{}
@@ -63,7 +63,7 @@ func TestARequestWithoutAnAnswerLearnsThatTheSandboxWent(t *testing.T) {
 }
 
 func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadFull(r.Body, make([]byte, 3))
@@ -86,7 +86,7 @@ func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
 }
 
 // raw sends raw bytes to the proxy.
-func (w *world) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
+func (w *testProxy) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, reader := w.dial(t)
 	head := fmt.Sprintf(request, boxID)
@@ -97,7 +97,7 @@ func (w *world) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 }
 
 // dial opens a connection to the proxy.
-func (w *world) dial(t *testing.T) (net.Conn, *bufio.Reader) {
+func (w *testProxy) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", w.front.Listener.Addr().String())
 	if err != nil {
@@ -124,7 +124,7 @@ func switcher(w http.ResponseWriter, r *http.Request) {
 const upgradeRequest = "GET /ws HTTP/1.1\nHost: 4000-%s.x.y\nConnection: Upgrade\nUpgrade: websocket\n\n"
 
 func TestUpgradedConnections(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(switcher))
 	conn, reader := w.raw(t, upgradeRequest)
 	res, err := http.ReadResponse(reader, nil)
@@ -145,7 +145,7 @@ func TestUpgradedConnections(t *testing.T) {
 }
 
 func TestUnframedAnswersAreReset(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, endless(started))
 	_, reader := w.raw(t, "GET / HTTP/1.0\nHost: 4000-%s.x.y\n\n")
@@ -160,7 +160,7 @@ func TestUnframedAnswersAreReset(t *testing.T) {
 }
 
 func TestFullDuplex(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(rw)
 		_ = rc.EnableFullDuplex()
@@ -196,7 +196,7 @@ func TestFullDuplex(t *testing.T) {
 }
 
 func TestASandboxThatComesBackIsReached(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.kill(boxID)
 	a := w.send(t, w.request(t, guestboot.Port, "GET", "/"))
 	wantRefusal(t, a, map[string]any{"message": "The sandbox was not found", "code": 502.0})
@@ -208,7 +208,7 @@ func TestASandboxThatComesBackIsReached(t *testing.T) {
 }
 
 func TestConnectionsAreKept(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	for range 20 {
 		w.send(t, w.request(t, guestboot.Port, "GET", "/"))
 	}
@@ -218,7 +218,7 @@ func TestConnectionsAreKept(t *testing.T) {
 }
 
 func TestABadAnswerFromInsideIsABadGateway(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.listen(boxID, 4000, func(l net.Listener) {
 		t.Cleanup(func() { l.Close() })
 		go func() {
@@ -237,7 +237,7 @@ func TestABadAnswerFromInsideIsABadGateway(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	started := make(chan struct{}, 1000)
 	w.send(t, w.request(t, guestboot.Port, "GET", "/")) // what is made once is made
 	w.front.Client().CloseIdleConnections()
@@ -274,7 +274,7 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 func TestAClientThatVanishesFreesEverything(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	left := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -31,7 +31,7 @@ func (l *leaving) Redactor(context.Context, string) (*sandbox.Redactor, error) {
 func TestASandboxThatIsChangedDoesNotRun(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
 	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {redactor: changed}} {
-		w := newWorld(t)
+		w := newTestProxy(t)
 		l.inside = w.inside
 		p := ingress.New(ingress.Deps{Traffic: l, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		t.Cleanup(p.Close)

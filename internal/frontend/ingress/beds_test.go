@@ -22,7 +22,7 @@ func (in *inside) pause(id string) {
 // wakeful lets traffic resume a sandbox.
 func wakeful(s *sandbox.Sandbox) { s.OnEnd = sandbox.OnEnd{Pause: true, Wake: true} }
 
-func (in *inside) Asleep(_ context.Context, id string) (sandbox.Sandbox, bool) {
+func (in *inside) ResumesOnTraffic(_ context.Context, id string) (sandbox.Sandbox, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	b, ok := in.beds[id]
@@ -32,7 +32,7 @@ func (in *inside) Asleep(_ context.Context, id string) (sandbox.Sandbox, bool) {
 	return b.Sandbox, true
 }
 
-func (in *inside) AsleepAll(_ context.Context, yield func(sandbox.Sandbox) bool) {
+func (in *inside) AllResumingOnTraffic(_ context.Context, yield func(sandbox.Sandbox) bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, b := range in.beds {
@@ -44,8 +44,8 @@ func (in *inside) AsleepAll(_ context.Context, yield func(sandbox.Sandbox) bool)
 
 func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
 	in.mu.Lock()
-	in.woken = append(in.woken, id)
-	rouse := in.rouse
+	in.resumed = append(in.resumed, id)
+	rouse := in.beforeResume
 	in.mu.Unlock()
 	if rouse != nil {
 		if err := rouse(id); err != nil {
@@ -68,5 +68,5 @@ func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
 func (in *inside) wakes() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return slices.Clone(in.woken)
+	return slices.Clone(in.resumed)
 }

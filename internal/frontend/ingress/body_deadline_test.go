@@ -17,7 +17,7 @@ import (
 // request, and does not keep the connection open.
 func TestALateBodyIsNoRequest(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		_, _ = io.WriteString(w, "early")

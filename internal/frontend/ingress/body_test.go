@@ -15,7 +15,7 @@ import (
 
 // On a reused connection, the rest of an unread body must not be taken for the next request.
 func TestARefusedBodyLeavesTheConnectionUsable(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.add("i0000000000000000009", nil)
 	var logged safeBuffer
 	front := httptest.NewUnstartedServer(w.proxy)

@@ -46,11 +46,11 @@ type Traffic interface {
 
 // Waker resumes paused sandboxes on traffic.
 type Waker interface {
-	// Asleep returns a paused sandbox that resumes on traffic. The proxy checks its tokens first,
-	// so that strangers cannot resume it.
-	Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool)
-	// AsleepAll calls yield for each such sandbox until yield returns false.
-	AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool)
+	// ResumesOnTraffic returns a paused sandbox that resumes on traffic. The proxy checks its
+	// tokens first, so that strangers cannot resume it.
+	ResumesOnTraffic(ctx context.Context, id string) (sandbox.Sandbox, bool)
+	// AllResumingOnTraffic calls yield for each such sandbox until yield returns false.
+	AllResumingOnTraffic(ctx context.Context, yield func(sandbox.Sandbox) bool)
 	// Wake resumes a paused sandbox that resumes on traffic, and waits until it runs. For any other
 	// sandbox that is not running it returns NotFound.
 	Wake(ctx context.Context, id string) (sandbox.Sandbox, error)
@@ -141,7 +141,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	again := true
-	for look := 0; again && look < maxLooks; look++ {
+	for look := 0; again && look < maxAttempts; look++ {
 		t, refusal, err := p.reach(r, to)
 		switch {
 		case refusal != nil:
@@ -157,7 +157,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		var answered bool
-		if again, answered = p.asleep(w, r, to); answered {
+		if again, answered = p.resumeFor(w, r, to); answered {
 			return
 		}
 		// Another request may have resumed the sandbox in the meantime.
@@ -261,7 +261,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 	defer t.visit.Done()
 	switch {
 	case ok:
-		p.forward.ServeHTTP(out, t.lasting(ctx, in))
+		p.forward.ServeHTTP(out, t.detach(ctx, in))
 	case ctx.Err() != nil:
 		p.failed(out, in, context.Cause(ctx))
 	}
@@ -269,7 +269,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 		return false
 	}
 	redaction.Header(w.Header(), t.redactor) // trailers
-	hurry(w)
+	boundRest(w)
 	over() // so that drop knows whether the body was interrupted
 	body.drop(w)
 	return true

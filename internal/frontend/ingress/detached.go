@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// lasting returns the request with a context that outlives the client, once a command that
+// detach returns the request with a context that outlives the client, once a command that
 // continues without its client has begun to answer. The output is recorded for clients that request
 // it later. The end of the sandbox ends the context.
-func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
+func (t *trip) detach(ctx context.Context, in *http.Request) *http.Request {
 	if !t.visit.Lasts() {
 		return in
 	}

@@ -1,7 +1,7 @@
 package ingress
 
-// WakeRest is how long a failed resume is not retried.
-const WakeRest = wakeRest
+// ResumePause is how long a failed resume is not retried.
+const ResumePause = resumePause
 
 // Waiting is how many requests wait for a sandbox to be resumed.
 func (p *Proxy) Waiting(id string) int {

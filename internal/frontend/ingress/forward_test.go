@@ -16,7 +16,7 @@ import (
 
 // P12: the control service cannot be reached from outside.
 func TestControlPathsAreNotReachable(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	for _, path := range []string{
 		"/_crannog/ready", "/_crannog", "/_crannog/", "/_crannog/update", "//_crannog/ready", "/./_crannog/ready",
 		"/x/../_crannog/ready", "/files/../_crannog/ready", "/../_crannog/ready", "/%5fcrannog/ready", "/_crannog%2fready",
@@ -53,7 +53,7 @@ func aim(r *http.Request, path string) {
 }
 
 func TestOtherPathsPass(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	for _, path := range []string{
 		"/", "/health", "/files?path=/init", "/files?path=%2f_crannog", "/process.Process/Start", "/initial", "/upgrades",
 		"/a%2fb", "//double", "/a/./b", "/x%20y", "/100%25", "/files/_crannog",
@@ -71,7 +71,7 @@ func TestOtherPathsPass(t *testing.T) {
 }
 
 func TestControlHeaderNeverArrives(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	for _, port := range []int{guestboot.Port, 3000, 49999} {
 		if port == 49999 {
 			w.serve(boxID, port, echo("interpreter"))
@@ -94,7 +94,7 @@ func TestControlHeaderNeverArrives(t *testing.T) {
 }
 
 func TestRequestsArriveAsTheyWere(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	r := w.request(t, 3000, "POST", "/p?b=2&a=1;c&%zz&d")
 	r.Body = io.NopCloser(strings.NewReader("body"))
 	r.Host = "3000-" + boxID + ".sbx.example"
@@ -127,7 +127,7 @@ func TestRequestsArriveAsTheyWere(t *testing.T) {
 }
 
 func TestMaskedHost(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.add("i2", func(s *sandbox.Sandbox) { s.MaskRequestHost = "localhost:${PORT}" })
 	for _, port := range []int{3000, 49983} {
 		w.serve("i2", port, echo("x"))
@@ -141,7 +141,7 @@ func TestMaskedHost(t *testing.T) {
 }
 
 func TestNoTunnelToTheGuest(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	for _, protocol := range []string{"h2c", "websocket", "anything"} {
 		r := w.request(t, guestboot.Port, "GET", "/x")
 		r.Header.Set("Connection", "Upgrade, HTTP2-Settings")
@@ -165,7 +165,7 @@ func TestNoTunnelToTheGuest(t *testing.T) {
 }
 
 func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	evil := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		rw.Header().Set("Set-Cookie", "session=stolen")

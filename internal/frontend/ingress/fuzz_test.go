@@ -90,7 +90,7 @@ func FuzzMayWake(f *testing.F) {
 			to.port = guestboot.Port
 		}
 		r := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{tokenHeader: {token}, TrafficHeader: {token}}}
-		if mayWake(r, to, box) == nil {
+		if mayResume(r, to, box) == nil {
 			t.Fatalf("%q with the token %q wakes port %d", raw, token, to.port)
 		}
 	})

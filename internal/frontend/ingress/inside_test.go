@@ -23,11 +23,11 @@ type inside struct {
 	t     testing.TB
 	dials atomic.Int64
 
-	mu    sync.Mutex
-	boxes map[string]*box
-	beds  map[string]*box // those that are paused
-	woken []string
-	rouse func(id string) error // called by Wake before it resumes
+	mu           sync.Mutex
+	boxes        map[string]*box
+	beds         map[string]*box // those that are paused
+	resumed      []string
+	beforeResume func(id string) error // called by Wake before it resumes
 	// looked is called, unless nil, after a look-up of a sandbox that is not live.
 	looked func()
 }
@@ -146,9 +146,9 @@ func (in *inside) listen(id string, port int, start func(net.Listener)) {
 	in.boxes[id].ports[port] = socket
 }
 
-// world is a proxy in front of one sandbox, whose guest and port 3000 report the requests that they
-// received.
-type world struct {
+// testProxy is a proxy in front of one sandbox, whose guest and port 3000 report the requests that
+// they received.
+type testProxy struct {
 	*inside
 	proxy *ingress.Proxy
 	front *httptest.Server
@@ -156,7 +156,7 @@ type world struct {
 
 const boxID = "i0000000000000000001"
 
-func newWorld(t testing.TB) *world {
+func newTestProxy(t testing.TB) *testProxy {
 	t.Helper()
 	in := &inside{t: t, boxes: map[string]*box{}, beds: map[string]*box{}}
 	in.add(boxID, nil)
@@ -172,7 +172,7 @@ func newWorld(t testing.TB) *world {
 		p.ServeHTTP(w, r)
 	}))
 	t.Cleanup(front.Close)
-	return &world{inside: in, proxy: p, front: front}
+	return &testProxy{inside: in, proxy: p, front: front}
 }
 
 // echo answers with the request.
@@ -197,7 +197,7 @@ func echo(name string) http.Handler {
 }
 
 // request makes a request to a port of the sandbox, by headers.
-func (w *world) request(t testing.TB, port int, method, path string) *http.Request {
+func (w *testProxy) request(t testing.TB, port int, method, path string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, w.front.URL+path, nil)
 	if err != nil {

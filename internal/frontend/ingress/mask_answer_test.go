@@ -23,7 +23,7 @@ import (
 var stars = strings.Repeat("*", len(sealedValue))
 
 // both runs a test without a redactor, which is its control, and with one.
-func (w *world) both(t *testing.T, do func(t *testing.T, shown string)) {
+func (w *testProxy) both(t *testing.T, do func(t *testing.T, shown string)) {
 	t.Helper()
 	w.masked(nil)
 	t.Run("control", func(t *testing.T) { do(t, sealedValue) })
@@ -42,7 +42,7 @@ func zipped(text string) []byte {
 // A file is redacted with its length unchanged, also if it is requested compressed or in parts, and
 // also by a guest that an attacker has replaced.
 func TestDownloadsAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	content := strings.Repeat("x", 100_000) + sealedValue + strings.Repeat("y", 50_000) + knownToken
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/octet-stream")
@@ -105,7 +105,7 @@ func TestDownloadsAreMasked(t *testing.T) {
 
 // An answer in an encoding that cannot be decoded does not pass.
 func TestUnreadableAnswersDoNotPass(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	answer := func(head string, body []byte, status int) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Encoding", head)
@@ -148,7 +148,7 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 // Headers are redacted wherever they are: in front of a response, in an early response, in
 // trailers, and in the response that switches the protocol.
 func TestHeadersAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.serve(boxID, 3000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h := rw.Header()
 		if r.URL.Path == "/switch" {
@@ -202,7 +202,7 @@ func TestHeadersAreMasked(t *testing.T) {
 // The data of an upgraded connection is redacted with its length unchanged, even if the halves of a
 // value arrive at different times. Other data is passed on at once.
 func TestUpgradedConnectionsAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	extensions := make(chan string, 2)
 	w.serve(boxID, 4000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		extensions <- r.Header.Get("Sec-Websocket-Extensions")
@@ -240,7 +240,7 @@ func TestUpgradedConnectionsAreMasked(t *testing.T) {
 
 // While the values to redact are unknown, no response passes, and no request is sent.
 func TestNothingPassesWithoutItsMask(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.mu.Lock()
 	w.boxes[boxID].lost = errors.New("the vault is closed")
 	w.mu.Unlock()
@@ -283,7 +283,7 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 // Patterns are applied only to the output of programs: a file that looks like a token arrives
 // unchanged, and can be requested in parts.
 func TestPatternsLeaveFilesAlone(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
 		http.ServeContent(rw, r, "f", time.Time{}, strings.NewReader(knownToken))

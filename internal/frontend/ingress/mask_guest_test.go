@@ -47,7 +47,7 @@ func (f *finder) WatchDir(_ context.Context, _ *connect.Request[fs.WatchDirReque
 
 // Names of files are redacted in every response of the file system, and each event is sent at once.
 func TestNamesAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	f := &finder{next: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle(filesystempbconnect.NewFilesystemHandler(f, connect.WithCodec(codec.JSON{})))
@@ -89,7 +89,7 @@ func TestNamesAreMasked(t *testing.T) {
 
 // Lines of the interpreter are decoded before they are redacted.
 func TestInterpreterIsMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG" + sealedValue + "\x00\xff"))
 	number := "1234567890123"
 	var units strings.Builder

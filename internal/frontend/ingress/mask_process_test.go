@@ -43,7 +43,7 @@ func valueMask(t testing.TB) *sandbox.Redactor {
 }
 
 // masked gives the sandbox a redactor, or none.
-func (w *world) masked(m *sandbox.Redactor) {
+func (w *testProxy) masked(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.boxes[boxID].redactor = m
@@ -91,15 +91,15 @@ func keepalive() *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}}
 }
 
-// heard is the data that a client received from a process.
-type heard struct {
+// processOutput is the data that a client received from a process.
+type processOutput struct {
 	text map[string]string
 	end  *pb.ProcessEvent_EndEvent
 	// events counts the events of each kind.
 	events map[string]int
 }
 
-func (h *heard) take(e *pb.ProcessEvent) {
+func (h *processOutput) take(e *pb.ProcessEvent) {
 	if h.text == nil {
 		h.text, h.events = map[string]string{}, map[string]int{}
 	}
@@ -126,7 +126,7 @@ var protocols = map[string][]connect.ClientOption{
 	"wants gzip":   {connect.WithAcceptCompression("gzip", nil, nil)},
 }
 
-func (w *world) processes(t testing.TB, options ...connect.ClientOption) processpbconnect.ProcessClient {
+func (w *testProxy) processes(t testing.TB, options ...connect.ClientOption) processpbconnect.ProcessClient {
 	t.Helper()
 	return processpbconnect.NewProcessClient(&addressed{w.front.Client()}, w.front.URL, options...)
 }
@@ -141,9 +141,9 @@ func (a *addressed) Do(r *http.Request) (*http.Response, error) {
 }
 
 // play runs a script and returns what a client of a protocol receives.
-func (w *world) play(t *testing.T, p *player, attach bool, options ...connect.ClientOption) heard {
+func (w *testProxy) play(t *testing.T, p *player, attach bool, options ...connect.ClientOption) processOutput {
 	t.Helper()
-	var h heard
+	var h processOutput
 	client := w.processes(t, options...)
 	if attach {
 		s, err := client.Connect(t.Context(), connect.NewRequest(&pb.ConnectRequest{}))
@@ -171,7 +171,7 @@ func (w *world) play(t *testing.T, p *player, attach bool, options ...connect.Cl
 	return h
 }
 
-func (w *world) guestPlays(p *player) {
+func (w *testProxy) guestPlays(p *player) {
 	mux := http.NewServeMux()
 	mux.Handle(processpbconnect.NewProcessHandler(p, connect.WithCodec(codec.JSON{})))
 	w.serve(boxID, guestboot.Port, mux)
@@ -180,7 +180,7 @@ func (w *world) guestPlays(p *player) {
 // Whatever a process prints, in whatever pieces and over whatever protocol, a value is redacted on
 // each of its streams, and all other output arrives unchanged.
 func TestProcessOutputIsMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	text := "a " + sealedValue + " b " + sealedValue[:12]
 	pieces := map[string]func(func(string) error) error{
 		"whole":       func(say func(string) error) error { return say(text) },
@@ -240,15 +240,15 @@ func eachByte(text string, say func(string) error) error {
 // A terminal shows each key at once, even one that begins a value. A value whose halves arrive at
 // different times is redacted, whatever arrives between them.
 func TestOutputNeverStalls(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.masked(valueMask(t))
-	said, go1 := make(chan struct{}), make(chan struct{}, 1)
+	output, go1 := make(chan struct{}), make(chan struct{}, 1)
 	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
 		for _, key := range "tk-Zr" { // five letters of the value
 			if err := send(printed("pty", string(key))); err != nil {
 				return err
 			}
-			<-said // not before the client has seen it
+			<-output // not before the client has seen it
 		}
 		err := errors.Join(send(printed("pty", "!"+sealedValue[:10])), send(keepalive()))
 		<-go1
@@ -261,13 +261,13 @@ func TestOutputNeverStalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h heard
+	var h processOutput
 	for i := range 5 {
 		if !s.Receive() {
 			t.Fatalf("key %d does not come: %v", i, s.Err())
 		}
 		h.take(s.Msg().GetEvent())
-		said <- struct{}{}
+		output <- struct{}{}
 	}
 	for h.events["keepalive"] == 0 {
 		if !s.Receive() {
@@ -289,7 +289,7 @@ func TestOutputNeverStalls(t *testing.T) {
 
 // If a stream ends in an error, held output is sent before the error, which is redacted too.
 func TestErrorsOfStreamsAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
 		err := send(printed("stdout", "x tk-Zr8q"))
 		return errors.Join(err, connect.NewError(connect.CodeInvalidArgument, errors.New("no "+sealedValue+" here")))
@@ -302,7 +302,7 @@ func TestErrorsOfStreamsAreMasked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var h heard
+			var h processOutput
 			for s.Receive() {
 				h.take(s.Msg().GetEvent())
 			}
@@ -319,7 +319,7 @@ func TestErrorsOfStreamsAreMasked(t *testing.T) {
 
 // Known tokens are redacted in the output of programs, even without any secret.
 func TestPatternsInOutput(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(printed("stdout", knownToken[:20])), send(printed("stdout", knownToken[20:]+"\n")), send(ended()))
 	}}
@@ -341,7 +341,7 @@ func TestPatternsInOutput(t *testing.T) {
 
 // Answers of one message are redacted, in every codec.
 func TestUnaryAnswersAreMasked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.guestPlays(&player{})
 	for name, options := range protocols {
 		for _, m := range []*sandbox.Redactor{nil, valueMask(t)} {

@@ -15,7 +15,7 @@ import (
 // P12: a target that is a path for the guest only does not get past the check of
 // paths.
 func TestATargetWithoutAPathIsRefused(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	reached := make(chan string, 10)
 	w.serve(boxID, guestboot.Port, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.URL.Path }))
 	ask := func(target string) int {

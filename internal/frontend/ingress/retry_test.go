@@ -50,10 +50,10 @@ func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
 		"one that stays there": {3000, "GET", "", false, http.StatusBadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestProxy(t)
 			w.add(sleeper, func(s *sandbox.Sandbox) { wakeful(s); s.OnEnd.Wake = c.wake })
-			w.serve(sleeper, guestboot.Port, whole("guest"))
-			w.serve(sleeper, 3000, whole("program"))
+			w.serve(sleeper, guestboot.Port, echoBody("guest"))
+			w.serve(sleeper, 3000, echoBody("program"))
 			p := ingress.New(ingress.Deps{Traffic: &dozing{inside: w.inside}, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 			t.Cleanup(p.Close)
 			front := httptest.NewServer(p)

@@ -160,7 +160,7 @@ func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id str
 	// requests.
 	p.search.Lock()
 	defer p.search.Unlock()
-	p.Waker.AsleepAll(r.Context(), match)
+	p.Waker.AllResumingOnTraffic(r.Context(), match)
 	return id
 }
 

@@ -20,7 +20,7 @@ type answer struct {
 	text string
 }
 
-func (w *world) send(t testing.TB, r *http.Request) answer {
+func (w *testProxy) send(t testing.TB, r *http.Request) answer {
 	t.Helper()
 	res, err := w.front.Client().Do(r)
 	if err != nil {
@@ -35,7 +35,7 @@ func (w *world) send(t testing.TB, r *http.Request) answer {
 }
 
 // get sends a request with a Host and headers.
-func (w *world) get(t testing.TB, method, path, host string, headers ...string) answer {
+func (w *testProxy) get(t testing.TB, method, path, host string, headers ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, w.front.URL+path, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func wantRefusal(t testing.TB, a answer, want map[string]any) {
 }
 
 func TestRouting(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	const id, port = "E2b-Sandbox-Id", "E2b-Sandbox-Port"
 	for _, c := range []struct {
 		name, host string
@@ -122,7 +122,7 @@ func TestRouting(t *testing.T) {
 }
 
 func TestUnknownSandboxAndClosedPort(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	const unknown = "izzzzzzzzzzzzzzzzzzz"
 	a := w.get(t, "GET", "/", "", "E2b-Sandbox-Id", unknown, "E2b-Sandbox-Port", "49983")
 	wantRefusal(t, a, map[string]any{"sandboxId": unknown, "message": "The sandbox was not found", "code": 502.0})
@@ -137,7 +137,7 @@ func TestUnknownSandboxAndClosedPort(t *testing.T) {
 }
 
 func TestAPortThatOpensLateIsReached(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.request(t, 4000, "GET", "/")) }()
 	hosttest.Eventually(t, "a first dial", func() bool { return w.dials.Load() > 0 })
@@ -148,7 +148,7 @@ func TestAPortThatOpensLateIsReached(t *testing.T) {
 }
 
 func TestBrowsersGetAPage(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	host := "3000-izzzzzzzzzzzzzzzzzzz.x.y"
 	for _, headers := range [][]string{
 		{"Accept", "text/html,application/xhtml+xml,*/*;q=0.8"},
@@ -165,7 +165,7 @@ func TestBrowsersGetAPage(t *testing.T) {
 }
 
 func TestSignedFileURLsFindTheirSandbox(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.add("i2", func(s *sandbox.Sandbox) { s.AccessToken = "second" })
 	w.serve("i2", 49983, echo("second"))
 	w.add("i3", func(s *sandbox.Sandbox) { s.AccessToken = "" })
@@ -221,7 +221,7 @@ func TestSignedFileURLsFindTheirSandbox(t *testing.T) {
 }
 
 func TestPrivatePortsNeedTheirToken(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.add("i2", func(s *sandbox.Sandbox) { s.TrafficToken = "secret" })
 	w.serve("i2", 3000, echo("program"))
 	w.serve("i2", 49983, echo("guest"))

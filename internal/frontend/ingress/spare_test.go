@@ -16,7 +16,7 @@ import (
 // sandbox: its client would get an error, and the request that ends a program's input would be
 // lost.
 func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
-	w := newWorld(t)
+	w := newTestProxy(t)
 	var conn net.Conn
 	var reader *bufio.Reader
 	// ask sends a request and reads its answer, if it has one.

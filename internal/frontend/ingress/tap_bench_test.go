@@ -35,9 +35,9 @@ func BenchmarkTap(b *testing.B) {
 		for _, with := range []string{"without", "with"} {
 			for _, masked := range []string{"plain", "masked"} {
 				b.Run(name+"/"+masked+"/"+with, func(b *testing.B) {
-					w := newWorld(b)
+					w := newTestProxy(b)
 					log := slog.New(slog.DiscardHandler)
-					x := &tapped{world: w}
+					x := &observedProxy{testProxy: w}
 					if with == "with" {
 						dir := b.TempDir()
 						r, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "record"), Log: log})

@@ -30,7 +30,7 @@ func mustProto(t testing.TB, m proto.Message) string {
 }
 
 // files is a guest that stores nothing: it reads uploads and answers downloads.
-func (x *tapped) files(t testing.TB) {
+func (x *observedProxy) files(t testing.TB) {
 	x.serve(boxID, guestboot.Port, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Query().Get("path")
 		switch {
@@ -60,7 +60,7 @@ func (x *tapped) files(t testing.TB) {
 func TestFilesAreOnRecord(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("all", func(t *testing.T) {
-		x := newTapped(t)
+		x := newObservedProxy(t)
 		x.files(t)
 		content := strings.Repeat("content\n", 10_000)
 		last := func() observe.Moved {
@@ -134,7 +134,7 @@ func TestFilesAreOnRecord(t *testing.T) {
 
 // A cell of the interpreter is a command, and files are surveyed after it.
 func TestCellsAreOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.masked(valueMask(t))
 	script := []string{
 		`{"type":"number_of_executions","execution_count":1}`, `{"type":"stdout","text":"a ` + sealedValue[:9] + `","timestamp":"T"}`,
@@ -199,7 +199,7 @@ func TestCellsAreOnRecord(t *testing.T) {
 
 // P34: where the policy shows values in outputs, callers see them and the audit log does not.
 func TestShownValuesAreNotOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
@@ -216,7 +216,7 @@ func TestShownValuesAreNotOnRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var h heard
+	var h processOutput
 	for s.Receive() {
 		h.take(s.Msg().GetEvent())
 	}
@@ -245,7 +245,7 @@ func TestShownValuesAreNotOnRecord(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("all", func(t *testing.T) {
-		x := newTapped(t)
+		x := newObservedProxy(t)
 		guest := &starter{}
 		guest.script = func(send func(*pb.ProcessEvent) error) error {
 			return errors.Join(send(begun(7)), send(printed("stdout", "hello\n")), send(ended()))

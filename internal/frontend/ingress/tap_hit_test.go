@@ -17,7 +17,7 @@ import (
 // The entry names the limit that a command reached in every protocol, and it is the same limit as
 // in the command's result.
 func TestHitIsOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	const full = "cp: error writing 'b': No space left on device\n"
 	exit := func(code int32) *pb.ProcessEvent {
 		return &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: code, Exited: true, Status: "exit status"}}}
@@ -40,10 +40,10 @@ func TestHitIsOnRecord(t *testing.T) {
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		c := cases[guest.runs[len(guest.runs)-1]]
 		err := send(begun(7))
-		for said := c.said; said != ""; {
-			n := min(len(said), 30_000)
-			err = errors.Join(err, send(printed(c.source, said[:n])))
-			said = said[n:]
+		for text := c.said; text != ""; {
+			n := min(len(text), 30_000)
+			err = errors.Join(err, send(printed(c.source, text[:n])))
+			text = text[n:]
 		}
 		return errors.Join(err, send(exit(c.code)))
 	}
@@ -73,7 +73,7 @@ func TestHitIsOnRecord(t *testing.T) {
 
 // A time limit counts as a limit too, and so does the reason that a cell reports.
 func TestHitOfTimeAndCells(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(begun(7)), connect.NewError(connect.CodeDeadlineExceeded, errors.New("too late")))
@@ -92,17 +92,17 @@ func TestHitOfTimeAndCells(t *testing.T) {
 			t.Error(err)
 		}
 	}))
-	for said, want := range map[string]string{
+	for text, want := range map[string]string{
 		`{"type":"error","name":"OSError","value":"[Errno 28] No space left on device","traceback":"T"}` + "\n": api.HitDiskFull,
 		`{"type":"error","name":"MemoryError","value":"","traceback":"T"}` + "\n":                               api.HitOOM,
 		`{"type":"error","name":"KeyError","value":"x","traceback":"T"}` + "\n":                                 "",
 		`{"type":"stderr","text":"No space left on device\n"}` + "\n":                                           "",
 	} {
-		failure = said
+		failure = text
 		x.post(t, guestboot.InterpreterPort, "/execute", "application/json", `{"code":"x"}`, nil)
 		all := x.ended(t)
 		if got := all[len(all)-1].Hit; got != want {
-			t.Errorf("%s: %q", said, got)
+			t.Errorf("%s: %q", text, got)
 		}
 	}
 }

@@ -35,9 +35,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tapped is a world whose proxy writes audit entries and recordings.
-type tapped struct {
-	*world
+// observedProxy is a world whose proxy writes audit entries and recordings.
+type observedProxy struct {
+	*testProxy
 	record     *audittest.Log
 	recordings *recording.Store
 	tap        *observe.Tap
@@ -45,11 +45,11 @@ type tapped struct {
 	surveyed chan string
 }
 
-func newTapped(t testing.TB) *tapped {
+func newObservedProxy(t testing.TB) *observedProxy {
 	t.Helper()
-	w := newWorld(t)
-	x := &tapped{
-		world: w, record: &audittest.Log{}, surveyed: make(chan string, 100),
+	w := newTestProxy(t)
+	x := &observedProxy{
+		testProxy: w, record: &audittest.Log{}, surveyed: make(chan string, 100),
 		recordings: recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")}),
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -82,16 +82,16 @@ func (k *known) Do(r *http.Request) (*http.Response, error) {
 	return k.addressed.Do(r)
 }
 
-func (x *tapped) client(options ...connect.ClientOption) processpbconnect.ProcessClient {
+func (x *observedProxy) client(options ...connect.ClientOption) processpbconnect.ProcessClient {
 	return processpbconnect.NewProcessClient(&known{addressed{x.front.Client()}}, x.front.URL, options...)
 }
 
 // started and ended are the data of all entries so far.
-func (x *tapped) started(t testing.TB) []observe.Started {
+func (x *observedProxy) started(t testing.TB) []observe.Started {
 	return dataOf[observe.Started](t, x.record, audit.CommandStarted)
 }
 
-func (x *tapped) ended(t testing.TB) []observe.Ended {
+func (x *observedProxy) ended(t testing.TB) []observe.Ended {
 	return dataOf[observe.Ended](t, x.record, audit.CommandEnded)
 }
 
@@ -111,7 +111,7 @@ func dataOf[T any](t testing.TB, r *audittest.Log, kind audit.Kind) (list []T) {
 }
 
 // replay returns the output in the recording of a command.
-func (x *tapped) replay(t testing.TB, n int) (text string, events []asciicast.Event) {
+func (x *observedProxy) replay(t testing.TB, n int) (text string, events []asciicast.Event) {
 	t.Helper()
 	f, err := x.recordings.Open(boxID, n)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *starter) Start(ctx context.Context, r *connect.Request[pb.StartRequest]
 	return s.player.Start(ctx, r, stream)
 }
 
-func (x *tapped) serves(s processpbconnect.ProcessHandler) {
+func (x *observedProxy) serves(s processpbconnect.ProcessHandler) {
 	mux := http.NewServeMux()
 	mux.Handle(processpbconnect.NewProcessHandler(s, codec.Options(64<<20)...))
 	x.serve(boxID, guestboot.Port, mux)
@@ -171,7 +171,7 @@ func begun(pid uint32) *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: pid}}}
 }
 
-func (x *tapped) post(t testing.TB, port int, path, kind, body string, header map[string]string) (*http.Response, string) {
+func (x *observedProxy) post(t testing.TB, port int, path, kind, body string, header map[string]string) (*http.Response, string) {
 	t.Helper()
 	r := x.request(t, port, "POST", path)
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
@@ -236,7 +236,7 @@ func noneLeft(t *testing.T, before int) {
 }
 
 // once runs a command to its end.
-func (x *tapped) once(options ...connect.ClientOption) error {
+func (x *observedProxy) once(options ...connect.ClientOption) error {
 	s, err := x.client(options...).Start(context.Background(), connect.NewRequest(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "true"}}))
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ var dialects = map[string][]connect.ClientOption{
 // secrets redacted. Without a redactor the recording contains them. The audit log has the command
 // and its result.
 func TestCommandsAreOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(begun(7)), send(printed("stdout", "a "+sealedValue[:9])), send(keepalive()),
@@ -58,7 +58,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			var h heard
+			var h processOutput
 			for s.Receive() {
 				h.take(s.Msg().GetEvent())
 			}
@@ -100,7 +100,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 
 // Terminals: their size, its changes, and a second viewer.
 func TestTerminalsAreOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	next := make(chan struct{})
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
@@ -164,7 +164,7 @@ func TestTerminalsAreOnRecord(t *testing.T) {
 // A command that does not run, one whose caller leaves and one whose sandbox ends each have a
 // different end in the audit log.
 func TestEndsThatAreNone(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	seen := make(chan struct{}, 10)
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
@@ -225,7 +225,7 @@ func TestEndsThatAreNone(t *testing.T) {
 // F27: a command whose caller has left continues, and is still observed: its later output is
 // recorded, and its end has an entry.
 func TestF27OutputWithoutACaller(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	left := make(chan struct{})
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
@@ -259,7 +259,7 @@ func TestF27OutputWithoutACaller(t *testing.T) {
 // If the audit log refuses an entry, nothing runs, in any encoding. A request that the guest would
 // run is never forwarded unparsed.
 func TestNothingRunsUnrecorded(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(begun(7)), send(ended())) }
 	x.serves(guest)
@@ -323,7 +323,7 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 
 // A caller without the token can neither run commands nor fill the audit log.
 func TestStrangersLeaveNoTrace(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(begun(7)), send(ended())) }
 	x.serves(guest)

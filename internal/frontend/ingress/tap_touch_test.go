@@ -51,7 +51,7 @@ func (d *drawer) Stat(context.Context, *connect.Request[fspb.StatRequest]) (*con
 	return connect.NewResponse(&fspb.StatResponse{}), d.did1("stat", "")
 }
 
-func (x *tapped) drawer() *drawer {
+func (x *observedProxy) drawer() *drawer {
 	d := &drawer{}
 	mux := http.NewServeMux()
 	path, handler := filesystempbconnect.NewFilesystemHandler(d, codec.Options(64<<20)...)
@@ -74,19 +74,19 @@ func (x *tapped) drawer() *drawer {
 // P33: every change of files that a caller requests from the guest has one entry, in every
 // encoding, with its result and without secrets. A request that only reads has none.
 func TestChangesOfFilesAreOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.masked(valueMask(t))
 	d := x.drawer()
 	n := 0
 	for name, options := range dialects {
 		client := filesystempbconnect.NewFilesystemClient(&known{addressed{x.front.Client()}}, x.front.URL, options...)
-		want := func(what string, err error, code connect.Code, want observe.Touched) {
+		want := func(what string, err error, code connect.Code, want observe.FileChange) {
 			t.Helper()
 			n++
 			if (err == nil) != (code == 0) || err != nil && connect.CodeOf(err) != code {
 				t.Errorf("%s: %s: %v", name, what, err)
 			}
-			all := dataOf[observe.Touched](t, x.record, audit.Action)
+			all := dataOf[observe.FileChange](t, x.record, audit.Action)
 			if len(all) != n || !reflect.DeepEqual(all[n-1], want) {
 				t.Fatalf("%s: %s: %d entries of %d, %+v, want %+v", name, what, len(all), n, all[len(all)-1], want)
 			}
@@ -94,11 +94,11 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 		made := connect.NewRequest(&fspb.MakeDirRequest{Path: "/a\x1b/" + sealedValue})
 		made.Header().Set("Authorization", "Basic cm9vdDo=")
 		_, err := client.MakeDir(t.Context(), made)
-		want("mkdir", err, 0, observe.Touched{Do: "file.mkdir", Outcome: "ok", Path: "/a\x1b/[redacted:KEY]", User: "root"})
+		want("mkdir", err, 0, observe.FileChange{Do: "file.mkdir", Outcome: "ok", Path: "/a\x1b/[redacted:KEY]", User: "root"})
 		_, err = client.Move(t.Context(), connect.NewRequest(&fspb.MoveRequest{Source: "/absent", Destination: "/b"}))
-		want("move", err, connect.CodeNotFound, observe.Touched{Do: "file.move", Outcome: "not_found", Path: "/absent", To: "/b"})
+		want("move", err, connect.CodeNotFound, observe.FileChange{Do: "file.move", Outcome: "not_found", Path: "/absent", To: "/b"})
 		_, err = client.Remove(t.Context(), connect.NewRequest(&fspb.RemoveRequest{Path: strings.Repeat("p", 5000)}))
-		want("remove", err, 0, observe.Touched{Do: "file.remove", Outcome: "ok", Path: strings.Repeat("p", 1024) + "…"})
+		want("remove", err, 0, observe.FileChange{Do: "file.remove", Outcome: "ok", Path: strings.Repeat("p", 1024) + "…"})
 		if _, err = client.Stat(t.Context(), connect.NewRequest(&fspb.StatRequest{Path: "/a"})); err != nil {
 			t.Errorf("%s: control: %v", name, err)
 		}
@@ -108,8 +108,8 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	}
 	x.post(t, guestboot.Port, "/files/compose", "application/json", `{"source_paths":["/1","/2"],"destination":"/whole","username":"u"}`, nil)
 	x.post(t, guestboot.Port, "/files/compose?fail=1", "application/json", `{"source_paths":["/1"],"destination":"/whole"} x`, nil)
-	all := dataOf[observe.Touched](t, x.record, audit.Action)[n:]
-	if want := []observe.Touched{
+	all := dataOf[observe.FileChange](t, x.record, audit.Action)[n:]
+	if want := []observe.FileChange{
 		{Do: "file.compose", Outcome: "ok", From: []string{"/1", "/2"}, To: "/whole", User: "u"},
 		{Do: "file.compose", Outcome: "http_400", From: []string{"/1"}, To: "/whole"},
 	}; !reflect.DeepEqual(all, want) {
@@ -125,7 +125,7 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 // A request that cannot be parsed is not passed on, and a change that the audit log
 // refuses is not reported as done.
 func TestChangesOfFilesFailClosed(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	d := x.drawer()
 	for _, body := range []string{"", "{", `{"path":5}`} {
 		if res, _ := x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", body, nil); res.StatusCode == http.StatusOK {
@@ -148,11 +148,11 @@ func TestChangesOfFilesFailClosed(t *testing.T) {
 
 // If the response never arrives, the entry states that.
 func TestChangeWithoutAnswer(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.serve(boxID, guestboot.Port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, nil)
-	all := dataOf[observe.Touched](t, x.record, audit.Action)
-	if want := []observe.Touched{{Do: "file.remove", Path: "/a", Lost: true}}; !reflect.DeepEqual(all, want) {
+	all := dataOf[observe.FileChange](t, x.record, audit.Action)
+	if want := []observe.FileChange{{Do: "file.remove", Path: "/a", Lost: true}}; !reflect.DeepEqual(all, want) {
 		t.Errorf("%+v", all)
 	}
 }
@@ -160,7 +160,7 @@ func TestChangeWithoutAnswer(t *testing.T) {
 // A request without the sandbox's token is in the audit log as rejected, with its target, and at
 // most a few times a minute.
 func TestStrangersAreOnRecord(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	d := x.drawer()
 	wrong := map[string]string{"X-Access-Token": "wrong"}
 	for _, path := range []string{"/filesystem.Filesystem/Remove", "/process.Process/Start"} {
@@ -191,7 +191,7 @@ func TestStrangersAreOnRecord(t *testing.T) {
 // A request without the token of a private port is recorded too, without the path, which may be a
 // credential of the program inside.
 func TestStrangersAtPrivatePorts(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.inside.add(boxID, func(s *sandbox.Sandbox) { s.TrafficToken = "secret" })
 	x.serve(boxID, 8000, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it went in") }))
 	x.post(t, 8000, "/capability-in-a-path", "text/plain", "", nil)
@@ -202,7 +202,7 @@ func TestStrangersAtPrivatePorts(t *testing.T) {
 
 // A stranger does not resume a paused sandbox, and is in the audit log all the same.
 func TestStrangersAtPausedSandboxes(t *testing.T) {
-	x := newTapped(t)
+	x := newObservedProxy(t)
 	x.inside.add(boxID, wakeful)
 	x.inside.pause(boxID)
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, map[string]string{"X-Access-Token": "wrong"})

@@ -33,24 +33,24 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	said := problem{code, text}
+	message := problem{code, text}
 	stream := strings.HasPrefix(kind, "application/connect+")
 	var body []byte
 	switch {
 	case stream:
-		body, err = json.Marshal(map[string]problem{"error": said})
+		body, err = json.Marshal(map[string]problem{"error": message})
 		// the flag of the last message
 		body = append(binary.BigEndian.AppendUint32([]byte{2}, uint32(len(body))), body...)
 	case kind == "application/json", kind == "application/proto":
 		kind = "application/json"
-		body, err = json.Marshal(said)
+		body, err = json.Marshal(message)
 	default:
 		return false
 	}
 	if err != nil { // plain strings are always JSON
 		panic(err)
 	}
-	hurry(w)
+	boundRest(w)
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")

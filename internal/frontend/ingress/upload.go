@@ -16,13 +16,13 @@ import (
 // that may be for another sandbox.
 type upload struct {
 	io.ReadCloser
-	whole       atomic.Bool
+	complete    atomic.Bool
 	interrupted atomic.Bool
 }
 
 func uploadOf(r *http.Request) *upload {
 	u := &upload{ReadCloser: r.Body}
-	u.whole.Store(r.Body == http.NoBody)
+	u.complete.Store(r.Body == http.NoBody)
 	return u
 }
 
@@ -30,14 +30,14 @@ func uploadOf(r *http.Request) *upload {
 func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		u.whole.Store(true)
+		u.complete.Store(true)
 	}
 	return n, err
 }
 
 // interrupt makes pending and later reads fail.
 func (u *upload) interrupt(rc *http.ResponseController) {
-	if !u.whole.Load() {
+	if !u.complete.Load() {
 		u.interrupted.Store(true)
 		failReads(rc)
 	}

@@ -23,11 +23,11 @@ const (
 	wakeTimeout = time.Minute
 	// maxWaiting bounds the requests that wait for one sandbox, because each holds a connection.
 	maxWaiting = 1024
-	// wakeRest is how long a failed resume is not retried, so that a client cannot keep the server
-	// busy with a resume that cannot succeed.
-	wakeRest = time.Second
-	// maxLooks bounds how often a request retries with a sandbox that is paused again and again.
-	maxLooks = 3
+	// resumePause is how long a failed resume is not retried, so that a client cannot keep the
+	// server busy with a resume that cannot succeed.
+	resumePause = time.Second
+	// maxAttempts bounds how often a request retries with a sandbox that is paused again and again.
+	maxAttempts = 3
 )
 
 // waking is one resume, which all requests for its sandbox share.
@@ -37,10 +37,10 @@ type waking struct {
 	waiting int // guarded by Proxy.mu
 }
 
-// asleep handles a request for a paused sandbox. It returns true if the sandbox was resumed and the
-// request should be retried. Otherwise the request has been answered.
-func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again, answered bool) {
-	box, ok := p.Waker.Asleep(r.Context(), to.id)
+// resumeFor handles a request for a paused sandbox. It returns true if the sandbox was resumed and
+// the request should be retried. Otherwise the request has been answered.
+func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (again, answered bool) {
+	box, ok := p.Waker.ResumesOnTraffic(r.Context(), to.id)
 	if !ok {
 		return false, false
 	}
@@ -48,7 +48,7 @@ func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again
 		allowAny(w, r)
 		return false, true
 	}
-	if refusal := mayWake(r, to, box); refusal != nil {
+	if refusal := mayResume(r, to, box); refusal != nil {
 		if refusal.status == http.StatusForbidden || refusal.status == http.StatusBadGateway {
 			p.Tap.TurnedAway(to.id, r.Method, to.port)
 		}
@@ -56,16 +56,16 @@ func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again
 		return false, true
 	}
 	if err := p.wake(r.Context(), to.id); err != nil {
-		p.notWoken(w, r, to, err)
+		p.resumeFailed(w, r, to, err)
 		return false, true
 	}
 	return true, false
 }
 
-// mayWake rejects a request that would be rejected if the sandbox ran. Programs inside make their
+// mayResume rejects a request that would be rejected if the sandbox ran. Programs inside make their
 // own checks, but a wrong token for the guest must not cause a resume. Otherwise an attacker who
 // knows an ID could keep the sandbox running at its owner's expense.
-func mayWake(r *http.Request, to target, box sandbox.Sandbox) *refusal {
+func mayResume(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if refusal := admit(r, to, box); refusal != nil {
 		return refusal
 	}
@@ -153,7 +153,7 @@ func (p *Proxy) resume(id string, k *waking) {
 		forget()
 	default:
 		p.Log.Warn("sandbox not resumed by traffic", "sandbox", id, "err", k.err)
-		time.AfterFunc(wakeRest, forget)
+		time.AfterFunc(resumePause, forget)
 	}
 	close(k.done)
 }
@@ -168,10 +168,11 @@ var wakeCodes = map[fault.Kind]string{
 	fault.Unsupported: "unimplemented",
 }
 
-const notWokenText = "The sandbox is paused and cannot be resumed now"
+const resumeFailedText = "The sandbox is paused and cannot be resumed now"
 
-// notWoken answers after a failed resume. The caller may be anyone, so only the log has the cause.
-func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err error) {
+// resumeFailed answers after a failed resume. The caller may be anyone, so only the log has the
+// cause.
+func (p *Proxy) resumeFailed(w http.ResponseWriter, r *http.Request, to target, err error) {
 	switch {
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client left
@@ -187,10 +188,10 @@ func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err 
 	if !ok {
 		status, code = http.StatusInternalServerError, "internal"
 	}
-	if to.port == guestboot.Port && refuseCall(w, r, status, code, notWokenText) {
+	if to.port == guestboot.Port && refuseCall(w, r, status, code, resumeFailedText) {
 		return
 	}
-	(&refusal{status: status, id: to.id, message: notWokenText}).write(w, r)
+	(&refusal{status: status, id: to.id, message: resumeFailedText}).write(w, r)
 }
 
 // preflight reports whether a request is a browser's CORS preflight.
@@ -201,7 +202,7 @@ func preflight(r *http.Request) bool {
 // allowAny answers a preflight as the guest would. A preflight carries no token, so it cannot
 // resume the sandbox, and without an answer the browser never sends the request with the token.
 func allowAny(w http.ResponseWriter, r *http.Request) {
-	hurry(w)
+	boundRest(w)
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")

@@ -21,25 +21,25 @@ import (
 
 const sleeper = "i0000000000000000007"
 
-// asleep is a world with a second sandbox, paused, that traffic resumes.
-func asleep(t *testing.T, change ...func(*sandbox.Sandbox)) *world {
+// pausedProxy is a world with a second sandbox, paused, that traffic resumes.
+func pausedProxy(t *testing.T, change ...func(*sandbox.Sandbox)) *testProxy {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestProxy(t)
 	w.add(sleeper, func(s *sandbox.Sandbox) {
 		wakeful(s)
 		for _, c := range change {
 			c(s)
 		}
 	})
-	w.serve(sleeper, guestboot.Port, whole("guest"))
-	w.serve(sleeper, guestboot.InterpreterPort, whole("interpreter"))
-	w.serve(sleeper, 3000, whole("program"))
+	w.serve(sleeper, guestboot.Port, echoBody("guest"))
+	w.serve(sleeper, guestboot.InterpreterPort, echoBody("interpreter"))
+	w.serve(sleeper, 3000, echoBody("program"))
 	w.pause(sleeper)
 	return w
 }
 
-// whole answers with the request when it has received all of it.
-func whole(name string) http.Handler {
+// echoBody answers with the request when it has received all of it.
+func echoBody(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -52,7 +52,7 @@ func whole(name string) http.Handler {
 }
 
 // to makes a request to a port of the second sandbox.
-func (w *world) to(t testing.TB, port int, method, path string, headers ...string) *http.Request {
+func (w *testProxy) to(t testing.TB, port int, method, path string, headers ...string) *http.Request {
 	t.Helper()
 	r := w.request(t, port, method, path)
 	r.Header.Set("E2b-Sandbox-Id", sleeper)
@@ -62,7 +62,7 @@ func (w *world) to(t testing.TB, port int, method, path string, headers ...strin
 	return r
 }
 
-func wantAsleep(t testing.TB, w *world, a answer, status int) {
+func wantAsleep(t testing.TB, w *testProxy, a answer, status int) {
 	t.Helper()
 	if a.StatusCode != status {
 		t.Errorf("%s %s: %d %s, want %d", a.Request.Method, a.Request.URL, a.StatusCode, a.text, status)
@@ -73,7 +73,7 @@ func wantAsleep(t testing.TB, w *world, a answer, status int) {
 }
 
 func TestAPausedSandboxIsNotFound(t *testing.T) {
-	w := asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	w := pausedProxy(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
 	for _, port := range []int{guestboot.Port, guestboot.InterpreterPort, 3000} {
 		a := w.send(t, w.to(t, port, "GET", "/health", "X-Access-Token", "token-"+sleeper))
 		wantAsleep(t, w, a, http.StatusBadGateway)
@@ -93,7 +93,7 @@ func TestTrafficWakes(t *testing.T) {
 		{guestboot.InterpreterPort, "/execute", "interpreter", []string{"X-Access-Token", "token-" + sleeper}},
 		{guestboot.InterpreterPort, "/contexts", "interpreter", nil},
 	} {
-		w := asleep(t)
+		w := pausedProxy(t)
 		body := strings.Repeat("all of it ", 30_000)
 		r := w.to(t, c.port, "POST", c.path, c.headers...)
 		r.Body = io.NopCloser(strings.NewReader(body))
@@ -109,7 +109,7 @@ func TestTrafficWakes(t *testing.T) {
 
 // P12: a request without the token that the guest requires cannot wake a sandbox.
 func TestTheTokenIsComparedBeforeAResumption(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	for _, token := range []string{"", "x", "token-" + boxID, "token-" + sleeper + "x"} {
 		for _, path := range []string{"/health", "/process.Process/Start", "/files?path=a", "/", "/envs", "/execute"} {
 			ports := []int{guestboot.Port}
@@ -133,13 +133,13 @@ func TestTheTokenIsComparedBeforeAResumption(t *testing.T) {
 		t.Fatalf("control: %d %s, woken %v", a.StatusCode, a.text, w.wakes())
 	}
 	// A sandbox without a token is not opened by an empty one.
-	w = asleep(t, func(s *sandbox.Sandbox) { s.AccessToken = "" })
+	w = pausedProxy(t, func(s *sandbox.Sandbox) { s.AccessToken = "" })
 	wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "GET", "/envs", "X-Access-Token", "")), http.StatusBadGateway)
 }
 
 func TestPrivatePortsAreNotWokenWithoutTheirToken(t *testing.T) {
 	private := func(s *sandbox.Sandbox) { s.TrafficToken = "secret" }
-	w := asleep(t, private)
+	w := pausedProxy(t, private)
 	for _, port := range []int{3000, guestboot.InterpreterPort, 9} {
 		for _, token := range []string{"", "secre", "secrett"} {
 			a := w.send(t, w.to(t, port, "GET", "/", "E2b-Traffic-Access-Token", token))
@@ -161,7 +161,7 @@ func TestSignedFileURLsWake(t *testing.T) {
 		}
 		return "/files?" + v.Encode()
 	}
-	w := asleep(t)
+	w := pausedProxy(t)
 	for _, path := range []string{
 		signed(signature.Write, 0), signed(signature.Read, now-5), "/files?path=a.txt&signature=v1_x",
 		strings.Replace(signed(signature.Read, 0), "a.txt", "b.txt", 1), signed(signature.Read, now-5) + "0",
@@ -170,23 +170,23 @@ func TestSignedFileURLsWake(t *testing.T) {
 		wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "GET", path)), http.StatusBadGateway)
 	}
 	for _, path := range []string{signed(signature.Read, 0), signed(signature.Read, now+60)} {
-		w := asleep(t)
+		w := pausedProxy(t)
 		if a := w.get(t, "GET", path, ""); a.Header.Get("X-Reached") != "guest" {
 			t.Errorf("%s: %d %s", path, a.StatusCode, a.text)
 		}
-		w = asleep(t)
+		w = pausedProxy(t)
 		if a := w.send(t, w.to(t, guestboot.Port, "GET", path)); a.Header.Get("X-Reached") != "guest" {
 			t.Errorf("by headers: %s: %d %s", path, a.StatusCode, a.text)
 		}
 	}
-	w = asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	w = pausedProxy(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
 	wantAsleep(t, w, w.get(t, "GET", signed(signature.Read, 0), ""), http.StatusUnauthorized)
 }
 
 func TestManyRequestsShareOneResumption(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	release := make(chan struct{})
-	w.rouse = func(string) error { <-release; return nil }
+	w.beforeResume = func(string) error { <-release; return nil }
 	const n = 50
 	var clients sync.WaitGroup
 	for i := range n {
@@ -218,9 +218,9 @@ func TestManyRequestsShareOneResumption(t *testing.T) {
 
 // A caller that leaves does not cancel the resume for the others.
 func TestTheFirstWaiterMayLeave(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	release := make(chan struct{})
-	w.rouse = func(string) error { <-release; return nil }
+	w.beforeResume = func(string) error { <-release; return nil }
 	conn, _ := w.raw(t, "GET / HTTP/1.1\nHost: 3000-"+sleeper+".x.y\nX-Ignored: %s\n\n")
 	hosttest.Eventually(t, "the first waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
 	done := make(chan answer, 1)
@@ -239,9 +239,9 @@ func TestAResumptionThatFails(t *testing.T) {
 		fault.Conflict: 409, fault.Exhausted: 429, fault.Unavailable: 503, fault.Timeout: 504, fault.Unsupported: 501,
 		fault.Internal: 500, fault.Invalid: 500, fault.NotFound: 502,
 	} {
-		w := asleep(t)
-		w.rouse = func(string) error { return fault.Wrap(errors.New("cause"), kind, "code", "what only the log may tell") }
-		began := time.Now()
+		w := pausedProxy(t)
+		w.beforeResume = func(string) error { return fault.Wrap(errors.New("cause"), kind, "code", "what only the log may tell") }
+		started := time.Now()
 		for range 3 {
 			a := w.send(t, w.to(t, 3000, "GET", "/"))
 			wantRefusal(t, a, map[string]any{"sandboxId": sleeper, "code": float64(status)})
@@ -256,17 +256,17 @@ func TestAResumptionThatFails(t *testing.T) {
 		}
 		// A resumption that failed a moment ago is not repeated at once. A lookup that failed is,
 		// because the sandbox may have returned.
-		most := 1 + int(time.Since(began)/ingress.WakeRest)
-		if n := len(w.wakes()); kind == fault.NotFound && n < 4 || kind != fault.NotFound && (n < 1 || n > most) {
-			t.Errorf("%s: %d resumptions, of at most %d", kind, n, most)
+		limit := 1 + int(time.Since(started)/ingress.ResumePause)
+		if n := len(w.wakes()); kind == fault.NotFound && n < 4 || kind != fault.NotFound && (n < 1 || n > limit) {
+			t.Errorf("%s: %d resumptions, of at most %d", kind, n, limit)
 		}
 	}
 }
 
 func TestAfterAFailureItIsTriedAgain(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	var tries int
-	w.rouse = func(string) error {
+	w.beforeResume = func(string) error {
 		if tries++; tries == 1 {
 			return fault.New(fault.Unavailable, "busy", "try again")
 		}
@@ -279,7 +279,7 @@ func TestAfterAFailureItIsTriedAgain(t *testing.T) {
 }
 
 func TestASandboxThatIsResumedInBetweenIsReached(t *testing.T) {
-	w := asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	w := pausedProxy(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
 	w.looked = func() {
 		w.looked = nil
 		if _, err := w.Wake(t.Context(), sleeper); err != nil {
@@ -292,7 +292,7 @@ func TestASandboxThatIsResumedInBetweenIsReached(t *testing.T) {
 }
 
 func TestAPreflightIsAnsweredAndDoesNotWake(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	r := w.to(t, guestboot.Port, "OPTIONS", "/process.Process/Start", "Origin", "https://app.example",
 		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
 	a := w.send(t, r)
@@ -304,10 +304,10 @@ func TestAPreflightIsAnsweredAndDoesNotWake(t *testing.T) {
 }
 
 func TestCloseEndsWaiting(t *testing.T) {
-	w := asleep(t)
+	w := pausedProxy(t)
 	never := make(chan struct{})
 	defer close(never)
-	w.rouse = func(string) error { <-never; return nil }
+	w.beforeResume = func(string) error { <-never; return nil }
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.to(t, 3000, "GET", "/")) }()
 	hosttest.Eventually(t, "it waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })

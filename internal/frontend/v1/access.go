@@ -23,23 +23,23 @@ import (
 type Access interface {
 	// SetAccess sets the access of a running sandbox to the result of change, which gets the
 	// present access.
-	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
+	SetAccess(ctx context.Context, caller sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
 	// Policy returns the policy that governs a sandbox.
-	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
+	Policy(ctx context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error)
 	// AskAccess requests approval for a running sandbox to reach a host.
-	AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error)
+	AskAccess(ctx context.Context, caller sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error)
 }
 
 // NetworkLog reads the network logs of sandboxes.
 type NetworkLog interface {
 	// Flows calls yield for each record of a sandbox's network log; see flows.Dir.Read.
-	Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
+	Flows(ctx context.Context, caller sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
 	// FlowSize returns the present size of a sandbox's network log, for flows.Filter. It reads
 	// nothing, and accepts only an ID.
 	FlowSize(id string) int64
 	// Asked returns the names that programs of a running sandbox without a network have looked up
 	// since a time.
-	Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error)
+	Asked(ctx context.Context, caller sandbox.Principal, ref string, since time.Time) ([]string, error)
 }
 
 // accessHandlers serves the access and the network logs of sandboxes.
@@ -90,22 +90,22 @@ type accessInput struct {
 	Body api.Access
 }
 
-func (h *accessHandlers) setAccess(ctx context.Context, who sandbox.Principal, in *accessInput) (*sandboxBody, error) {
+func (h *accessHandlers) setAccess(ctx context.Context, caller sandbox.Principal, in *accessInput) (*sandboxBody, error) {
 	access, err := fromAccess(&in.Body)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := h.access.SetAccess(ctx, who, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
+	sb, err := h.access.SetAccess(ctx, caller, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(caller, toSandbox(sb), sb)}, nil
 }
 
 type policyOutput struct{ Body api.Policy }
 
-func (h *accessHandlers) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*policyOutput, error) {
-	p, err := h.access.Policy(ctx, who, in.ID)
+func (h *accessHandlers) policy(ctx context.Context, caller sandbox.Principal, in *Ref) (*policyOutput, error) {
+	p, err := h.access.Policy(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ type flowsOutput struct {
 	Body        func(huma.Context)
 }
 
-func (h *accessHandlers) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
+func (h *accessHandlers) flows(ctx context.Context, caller sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
 	filter := flows.Filter{Denied: in.Denied, After: in.After, Newest: in.Newest}
 	within, err := duration("asked_within_seconds", in.Within)
 	if err != nil {
@@ -155,20 +155,20 @@ func (h *accessHandlers) flows(ctx context.Context, who sandbox.Principal, in *f
 	if within > 0 {
 		since = time.Now().Add(-within)
 	}
-	sb, err := h.finder.Get(ctx, who, in.ID)
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if in.Follow {
-		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { h.followFlows(c, who, sb.ID, filter) }}, nil
+		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { h.followFlows(c, caller, sb.ID, filter) }}, nil
 	}
-	asked, err := h.networkLog.Asked(ctx, who, sb.ID, since)
+	asked, err := h.networkLog.Asked(ctx, caller, sb.ID, since)
 	if err != nil {
 		return nil, err
 	}
 	return &flowsOutput{"application/json", func(c huma.Context) {
 		err := writeFlows(c.BodyWriter(), asked, func(yield func(egress.Record) error) error {
-			return h.networkLog.Flows(c.Context(), who, sb.ID, filter, false, yield)
+			return h.networkLog.Flows(c.Context(), caller, sb.ID, filter, false, yield)
 		})
 		if err != nil && c.Context().Err() == nil {
 			// Without its end the answer is not valid JSON, so that no client takes it for
@@ -213,7 +213,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 }
 
 // followFlows streams flows. A failure ends the stream: its header has been sent.
-func (h *accessHandlers) followFlows(c huma.Context, who sandbox.Principal, id string, filter flows.Filter) {
+func (h *accessHandlers) followFlows(c huma.Context, caller sandbox.Principal, id string, filter flows.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	flusher, _ := c.BodyWriter().(http.Flusher)
@@ -221,7 +221,7 @@ func (h *accessHandlers) followFlows(c huma.Context, who sandbox.Principal, id s
 		flusher.Flush()
 	}
 	out := json.NewEncoder(c.BodyWriter())
-	err := h.networkLog.Flows(c.Context(), who, id, filter, true, func(r egress.Record) error {
+	err := h.networkLog.Flows(c.Context(), caller, id, filter, true, func(r egress.Record) error {
 		if err := out.Encode(denial.Flow(r)); err != nil {
 			return err
 		}

@@ -46,8 +46,8 @@ func (h *approvalHandlers) register(r *registry) {
 }
 
 // callerOf returns the caller for package approval.
-func callerOf(who sandbox.Principal) approval.Caller {
-	return approval.Caller{KeyID: who.KeyID, Local: who.Local, Person: who.Person}
+func callerOf(caller sandbox.Principal) approval.Caller {
+	return approval.Caller{KeyID: caller.KeyID, Local: caller.Local, Person: caller.Person}
 }
 
 // ApprovalRef is the ID of an approval request in a path.
@@ -72,16 +72,16 @@ type listApprovalsInput struct {
 
 type listApprovalsOutput struct{ Body api.ApprovalList }
 
-func (h *approvalHandlers) listApprovals(ctx context.Context, who sandbox.Principal, in *listApprovalsInput) (*listApprovalsOutput, error) {
+func (h *approvalHandlers) listApprovals(ctx context.Context, caller sandbox.Principal, in *listApprovalsInput) (*listApprovalsOutput, error) {
 	q := approval.Query{Limit: in.Limit}
 	var err error
 	if q.States, err = approvalStates(in.State); err != nil {
 		return nil, err
 	}
-	if q.Sandbox, err = h.sandboxID(ctx, who, in.Sandbox); err != nil {
+	if q.Sandbox, err = h.sandboxID(ctx, caller, in.Sandbox); err != nil {
 		return nil, err
 	}
-	rows, err := h.approvals.List(ctx, callerOf(who), q)
+	rows, err := h.approvals.List(ctx, callerOf(caller), q)
 	if err != nil {
 		return nil, err
 	}
@@ -113,16 +113,16 @@ func approvalStates(text string) ([]approval.State, error) {
 }
 
 // sandboxID returns the ID of the sandbox in a filter, "" for none.
-func (h *approvalHandlers) sandboxID(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
+func (h *approvalHandlers) sandboxID(ctx context.Context, caller sandbox.Principal, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
 	}
-	sb, err := h.finder.Get(ctx, who, ref)
+	sb, err := h.finder.Get(ctx, caller, ref)
 	return sb.ID, err
 }
 
-func (h *approvalHandlers) getApproval(ctx context.Context, who sandbox.Principal, in *ApprovalRef) (*approvalBody, error) {
-	return approvalOut(h.approvals.Get(ctx, callerOf(who), in.ID))
+func (h *approvalHandlers) getApproval(ctx context.Context, caller sandbox.Principal, in *ApprovalRef) (*approvalBody, error) {
+	return approvalOut(h.approvals.Get(ctx, callerOf(caller), in.ID))
 }
 
 type approveInput struct {
@@ -130,8 +130,8 @@ type approveInput struct {
 	Body api.Approve
 }
 
-func (h *approvalHandlers) approve(ctx context.Context, who sandbox.Principal, in *approveInput) (*approvalBody, error) {
-	return approvalOut(h.approvals.Approve(ctx, callerOf(who), in.ID, in.Body.Reason, in.Body.Remember))
+func (h *approvalHandlers) approve(ctx context.Context, caller sandbox.Principal, in *approveInput) (*approvalBody, error) {
+	return approvalOut(h.approvals.Approve(ctx, callerOf(caller), in.ID, in.Body.Reason, in.Body.Remember))
 }
 
 type denyInput struct {
@@ -139,8 +139,8 @@ type denyInput struct {
 	Body api.Deny
 }
 
-func (h *approvalHandlers) deny(ctx context.Context, who sandbox.Principal, in *denyInput) (*approvalBody, error) {
-	return approvalOut(h.approvals.Deny(ctx, callerOf(who), in.ID, in.Body.Reason))
+func (h *approvalHandlers) deny(ctx context.Context, caller sandbox.Principal, in *denyInput) (*approvalBody, error) {
+	return approvalOut(h.approvals.Deny(ctx, callerOf(caller), in.ID, in.Body.Reason))
 }
 
 type approvalEventsInput struct {
@@ -148,10 +148,10 @@ type approvalEventsInput struct {
 	LastEventID string `header:"Last-Event-ID" maxLength:"32" doc:"Continue after this event."`
 }
 
-func (h *approvalHandlers) approvalEvents(ctx context.Context, who sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
+func (h *approvalHandlers) approvalEvents(ctx context.Context, caller sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
 	q := approval.Query{}
 	var err error
-	if q.Sandbox, err = h.sandboxID(ctx, who, in.Sandbox); err != nil {
+	if q.Sandbox, err = h.sandboxID(ctx, caller, in.Sandbox); err != nil {
 		return nil, err
 	}
 	after := approval.FromNow
@@ -164,7 +164,7 @@ func (h *approvalHandlers) approvalEvents(ctx context.Context, who sandbox.Princ
 		c.SetHeader("Content-Type", "text/event-stream")
 		c.SetHeader("Cache-Control", "no-store")
 		c.SetStatus(http.StatusOK)
-		if err := h.streamApprovals(c, callerOf(who), q, after); err != nil {
+		if err := h.streamApprovals(c, callerOf(caller), q, after); err != nil {
 			logInternal(c.Context(), h.log, "approvals-events", err)
 		}
 	}}, nil

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// streamBeat is how often a silent stream sends a heartbeat. Proxies commonly close streams
-	// that are silent for a minute.
-	streamBeat = 15 * time.Second
+	// streamHeartbeat is how often a silent stream sends a heartbeat. Proxies commonly close
+	// streams that are silent for a minute.
+	streamHeartbeat = 15 * time.Second
 	// streamTimeout bounds how long a client may take to read one event, so that a client that
 	// stopped reading does not hold a connection for ever.
 	streamTimeout = 10 * time.Second
@@ -30,7 +30,7 @@ const (
 var errGone = errors.New("the client went away")
 
 // streamApprovals writes events until the client or the service ends.
-func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, q approval.Query, after int64) error {
+func (h *approvalHandlers) streamApprovals(c huma.Context, caller approval.Caller, q approval.Query, after int64) error {
 	out := newEventStream(c.BodyWriter())
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
@@ -39,7 +39,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, who approval.Caller, 
 		return nil
 	}
 	defer out.heartbeat(ctx, cancel, ":\n\n")()
-	err := h.approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
+	err := h.approvals.Watch(ctx, caller, q, after, func(e approval.Event) error {
 		data, err := json.Marshal(approval.ShowEvent(e))
 		if err != nil {
 			return err
@@ -95,7 +95,7 @@ func (e *eventStream) send(text string) error {
 // heartbeat sends a text periodically until the returned function is called, and cancels the stream
 // if the client does not read it.
 func (e *eventStream) heartbeat(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
-	return ticker.Every(ctx, streamBeat, func(context.Context) {
+	return ticker.Every(ctx, streamHeartbeat, func(context.Context) {
 		if e.send(text) != nil {
 			cancel()
 		}

@@ -18,7 +18,7 @@ type askAccessOutput struct{ Body api.AskedAccess }
 // usualPort is the default port of a host.
 const usualPort = 443
 
-func (h *accessHandlers) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
+func (h *accessHandlers) askAccess(ctx context.Context, caller sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
 	w := sandbox.HostRequest{
 		Host: in.Body.Host, Port: in.Body.Port, Reason: in.Body.Reason,
 		Wait: time.Duration(in.Body.WaitSeconds * float64(time.Second)),
@@ -26,7 +26,7 @@ func (h *accessHandlers) askAccess(ctx context.Context, who sandbox.Principal, i
 	if w.Port == 0 {
 		w.Port = usualPort
 	}
-	answer, err := h.access.AskAccess(ctx, who, in.ID, w)
+	answer, err := h.access.AskAccess(ctx, caller, in.ID, w)
 	if err != nil {
 		return nil, err
 	}

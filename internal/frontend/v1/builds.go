@@ -17,12 +17,12 @@ import (
 
 // Builds makes images from Dockerfiles.
 type Builds interface {
-	Create(ctx context.Context, who sandbox.Principal, req build.Request) (build.Record, []dockerfile.Warning, error)
-	Upload(ctx context.Context, who sandbox.Principal, id string, offset int64, data []byte) error
-	Run(ctx context.Context, who sandbox.Principal, id string, report func(solve.Event)) (library.Image, error)
-	Cancel(ctx context.Context, who sandbox.Principal, id string) error
-	List(who sandbox.Principal) ([]build.Record, error)
-	Get(who sandbox.Principal, id string) (build.Record, error)
+	Create(ctx context.Context, caller sandbox.Principal, req build.Request) (build.Record, []dockerfile.Warning, error)
+	Upload(ctx context.Context, caller sandbox.Principal, id string, offset int64, data []byte) error
+	Run(ctx context.Context, caller sandbox.Principal, id string, report func(solve.Event)) (library.Image, error)
+	Cancel(ctx context.Context, caller sandbox.Principal, id string) error
+	List(caller sandbox.Principal) ([]build.Record, error)
+	Get(caller sandbox.Principal, id string) (build.Record, error)
 }
 
 type buildHandlers struct {
@@ -46,7 +46,7 @@ type createBuildInput struct{ Body api.CreateBuild }
 
 type buildOutput struct{ Body api.Build }
 
-func (h *buildHandlers) create(ctx context.Context, who sandbox.Principal, in *createBuildInput) (*buildOutput, error) {
+func (h *buildHandlers) create(ctx context.Context, caller sandbox.Principal, in *createBuildInput) (*buildOutput, error) {
 	b := in.Body
 	access := sandbox.Access{Net: sandbox.NetDev}
 	if b.Access != nil {
@@ -66,7 +66,7 @@ func (h *buildHandlers) create(ctx context.Context, who sandbox.Principal, in *c
 	if req.Limits, err = fromLimits(b.Limits); err != nil {
 		return nil, err
 	}
-	r, warnings, err := h.builds.Create(ctx, who, req)
+	r, warnings, err := h.builds.Create(ctx, caller, req)
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +87,18 @@ type buildContextInput struct {
 	Body api.BuildContext
 }
 
-func (h *buildHandlers) upload(ctx context.Context, who sandbox.Principal, in *buildContextInput) (*struct{}, error) {
-	return nil, h.builds.Upload(ctx, who, in.ID, in.Body.Offset, in.Body.Data)
+func (h *buildHandlers) upload(ctx context.Context, caller sandbox.Principal, in *buildContextInput) (*struct{}, error) {
+	return nil, h.builds.Upload(ctx, caller, in.ID, in.Body.Offset, in.Body.Data)
 }
 
-func (h *buildHandlers) cancel(ctx context.Context, who sandbox.Principal, in *BuildRef) (*struct{}, error) {
-	return nil, h.builds.Cancel(ctx, who, in.ID)
+func (h *buildHandlers) cancel(ctx context.Context, caller sandbox.Principal, in *BuildRef) (*struct{}, error) {
+	return nil, h.builds.Cancel(ctx, caller, in.ID)
 }
 
 type buildsOutput struct{ Body api.BuildList }
 
-func (h *buildHandlers) list(_ context.Context, who sandbox.Principal, _ *struct{}) (*buildsOutput, error) {
-	all, err := h.builds.List(who)
+func (h *buildHandlers) list(_ context.Context, caller sandbox.Principal, _ *struct{}) (*buildsOutput, error) {
+	all, err := h.builds.List(caller)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,8 @@ func (h *buildHandlers) list(_ context.Context, who sandbox.Principal, _ *struct
 	return out, nil
 }
 
-func (h *buildHandlers) get(_ context.Context, who sandbox.Principal, in *BuildRef) (*buildOutput, error) {
-	r, err := h.builds.Get(who, in.ID)
+func (h *buildHandlers) get(_ context.Context, caller sandbox.Principal, in *BuildRef) (*buildOutput, error) {
+	r, err := h.builds.Get(caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -118,17 +118,17 @@ func (h *buildHandlers) get(_ context.Context, who sandbox.Principal, in *BuildR
 }
 
 func toBuild(r build.Record) api.Build {
-	return api.Build{ID: r.ID, Tag: r.Tag, State: string(r.State), CreatedAt: r.Created, EndedAt: moment(r.Ended), Digest: r.Digest, Error: r.Error, Code: r.Code}
+	return api.Build{ID: r.ID, Tag: r.Tag, State: string(r.State), CreatedAt: r.Created, EndedAt: timeOrNil(r.Ended), Digest: r.Digest, Error: r.Error, Code: r.Code}
 }
 
-func (h *buildHandlers) run(_ context.Context, who sandbox.Principal, in *BuildRef) (*huma.StreamResponse, error) {
+func (h *buildHandlers) run(_ context.Context, caller sandbox.Principal, in *BuildRef) (*huma.StreamResponse, error) {
 	// An invalid name is answered with an error status. Later problems can only be lines of the
 	// stream.
-	if _, err := h.builds.Get(who, in.ID); err != nil {
+	if _, err := h.builds.Get(caller, in.ID); err != nil {
 		return nil, err
 	}
 	return progressLines(func(ctx context.Context, send func(api.BuildEvent)) api.BuildEvent {
-		img, err := h.builds.Run(ctx, who, in.ID, func(e solve.Event) {
+		img, err := h.builds.Run(ctx, caller, in.ID, func(e solve.Event) {
 			send(api.BuildEvent{Kind: string(e.Kind), Step: e.Step, Title: e.Title, Text: e.Text, Millis: e.Took.Milliseconds()})
 		})
 		if err != nil {

@@ -26,12 +26,12 @@ type builder struct {
 	outcome error
 }
 
-func (b *builder) Create(_ context.Context, who sandbox.Principal, req build.Request) (build.Record, []dockerfile.Warning, error) {
+func (b *builder) Create(_ context.Context, caller sandbox.Principal, req build.Request) (build.Record, []dockerfile.Warning, error) {
 	b.request = req
 	if len(req.Dockerfile) == 0 {
 		return build.Record{}, nil, fault.New(fault.Invalid, "dockerfile_empty", "the Dockerfile is empty")
 	}
-	return build.Record{ID: "b1", Owner: who.KeyID, Tag: req.Tag, State: build.Waiting, Created: time.Unix(7, 0).UTC()},
+	return build.Record{ID: "b1", Owner: caller.KeyID, Tag: req.Tag, State: build.Waiting, Created: time.Unix(7, 0).UTC()},
 		[]dockerfile.Warning{{Line: 3, Rule: "MaintainerDeprecated", Text: "use LABEL"}}, nil
 }
 
@@ -54,8 +54,8 @@ func (b *builder) Cancel(_ context.Context, _ sandbox.Principal, id string) erro
 	return nil
 }
 
-func (b *builder) List(who sandbox.Principal) ([]build.Record, error) {
-	return []build.Record{{ID: "b2", State: build.Failed, Error: "no room", Code: "disk_full", Ended: time.Unix(9, 0).UTC()}, {ID: "b1", Owner: who.KeyID}}, b.outcome
+func (b *builder) List(caller sandbox.Principal) ([]build.Record, error) {
+	return []build.Record{{ID: "b2", State: build.Failed, Error: "no room", Code: "disk_full", Ended: time.Unix(9, 0).UTC()}, {ID: "b1", Owner: caller.KeyID}}, b.outcome
 }
 
 func (b *builder) Get(_ sandbox.Principal, id string) (build.Record, error) {

@@ -19,20 +19,20 @@ import (
 // sandbox whose changes were retained.
 type Changes interface {
 	// Changes compares files. The text shown to the caller is written to the audit log.
-	Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (sandbox.ChangeSet, error)
+	Changes(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ChangesRequest) (sandbox.ChangeSet, error)
 	// Apply writes changes into the sandbox's host directory: all permitted changes, or none. Only
 	// local callers may do so. If the policy requires an approval, it is Denied with the code
 	// "export_pending" until exactly these changes have been approved.
-	Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error)
+	Apply(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error)
 	// Export writes changes to a file for the caller, under the same rules.
-	Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error)
+	Export(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error)
 	// KeepChanges retains the changes below the workspace after the sandbox's end. Files is zero if
 	// there are none. Only local callers may do so.
-	KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error)
+	KeepChanges(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptChanges, error)
 	// ListChanges returns the retained changes, newest first.
-	ListChanges(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error)
+	ListChanges(ctx context.Context, caller sandbox.Principal) ([]sandbox.KeptChanges, error)
 	// DiscardChanges removes the retained changes of a sandbox.
-	DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error
+	DiscardChanges(ctx context.Context, caller sandbox.Principal, id string) error
 }
 
 // changeHandlers serves change sets.
@@ -76,8 +76,8 @@ func (w Selection) request(text bool) sandbox.ChangesRequest {
 	return sandbox.ChangesRequest{Since: w.Since, Dir: w.Dir, Paths: w.Paths, Text: text}
 }
 
-func (h *changeHandlers) changes(ctx context.Context, who sandbox.Principal, in *changesInput) (*changesOutput, error) {
-	set, err := h.service.Changes(ctx, who, in.ID, in.request(in.Text))
+func (h *changeHandlers) changes(ctx context.Context, caller sandbox.Principal, in *changesInput) (*changesOutput, error) {
+	set, err := h.service.Changes(ctx, caller, in.ID, in.request(in.Text))
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +94,9 @@ type applyInput struct {
 
 type applyOutput struct{ Body api.Applied }
 
-func (h *changeHandlers) apply(ctx context.Context, who sandbox.Principal, in *applyInput) (*applyOutput, error) {
+func (h *changeHandlers) apply(ctx context.Context, caller sandbox.Principal, in *applyInput) (*applyOutput, error) {
 	b := in.Body
-	done, err := h.service.Apply(ctx, who, in.ID, sandbox.ApplyRequest{
+	done, err := h.service.Apply(ctx, caller, in.ID, sandbox.ApplyRequest{
 		Paths: b.Paths, Digest: b.Digest, Protected: b.Protected, Overwrite: b.Overwrite, DryRun: b.DryRun,
 		Provenance: b.Provenance,
 	})
@@ -128,8 +128,8 @@ type exportOutput struct {
 	Body          func(huma.Context)
 }
 
-func (h *changeHandlers) export(ctx context.Context, who sandbox.Principal, in *exportInput) (*exportOutput, error) {
-	out, err := h.service.Export(ctx, who, in.ID, sandbox.ExportRequest{
+func (h *changeHandlers) export(ctx context.Context, caller sandbox.Principal, in *exportInput) (*exportOutput, error) {
+	out, err := h.service.Export(ctx, caller, in.ID, sandbox.ExportRequest{
 		ChangesRequest: in.request(true), Format: in.Format, Protected: in.Protected, Digest: in.Digest, Provenance: in.Provenance,
 	})
 	if err != nil {
@@ -158,22 +158,22 @@ func (h *changeHandlers) export(ctx context.Context, who sandbox.Principal, in *
 
 type keptOutput struct{ Body api.RetainedChanges }
 
-func (h *changeHandlers) keepChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*keptOutput, error) {
-	kept, err := h.service.KeepChanges(ctx, who, in.ID)
+func (h *changeHandlers) keepChanges(ctx context.Context, caller sandbox.Principal, in *Ref) (*keptOutput, error) {
+	kept, err := h.service.KeepChanges(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return &keptOutput{toKept(kept)}, nil
 }
 
-func (h *changeHandlers) discardChanges(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
-	return nil, h.service.DiscardChanges(ctx, who, in.ID)
+func (h *changeHandlers) discardChanges(ctx context.Context, caller sandbox.Principal, in *Ref) (*struct{}, error) {
+	return nil, h.service.DiscardChanges(ctx, caller, in.ID)
 }
 
 type keptListOutput struct{ Body api.RetainedList }
 
-func (h *changeHandlers) listChanges(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
-	list, err := h.service.ListChanges(ctx, who)
+func (h *changeHandlers) listChanges(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*keptListOutput, error) {
+	list, err := h.service.ListChanges(ctx, caller)
 	if err != nil {
 		return nil, err
 	}

@@ -20,19 +20,19 @@ func NewCommands(guests Guests, tap *observe.Tap) *Commands {
 }
 
 // Run runs a command and passes on its output. When ctx ends, the command is killed.
-func (c *Commands) Run(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, spec client.Spec, out io.Writer) (client.Exit, error) {
+func (c *Commands) Run(ctx context.Context, caller sandbox.Principal, sb sandbox.Sandbox, spec client.Spec, out io.Writer) (client.Exit, error) {
 	redactor, err := c.handlers.guests.Redactor(ctx, sb.ID)
 	if err != nil {
 		return client.Exit{}, err
 	}
-	guest, done := c.handlers.guest(who, sb, redactor)
+	guest, done := c.handlers.guest(caller, sb, redactor)
 	defer done()
-	run := &oneRun{handlers: c.handlers, who: who, sb: sb, client: guest}
+	run := &oneRun{handlers: c.handlers, who: caller, sb: sb, client: guest}
 	p, err := run.start(ctx, spec)
 	if err != nil {
 		return client.Exit{}, err
 	}
-	exit, err := p.Pump(out, out)
+	exit, err := p.Stream(out, out)
 	if err != nil {
 		err = run.abandon(ctx, p, err)
 		if ctx.Err() != nil {

@@ -97,8 +97,8 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 	return api.Sandbox{
 		ID: sb.ID, Name: sb.Name, Template: sb.Template, ImageDigest: sb.ImageDigest, TemplateID: sb.TemplateID,
 		State: string(sb.State), Reason: sb.Reason, Owner: sb.Owner, Ephemeral: sb.Ephemeral,
-		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
-		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
+		StartedAt: sb.StartedAt, EndsAt: timeOrNil(sb.EndAt), StoppedAt: timeOrNil(sb.StoppedAt),
+		PausedAt: timeOrNil(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
 		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Volumes: toVolumeMounts(sb.Volumes), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary), Saves: sb.Saves,
@@ -153,9 +153,9 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 
 // withTokens adds the tokens, for answers about one sandbox. A paused sandbox keeps its tokens,
 // which a stream that resumes it needs.
-func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
-	whole(out.HostFiles, sb.Needs)
-	if who.Tokenless {
+func withTokens(caller sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
+	addFiles(out.HostFiles, sb.Needs)
+	if caller.Tokenless {
 		return out
 	}
 	switch sb.State {
@@ -166,7 +166,7 @@ func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.
 	return out
 }
 
-func moment(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -186,5 +186,5 @@ func toLog(e sandbox.LogEntry) api.LogEntry {
 }
 
 func toKey(k key.Key) api.Key {
-	return api.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens), CreatedAt: k.Created, LastUsedAt: moment(k.LastUsed)}
+	return api.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens), CreatedAt: k.Created, LastUsedAt: timeOrNil(k.LastUsed)}
 }

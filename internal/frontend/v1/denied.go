@@ -39,7 +39,7 @@ func (d *denials) mark(sb sandbox.Sandbox) mark {
 
 // since returns the denials after begin. Without a network these are the names that programs tried
 // to resolve, if the command failed: a successful command did not need them.
-func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
+func (d *denials) since(ctx context.Context, caller sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
 	ctx, cancel := context.WithTimeout(ctx, deniedTime)
 	defer cancel()
 	var list denial.List
@@ -49,7 +49,7 @@ func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.S
 			return nil
 		}
 		filter := flows.Filter{Denied: true, From: begin.flows}
-		err := d.networkLog.Flows(ctx, who, sb.ID, filter, false, func(r egress.Record) error {
+		err := d.networkLog.Flows(ctx, caller, sb.ID, filter, false, func(r egress.Record) error {
 			list.Add(denial.Flow(r))
 			return ctx.Err()
 		})
@@ -57,7 +57,7 @@ func (d *denials) since(ctx context.Context, who sandbox.Principal, sb sandbox.S
 			d.log.Debug("denials of a command are not known", "sandbox", sb.ID, "err", err)
 		}
 	case failed:
-		names, err := d.networkLog.Asked(ctx, who, sb.ID, begin.at)
+		names, err := d.networkLog.Asked(ctx, caller, sb.ID, begin.at)
 		if err != nil {
 			d.log.Debug("names that programs tried to resolve are not known", "sandbox", sb.ID, "err", err)
 		}

@@ -16,17 +16,17 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// wayOut contains a sandbox's denied requests and, for one without a network, the names that were
-// looked up.
-type wayOut struct {
+// fakeFlows contains a sandbox's denied requests and, for one without a network, the names that
+// were looked up.
+type fakeFlows struct {
 	records []egress.Record
 	names   []string
 	reads   int
 }
 
-func (w *wayOut) FlowSize(string) int64 { return int64(len(w.records)) }
+func (w *fakeFlows) FlowSize(string) int64 { return int64(len(w.records)) }
 
-func (w *wayOut) Flows(_ context.Context, _ sandbox.Principal, _ string, f flows.Filter, _ bool, yield func(egress.Record) error) error {
+func (w *fakeFlows) Flows(_ context.Context, _ sandbox.Principal, _ string, f flows.Filter, _ bool, yield func(egress.Record) error) error {
 	w.reads++
 	for _, r := range w.records[f.From:] {
 		if r.Effect == egress.Deny {
@@ -38,7 +38,7 @@ func (w *wayOut) Flows(_ context.Context, _ sandbox.Principal, _ string, f flows
 	return nil
 }
 
-func (w *wayOut) Asked(context.Context, sandbox.Principal, string, time.Time) ([]string, error) {
+func (w *fakeFlows) Asked(context.Context, sandbox.Principal, string, time.Time) ([]string, error) {
 	w.reads++
 	if w.names == nil {
 		return nil, fault.New(fault.Unavailable, "guest_failed", "the guest is gone")
@@ -46,48 +46,48 @@ func (w *wayOut) Asked(context.Context, sandbox.Principal, string, time.Time) ([
 	return w.names, nil
 }
 
-func (w *wayOut) refuse(host string) {
+func (w *fakeFlows) refuse(host string) {
 	w.records = append(w.records, egress.Record{Kind: egress.KindDNS, Host: host, Decision: egress.Decision{Effect: egress.Deny, Rule: "network.unlisted", Fix: "--allow " + host}})
 }
 
 func TestExecTellsWhatWasRefusedToItsCommand(t *testing.T) {
-	way := &wayOut{}
+	way := &fakeFlows{}
 	d := &denials{way, slog.New(slog.DiscardHandler)}
 	linked := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetPolicy}}
 	way.refuse("before.test")
-	began := d.mark(linked)
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, true); got != nil || way.reads != 0 {
+	started := d.mark(linked)
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, true); got != nil || way.reads != 0 {
 		t.Errorf("nothing was refused: told %v with %d reads", got, way.reads)
 	}
 	way.records = append(way.records, egress.Record{Host: "good.test", Decision: egress.Decision{Effect: egress.Allow}})
 	way.refuse("a.test")
 	way.refuse("a.test")
 	want := []api.Denial{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, false); !slices.Equal(got, want) {
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for i := range 3 * denial.Most {
 		way.refuse(fmt.Sprint(i, ".test"))
 	}
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, began, false); len(got) != denial.Most {
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); len(got) != denial.Most {
 		t.Errorf("%d refusals are told", len(got))
 	}
 }
 
 func TestExecTellsWhatWasMissedWithoutANetwork(t *testing.T) {
-	way := &wayOut{names: []string{"a.test"}}
+	way := &fakeFlows{names: []string{"a.test"}}
 	d := &denials{way, slog.New(slog.DiscardHandler)}
 	shut := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetNone}}
-	began := d.mark(shut)
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, false); got != nil || way.reads != 0 {
+	started := d.mark(shut)
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, false); got != nil || way.reads != 0 {
 		t.Errorf("the command did not fail: told %v with %d reads", got, way.reads)
 	}
 	want := []api.Denial{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, true); !slices.Equal(got, want) {
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, true); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	way.names = nil
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, began, true); got != nil {
+	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, true); got != nil {
 		t.Errorf("the guest did not say, told %+v", got)
 	}
 }

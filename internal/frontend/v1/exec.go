@@ -80,7 +80,7 @@ type execInput struct {
 
 type execOutput struct{ Body api.ExecResult }
 
-func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *execInput) (*execOutput, error) {
+func (h *execHandlers) exec(ctx context.Context, caller sandbox.Principal, in *execInput) (*execOutput, error) {
 	timeout, err := duration("timeout_seconds", in.Body.TimeoutSeconds)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd is empty")
 	}
 	for try := 1; ; try++ {
-		out, err := h.execOnce(ctx, who, in, timeout)
+		out, err := h.execOnce(ctx, caller, in, timeout)
 		// A sandbox that ended before anything was sent to it may be about to run again, so the
 		// call waits for it.
 		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
@@ -109,8 +109,8 @@ func (h *execHandlers) exec(ctx context.Context, who sandbox.Principal, in *exec
 // maxStarts bounds how often a command retries while a sandbox is being changed again and again.
 const maxStarts = 3
 
-func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
-	sb, err := h.awake(ctx, who, in.ID)
+func (h *execHandlers) execOnce(ctx context.Context, caller sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
+	sb, err := h.awake(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if err != nil {
 		return nil, err
 	}
-	guest, done := h.guest(who, sb, redactor)
+	guest, done := h.guest(caller, sb, redactor)
 	defer done()
 	spec := client.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -140,16 +140,16 @@ func (h *execHandlers) execOnce(ctx context.Context, who sandbox.Principal, in *
 	if !ok {
 		return nil, errors.New("too many calls of exec hold output in memory")
 	}
-	began := h.denials.mark(sb)
+	started := h.denials.mark(sb)
 	run := &oneRun{
-		handlers: h, who: who, sb: sb, gone: h.guests.Gone(sb.ID),
+		handlers: h, who: caller, sb: sb, gone: h.guests.Gone(sb.ID),
 		client: guest, out: client.NewCollectorIn(share, limit),
 	}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	result.Denied = h.denials.since(ctx, who, sb, began, result.ExitCode != 0)
+	result.Denied = h.denials.since(ctx, caller, sb, started, result.ExitCode != 0)
 	result.Checkpoint = h.heads.newest()
 	return &execOutput{result}, nil
 }
@@ -159,7 +159,7 @@ const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, without the proxy: the caller is authenticated
 // already. The guest's output is redacted, and entries are written.
-func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor *sandbox.Redactor) (*client.Client, func()) {
+func (h *execHandlers) guest(caller sandbox.Principal, sb sandbox.Sandbox, redactor *sandbox.Redactor) (*client.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return h.guests.Dial(ctx, sb.ID, guestboot.Port)
@@ -174,7 +174,7 @@ func (h *execHandlers) guest(who sandbox.Principal, sb sandbox.Sandbox, redactor
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
 	masked := redaction.Transport(transport, guestboot.Port, redactor)
 	tapped := h.tap.Transport(masked, observe.Call{
-		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: redactor,
+		Sandbox: sb.ID, Port: guestboot.Port, Actor: caller.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: redactor,
 	})
 	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }
@@ -193,27 +193,27 @@ type oneRun struct {
 }
 
 func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.ExecResult, error) {
-	began := time.Now()
+	started := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p, err := r.start(ctx, spec)
 	if err != nil {
-		return r.fate(ctx, r.out.Result(client.Exit{}), err)
+		return r.explainEnd(ctx, r.out.Result(client.Exit{}), err)
 	}
 	var feeding sync.WaitGroup
 	if stdin != "" {
 		feeding.Go(func() { p.Feed(ctx, strings.NewReader(stdin)) })
 	}
-	exit, err := p.Pump(r.out.Stdout(), r.out.Stderr())
+	exit, err := p.Stream(r.out.Stdout(), r.out.Stderr())
 	if err != nil {
 		err = r.abandon(ctx, p, err)
 	}
 	cancel()
 	feeding.Wait()
 	result := r.out.Result(exit)
-	result.DurationMS = time.Since(began).Milliseconds()
+	result.DurationMS = time.Since(started).Milliseconds()
 	if err != nil {
-		return r.fate(ctx, result, err)
+		return r.explainEnd(ctx, result, err)
 	}
 	return result, nil
 }
@@ -248,9 +248,9 @@ func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) erro
 	return err
 }
 
-// fate returns the answer for a broken stream. If the sandbox was ended by its memory limit or
-// lifetime, that is a result. Otherwise it is an error.
-func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
+// explainEnd returns the answer for a broken stream. If the sandbox was ended by its memory limit
+// or lifetime, that is a result. Otherwise it is an error.
+func (r *oneRun) explainEnd(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
 	if fault.CodeOf(err) != client.CodeLost {
 		return result, err
 	}

@@ -102,7 +102,7 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 	t.Cleanup(serving.Close)
 	r := &rig{t: t}
 	r.with(Deps{
-		Finder: box, NetworkLog: &wayOut{}, Guests: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+		Finder: box, NetworkLog: &fakeFlows{}, Guests: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
 	return box, r

@@ -9,8 +9,8 @@ import (
 
 // awake returns a sandbox that can run a command now. It waits for a sandbox that is being resumed,
 // and resumes a paused sandbox that resumes on traffic, because a command is traffic too.
-func (h *execHandlers) awake(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	sb, err := h.finder.Get(ctx, who, ref)
+func (h *execHandlers) awake(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	sb, err := h.finder.Get(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -19,7 +19,7 @@ func (h *execHandlers) awake(ctx context.Context, who sandbox.Principal, ref str
 	case sb.State == sandbox.Running:
 		return sb, nil
 	case h.states != nil && (sb.State == sandbox.Resuming || saved && sb.OnEnd.Wake):
-		sb, _, err = h.states.Resume(ctx, who, sb.ID, 0)
+		sb, _, err = h.states.Resume(ctx, caller, sb.ID, 0)
 		return sb, err
 	case saved:
 		return sandbox.Sandbox{}, fault.Newf(fault.Conflict, "sandbox_paused", "sandbox %s is %s", sb.ID, sb.State).

@@ -40,15 +40,15 @@ func (talker) Start(_ context.Context, req *connect.Request[pb.StartRequest], s 
 // reluctant is a client that reads nothing of an answer before it is allowed to.
 type reluctant struct {
 	*httptest.ResponseRecorder
-	came, may chan struct{}
+	arrived, release chan struct{}
 }
 
 func (r *reluctant) Write(b []byte) (int, error) {
 	select {
-	case r.came <- struct{}{}:
-	case <-r.may:
+	case r.arrived <- struct{}{}:
+	case <-r.release:
 	}
-	<-r.may
+	<-r.release
 	return r.ResponseRecorder.Write(b)
 }
 
@@ -85,9 +85,9 @@ func TestExecHasRoom(t *testing.T) {
 		req.Header.Set("Content-Type", "application/json")
 		r.handler.ServeHTTP(slow, req)
 	}()
-	<-slow.came
+	<-slow.arrived
 	whole("while one is not read", false)
-	close(slow.may)
+	close(slow.release)
 	<-done
 	whole("after it was read", true)
 }

@@ -24,9 +24,9 @@ func toHostFiles(needs *sandbox.Needs) *api.HostFiles {
 	return out
 }
 
-// whole adds the files themselves, by their paths inside, for local callers: only the machine's
+// addFiles adds the files themselves, by their paths inside, for local callers: only the machine's
 // user may see paths of the host.
-func whole(out *api.HostFiles, needs *sandbox.Needs) {
+func addFiles(out *api.HostFiles, needs *sandbox.Needs) {
 	if out == nil || needs == nil {
 		return
 	}

@@ -23,15 +23,15 @@ import (
 type Images interface {
 	List() ([]library.Image, error)
 	Inspect(ref string) (library.Image, error)
-	Remove(ctx context.Context, who sandbox.Principal, ref string) ([]string, error)
-	Prune(ctx context.Context, who sandbox.Principal) (library.Pruned, error)
+	Remove(ctx context.Context, caller sandbox.Principal, ref string) ([]string, error)
+	Prune(ctx context.Context, caller sandbox.Principal) (library.Pruned, error)
 }
 
 // ImageTransfer moves images between this machine, registries and files.
 type ImageTransfer interface {
-	Pull(ctx context.Context, who sandbox.Principal, ref, platform string, report func(library.Progress)) (library.Image, error)
-	Push(ctx context.Context, who sandbox.Principal, ref, to string, report func(library.Progress)) error
-	Import(ctx context.Context, who sandbox.Principal, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
+	Pull(ctx context.Context, caller sandbox.Principal, ref, platform string, report func(library.Progress)) (library.Image, error)
+	Push(ctx context.Context, caller sandbox.Principal, ref, to string, report func(library.Progress)) error
+	Import(ctx context.Context, caller sandbox.Principal, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
 	Export(ctx context.Context, ref, format string, w io.Writer) error
 }
 
@@ -58,8 +58,8 @@ func (h *imageHandlers) register(r *registry) {
 	register(r, op("images-export", "GET", "/images/archive", "Export an image as a tar"), h.export)
 }
 
-func onHostOnly(who sandbox.Principal) error {
-	if who.OnHost() {
+func onHostOnly(caller sandbox.Principal) error {
+	if caller.OnHost() {
 		return nil
 	}
 	return localOnly(sandbox.Principal{})
@@ -92,14 +92,14 @@ type InspectRef struct {
 	Engine string `query:"engine" maxLength:"64" doc:"An engine whose own store is searched too, for callers on this host."`
 }
 
-func (h *imageHandlers) inspect(ctx context.Context, who sandbox.Principal, in *InspectRef) (*imageOutput, error) {
+func (h *imageHandlers) inspect(ctx context.Context, caller sandbox.Principal, in *InspectRef) (*imageOutput, error) {
 	img, err := h.images.Inspect(in.Image)
 	if err == nil {
 		return &imageOutput{toWholeImage(img)}, nil
 	}
 	// As for a new sandbox, clients with a key do not see images of other programs of this host.
-	finder, able := engine.Ability[engine.ImageFinder](h.engines, in.Engine)
-	if fault.KindOf(err) != fault.NotFound || !able || !who.OnHost() {
+	finder, able := engine.As[engine.ImageFinder](h.engines, in.Engine)
+	if fault.KindOf(err) != fault.NotFound || !able || !caller.OnHost() {
 		return nil, err
 	}
 	found, missing := finder.FindImage(ctx, in.Image)
@@ -114,16 +114,16 @@ func toEngineImage(from string, i engine.FoundImage) api.Image {
 	for _, name := range slices.Sorted(maps.Keys(i.Env)) {
 		c.Env = append(c.Env, name+"="+i.Env[name])
 	}
-	return api.Image{Name: i.OCI.Ref, Digest: i.OCI.Digest, Source: "engine " + from, AddedAt: i.Made, MadeAt: moment(i.Made), Bytes: i.Bytes, Config: &c}
+	return api.Image{Name: i.OCI.Ref, Digest: i.OCI.Digest, Source: "engine " + from, AddedAt: i.Made, MadeAt: timeOrNil(i.Made), Bytes: i.Bytes, Config: &c}
 }
 
 type removedImagesOutput struct{ Body api.RemovedImages }
 
-func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *ImageRef) (*removedImagesOutput, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *imageHandlers) remove(ctx context.Context, caller sandbox.Principal, in *ImageRef) (*removedImagesOutput, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
-	gone, err := h.images.Remove(ctx, who, in.Image)
+	gone, err := h.images.Remove(ctx, caller, in.Image)
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +132,11 @@ func (h *imageHandlers) remove(ctx context.Context, who sandbox.Principal, in *I
 
 type prunedImagesOutput struct{ Body api.PrunedImages }
 
-func (h *imageHandlers) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*prunedImagesOutput, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *imageHandlers) prune(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*prunedImagesOutput, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
-	done, err := h.images.Prune(ctx, who)
+	done, err := h.images.Prune(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -145,26 +145,26 @@ func (h *imageHandlers) prune(ctx context.Context, who sandbox.Principal, _ *str
 
 type pullImageInput struct{ Body api.PullImage }
 
-func (h *imageHandlers) pull(_ context.Context, who sandbox.Principal, in *pullImageInput) (*huma.StreamResponse, error) {
-	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		img, err := h.transfer.Pull(ctx, who, in.Body.Image, in.Body.Platform, report)
+func (h *imageHandlers) pull(_ context.Context, caller sandbox.Principal, in *pullImageInput) (*huma.StreamResponse, error) {
+	return h.lines(caller, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		img, err := h.transfer.Pull(ctx, caller, in.Body.Image, in.Body.Platform, report)
 		return []library.Image{img}, err
 	})
 }
 
 type pushImageInput struct{ Body api.PushImage }
 
-func (h *imageHandlers) push(_ context.Context, who sandbox.Principal, in *pushImageInput) (*huma.StreamResponse, error) {
-	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		return nil, h.transfer.Push(ctx, who, in.Body.Image, in.Body.To, report)
+func (h *imageHandlers) push(_ context.Context, caller sandbox.Principal, in *pushImageInput) (*huma.StreamResponse, error) {
+	return h.lines(caller, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		return nil, h.transfer.Push(ctx, caller, in.Body.Image, in.Body.To, report)
 	})
 }
 
 type importImageInput struct{ Body api.ImportImage }
 
-func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in *importImageInput) (*huma.StreamResponse, error) {
-	return h.lines(who, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
-		return h.transfer.Import(ctx, who, in.Body.Path, in.Body.Name, in.Body.Platform, report)
+func (h *imageHandlers) importFile(_ context.Context, caller sandbox.Principal, in *importImageInput) (*huma.StreamResponse, error) {
+	return h.lines(caller, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
+		return h.transfer.Import(ctx, caller, in.Body.Path, in.Body.Name, in.Body.Platform, report)
 	})
 }
 
@@ -172,8 +172,8 @@ func (h *imageHandlers) importFile(_ context.Context, who sandbox.Principal, in 
 const progressEvery = 100 * time.Millisecond
 
 // lines answers with one line per step of some work and one for its outcome.
-func (h *imageHandlers) lines(who sandbox.Principal, work func(context.Context, func(library.Progress)) ([]library.Image, error)) (*huma.StreamResponse, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *imageHandlers) lines(caller sandbox.Principal, work func(context.Context, func(library.Progress)) ([]library.Image, error)) (*huma.StreamResponse, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
 	return progressLines(func(ctx context.Context, send func(api.ImageEvent)) api.ImageEvent {
@@ -210,8 +210,8 @@ type exportImageInput struct {
 	Format string `query:"format" enum:"oci,docker" doc:"oci if absent."`
 }
 
-func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exportImageInput) (*huma.StreamResponse, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *imageHandlers) export(_ context.Context, caller sandbox.Principal, in *exportImageInput) (*huma.StreamResponse, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
 	if err := archive.CheckFormat(in.Format); err != nil {
@@ -234,7 +234,7 @@ func (h *imageHandlers) export(_ context.Context, who sandbox.Principal, in *exp
 
 func toImage(i library.Image) api.Image {
 	out := api.Image{
-		Name: i.Name, Digest: i.Digest.String(), Source: i.Source, Platform: i.Platform, AddedAt: i.Added, MadeAt: moment(i.Created), Bytes: i.Bytes,
+		Name: i.Name, Digest: i.Digest.String(), Source: i.Source, Platform: i.Platform, AddedAt: i.Added, MadeAt: timeOrNil(i.Created), Bytes: i.Bytes,
 	}
 	if i.Resolved.Hex != "" {
 		out.Resolved = i.Resolved.String()

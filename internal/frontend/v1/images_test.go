@@ -87,8 +87,8 @@ func (s *imageStore) Export(_ context.Context, ref, format string, w io.Writer) 
 	return s.broken
 }
 
-func (r *rig) withImages(s *imageStore, who sandbox.Principal) *rig {
-	r.deps.Images, r.deps.ImageTransfer, r.who = s, s, who
+func (r *rig) withImages(s *imageStore, caller sandbox.Principal) *rig {
+	r.deps.Images, r.deps.ImageTransfer, r.who = s, s, caller
 	return r.with(r.deps)
 }
 
@@ -133,9 +133,9 @@ func TestImagesAreChangedByLocalCallersOnly(t *testing.T) {
 		{"DELETE", "/v1/images?image=debian:13", ""}, {"POST", "/v1/images/prune", ""}, {"POST", "/v1/images/pull", `{"image":"debian:13"}`},
 		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
 	}
-	for name, who := range map[string]sandbox.Principal{"a key": {KeyID: "k1"}, "a browser": {Local: true, Session: "s1"}} {
+	for name, caller := range map[string]sandbox.Principal{"a key": {KeyID: "k1"}, "a browser": {Local: true, Session: "s1"}} {
 		s := &imageStore{}
-		r := newRig(t).withImages(s, who)
+		r := newRig(t).withImages(s, caller)
 		for _, c := range calls {
 			if code, p := r.call(c[0], c[1], c[2], nil); code != http.StatusForbidden || p.Kind == "" || len(s.changes) > 0 {
 				t.Errorf("%s: %v: %d %+v %v", name, c, code, p, s.changes)
@@ -155,7 +155,8 @@ func TestImagesAreChangedByLocalCallersOnly(t *testing.T) {
 	}
 }
 
-// Progress comes as lines: the first and last step of each blob, few between them, then the outcome.
+// Progress comes as lines: the first and last step of each blob, few between them, then the
+// outcome.
 func TestImageProgress(t *testing.T) {
 	s := &imageStore{}
 	r := newRig(t).withImages(s, sandbox.Principal{Local: true})

@@ -12,8 +12,8 @@ import (
 
 // localOnly refuses keys for operations that only the machine's user may perform: creating keys,
 // and pruning, which affects all callers.
-func localOnly(who sandbox.Principal) error {
-	if who.Local {
+func localOnly(caller sandbox.Principal) error {
+	if caller.Local {
 		return nil
 	}
 	return fault.New(fault.Denied, "local_only", "only a caller on the server's own machine may do this").
@@ -38,8 +38,8 @@ func (h *keyHandlers) register(r *registry) {
 
 type keysOutput struct{ Body api.KeyList }
 
-func (h *keyHandlers) listKeys(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keysOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *keyHandlers) listKeys(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*keysOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	keys, err := h.keys.List(ctx)
@@ -57,8 +57,8 @@ type createKeyInput struct{ Body api.CreateKey }
 
 type createKeyOutput struct{ Body api.NewKey }
 
-func (h *keyHandlers) createKey(ctx context.Context, who sandbox.Principal, in *createKeyInput) (*createKeyOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *keyHandlers) createKey(ctx context.Context, caller sandbox.Principal, in *createKeyInput) (*createKeyOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	secret, k, err := h.keys.CreateFor(ctx, in.Body.Name, key.Opens(cmp.Or(in.Body.Opens, string(key.API))))
@@ -68,8 +68,8 @@ func (h *keyHandlers) createKey(ctx context.Context, who sandbox.Principal, in *
 	return &createKeyOutput{api.NewKey{Key: toKey(k), Secret: secret}}, nil
 }
 
-func (h *keyHandlers) revokeKey(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
-	if err := localOnly(who); err != nil {
+func (h *keyHandlers) revokeKey(ctx context.Context, caller sandbox.Principal, in *Ref) (*struct{}, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	_, err := h.keys.Revoke(ctx, in.ID)

@@ -11,8 +11,8 @@ import (
 type processesOutput struct{ Body api.ProcessList }
 
 // processes lists the processes of a sandbox, as the sandbox reports them.
-func (h *sandboxHandlers) processes(ctx context.Context, who sandbox.Principal, in *Ref) (*processesOutput, error) {
-	c, err := h.monitor.Census(ctx, who, in.ID)
+func (h *sandboxHandlers) processes(ctx context.Context, caller sandbox.Principal, in *Ref) (*processesOutput, error) {
+	c, err := h.monitor.Census(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}

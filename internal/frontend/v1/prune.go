@@ -10,7 +10,7 @@ import (
 
 // Pruner removes the rows of ended sandboxes.
 type Pruner interface {
-	Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error)
+	Prune(ctx context.Context, caller sandbox.Principal) (lifecycle.Pruned, error)
 }
 
 // pruneHandlers serves the removal of ended sandboxes.
@@ -22,11 +22,11 @@ func (h *pruneHandlers) register(r *registry) {
 
 type pruneOutput struct{ Body api.Pruned }
 
-func (h *pruneHandlers) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*pruneOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *pruneHandlers) prune(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*pruneOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	gone, err := h.pruner.Prune(ctx, who)
+	gone, err := h.pruner.Prune(ctx, caller)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 // Queue describes the queue of starts.
 type Queue interface {
-	Queue(ctx context.Context, who sandbox.Principal) (lifecycle.Queue, error)
+	Queue(ctx context.Context, caller sandbox.Principal) (lifecycle.Queue, error)
 }
 
 // queueHandlers serves the queue of starts.
@@ -29,8 +29,8 @@ func (h *queueHandlers) register(r *registry) {
 
 type queueOutput struct{ Body api.Queue }
 
-func (h *queueHandlers) queue(ctx context.Context, who sandbox.Principal, _ *struct{}) (*queueOutput, error) {
-	q, err := h.starts.Queue(ctx, who)
+func (h *queueHandlers) queue(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*queueOutput, error) {
+	q, err := h.starts.Queue(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (h *queueHandlers) queue(ctx context.Context, who sandbox.Principal, _ *str
 		AtOnce: q.AtOnce, Starting: q.Starting, Background: q.Background, Waiting: q.Waiting, MaxWaiting: q.MaxWaiting,
 		ServiceSeconds: q.ServiceTime.Seconds(), WaitSeconds: q.Wait.Seconds(),
 		Admitted: q.Totals.Admitted, Completed: q.Totals.Completed, Refused: q.Totals.Refused, Left: q.Totals.Left,
-		Requests: make([]api.QueuedStart, 0, len(q.Places)),
+		Requests: make([]api.QueuedStart, 0, len(q.Positions)),
 	}
-	for _, p := range q.Places {
+	for _, p := range q.Positions {
 		out.Requests = append(out.Requests, api.QueuedStart{
-			RequestID: p.Label, SandboxID: p.Sandbox, Place: p.Place, WaitedSeconds: p.Waited.Seconds(), ExpectedSeconds: p.Expected.Seconds(),
+			RequestID: p.Label, SandboxID: p.Sandbox, Place: p.Number, WaitedSeconds: p.Waited.Seconds(), ExpectedSeconds: p.Expected.Seconds(),
 		})
 	}
 	return &queueOutput{out}, nil
@@ -54,8 +54,8 @@ type textOutput struct {
 }
 
 // metricsText writes the queue's figures in the Prometheus text format.
-func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, _ *struct{}) (*textOutput, error) {
-	q, err := h.starts.Queue(ctx, who)
+func (h *queueHandlers) metricsText(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*textOutput, error) {
+	q, err := h.starts.Queue(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +80,19 @@ func (h *queueHandlers) metricsText(ctx context.Context, who sandbox.Principal, 
 	return &textOutput{"text/plain; version=0.0.4; charset=utf-8", b.Bytes()}, nil
 }
 
-// patient bounds a request by the time that its client is willing to wait.
-func patient(r *http.Request) (*http.Request, context.CancelFunc, error) {
+// boundByClient bounds a request by the time that its client is willing to wait.
+func boundByClient(r *http.Request) (*http.Request, context.CancelFunc, error) {
 	text := r.Header.Get(api.TimeoutHeader)
 	if text == "" {
 		return r, func() {}, nil
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || ms < 1 || ms > int64(maxPatience/time.Millisecond) {
-		return nil, nil, fault.Newf(fault.Invalid, "timeout_header_invalid", "%s is a number of milliseconds from 1 to %d", api.TimeoutHeader, int64(maxPatience/time.Millisecond))
+	if err != nil || ms < 1 || ms > int64(maxWait/time.Millisecond) {
+		return nil, nil, fault.Newf(fault.Invalid, "timeout_header_invalid", "%s is a number of milliseconds from 1 to %d", api.TimeoutHeader, int64(maxWait/time.Millisecond))
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(ms)*time.Millisecond)
 	return r.WithContext(ctx), cancel, nil
 }
 
-// maxPatience is the longest wait that a client may request.
-const maxPatience = 365 * 24 * time.Hour
+// maxWait is the longest wait that a client may request.
+const maxWait = 365 * 24 * time.Hour

@@ -18,10 +18,10 @@ import (
 // full is a queue in which one request waits.
 type full struct{}
 
-func (full) Queue(_ context.Context, who sandbox.Principal) (lifecycle.Queue, error) {
+func (full) Queue(_ context.Context, caller sandbox.Principal) (lifecycle.Queue, error) {
 	return lifecycle.Queue{
-		Status: admission.Status{AtOnce: 2, Starting: 2, Waiting: 1, MaxWaiting: 10, ServiceTime: time.Second, Wait: 1500 * time.Millisecond, Totals: admission.Totals{Refused: 3}},
-		Places: []admission.Place{{Label: who.KeyID, Sandbox: "i1", Place: 1, Expected: 500 * time.Millisecond}},
+		Status:    admission.Status{AtOnce: 2, Starting: 2, Waiting: 1, MaxWaiting: 10, ServiceTime: time.Second, Wait: 1500 * time.Millisecond, Totals: admission.Totals{Refused: 3}},
+		Positions: []admission.Position{{Label: caller.KeyID, Sandbox: "i1", Number: 1, Expected: 500 * time.Millisecond}},
 	}, nil
 }
 

@@ -93,8 +93,8 @@ type recordOutput struct {
 	Body        func(huma.Context)
 }
 
-func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
-	f, err := h.filterOf(ctx, who, in.RecordFilter)
+func (h *recordHandlers) readRecord(ctx context.Context, caller sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
+	f, err := h.filterOf(ctx, caller, in.RecordFilter)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (h *recordHandlers) readRecord(ctx context.Context, who sandbox.Principal, 
 		if !in.Newest {
 			f.Limit = 0
 		}
-		return &recordOutput{"application/x-ndjson", func(c huma.Context) { h.followRecord(c, who, f) }}, nil
+		return &recordOutput{"application/x-ndjson", func(c huma.Context) { h.followRecord(c, caller, f) }}, nil
 	}
 	list, err := h.listRecord(ctx, f)
 	if err != nil {
@@ -143,34 +143,34 @@ func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.En
 }
 
 // filterOf returns a filter for the entries that the caller may see and the query selects.
-func (h *recordHandlers) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
+func (h *recordHandlers) filterOf(ctx context.Context, caller sandbox.Principal, in RecordFilter) (audit.Filter, error) {
 	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
 	if in.Sandbox != "" {
-		sb, err := h.finder.Get(ctx, who, in.Sandbox)
+		sb, err := h.finder.Get(ctx, caller, in.Sandbox)
 		// The audit log outlives sandboxes, for callers who may see all of it.
-		if fault.KindOf(err) == fault.NotFound && who.Local && ids.ValidSandbox(in.Sandbox) {
+		if fault.KindOf(err) == fault.NotFound && caller.Local && ids.ValidSandbox(in.Sandbox) {
 			sb, err = sandbox.Sandbox{ID: in.Sandbox}, nil
 		}
 		f.Sandbox = sb.ID
 		return f, err
 	}
-	if who.Local {
+	if caller.Local {
 		return f, nil
 	}
 	var err error
-	f.Sandboxes, err = h.owned(ctx, who)
+	f.Sandboxes, err = h.owned(ctx, caller)
 	return f, err
 }
 
-// mostOwned bounds the list of sandboxes to search for.
-const mostOwned = 10_000
+// maxOwned bounds the list of sandboxes to search for.
+const maxOwned = 10_000
 
 // owned returns the IDs of all known sandboxes of a key.
-func (h *recordHandlers) owned(ctx context.Context, who sandbox.Principal) ([]string, error) {
+func (h *recordHandlers) owned(ctx context.Context, caller sandbox.Principal) ([]string, error) {
 	out := []string{}
 	q := sandbox.Filter{Ascending: true}
 	for {
-		page, err := h.finder.List(ctx, who, q)
+		page, err := h.finder.List(ctx, caller, q)
 		if err != nil {
 			return nil, err
 		}
@@ -181,8 +181,8 @@ func (h *recordHandlers) owned(ctx context.Context, who sandbox.Principal) ([]st
 		if !page.More || len(page.Sandboxes) == 0 {
 			return out, nil
 		}
-		if len(out) > mostOwned {
-			return nil, fault.Newf(fault.Invalid, "too_many_sandboxes", "there are more than %d sandboxes of this key", mostOwned).
+		if len(out) > maxOwned {
+			return nil, fault.Newf(fault.Invalid, "too_many_sandboxes", "there are more than %d sandboxes of this key", maxOwned).
 				WithHint("name one with sandbox=")
 		}
 	}

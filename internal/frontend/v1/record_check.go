@@ -24,8 +24,8 @@ func (h *recordHandlers) recordCheckpoint(ctx context.Context, _ sandbox.Princip
 
 type recordKeyOutput struct{ Body api.RecordKey }
 
-func (h *recordHandlers) recordKey(_ context.Context, who sandbox.Principal, _ *struct{}) (*recordKeyOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *recordHandlers) recordKey(_ context.Context, caller sandbox.Principal, _ *struct{}) (*recordKeyOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	return &recordKeyOutput{api.RecordKey{Key: h.record.Key()}}, nil
@@ -35,8 +35,8 @@ type verifyRecordInput struct{ Body api.VerifyRecord }
 
 type verifyRecordOutput struct{ Body api.Verification }
 
-func (h *recordHandlers) verifyRecord(ctx context.Context, who sandbox.Principal, in *verifyRecordInput) (*verifyRecordOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *recordHandlers) verifyRecord(ctx context.Context, caller sandbox.Principal, in *verifyRecordInput) (*verifyRecordOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	v, err := h.record.Verify(ctx, in.Body.Against...)
@@ -55,8 +55,8 @@ type proveEntryInput struct {
 
 type proveEntryOutput struct{ Body api.Proof }
 
-func (h *recordHandlers) proveEntry(ctx context.Context, who sandbox.Principal, in *proveEntryInput) (*proveEntryOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *recordHandlers) proveEntry(ctx context.Context, caller sandbox.Principal, in *proveEntryInput) (*proveEntryOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	p, err := h.record.Prove(ctx, in.Seq)
@@ -70,11 +70,11 @@ type exportRecordInput struct{ RecordFilter }
 
 // exportRecord streams the entries. An interrupted stream lacks its last line, which verification
 // detects.
-func (h *recordHandlers) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *recordHandlers) exportRecord(ctx context.Context, caller sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	f, err := h.filterOf(ctx, who, in.RecordFilter)
+	f, err := h.filterOf(ctx, caller, in.RecordFilter)
 	if err != nil {
 		return nil, err
 	}

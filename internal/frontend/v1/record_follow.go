@@ -19,9 +19,9 @@ func (h *recordHandlers) send(c huma.Context, v any) {
 	}
 }
 
-// followRecord streams entries until the client leaves or the server is shutting down. A failure ends the
-// stream: its header has been sent.
-func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
+// followRecord streams entries until the client leaves or the server is shutting down. A failure
+// ends the stream: its header has been sent.
+func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	out := newEventStream(c.BodyWriter())
@@ -45,7 +45,7 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 	if f.Sandboxes == nil {
 		err = h.record.Read(ctx, f, true, put)
 	} else {
-		err = h.followOwn(ctx, who, &f, put)
+		err = h.followOwn(ctx, caller, &f, put)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.log.Warn("stream of the audit log broke off", "err", err)
@@ -54,11 +54,11 @@ func (h *recordHandlers) followRecord(c huma.Context, who sandbox.Principal, f a
 
 // followOwn includes sandboxes that the caller creates while it follows: each new entry is checked
 // for its owner.
-func (h *recordHandlers) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
+func (h *recordHandlers) followOwn(ctx context.Context, caller sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
 	if err := h.record.Read(ctx, *f, false, put); err != nil {
 		return err
 	}
-	seen := owners{finder: h.finder, who: who, others: map[string]time.Time{}, own: map[string]bool{}}
+	seen := owners{finder: h.finder, who: caller, others: map[string]time.Time{}, own: map[string]bool{}}
 	for _, id := range f.Sandboxes {
 		seen.own[id] = true
 	}
@@ -102,7 +102,7 @@ func (o *owners) has(ctx context.Context, id string) (bool, error) {
 		o.own[id] = true
 		return true, nil
 	}
-	if len(o.others) > mostOwned {
+	if len(o.others) > maxOwned {
 		clear(o.others)
 	}
 	o.others[id] = now

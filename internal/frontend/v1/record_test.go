@@ -26,8 +26,8 @@ type owns struct {
 	ids map[string]bool
 }
 
-func (o owns) Get(_ context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	if who.Local && strings.HasPrefix(ref, "box") || o.ids[ref] {
+func (o owns) Get(_ context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	if caller.Local && strings.HasPrefix(ref, "box") || o.ids[ref] {
 		return sandbox.Sandbox{ID: ref}, nil
 	}
 	return sandbox.Sandbox{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %s", ref)

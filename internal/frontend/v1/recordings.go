@@ -21,14 +21,14 @@ import (
 type Recorded interface {
 	// Recorded returns the ID of the sandbox whose recordings a caller may read: a
 	// sandbox of the caller, or for local callers an ended one with retained recordings.
-	Recorded(ctx context.Context, who sandbox.Principal, ref string) (id string, err error)
+	Recorded(ctx context.Context, caller sandbox.Principal, ref string) (id string, err error)
 	// KeepRecordings retains the recordings of a sandbox after its end, as long as changes are
 	// retained. The ID is empty if there are none. Only local callers may do so.
-	KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error)
+	KeepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error)
 	// ListRecordings returns the retained recordings of ended sandboxes, newest first.
-	ListRecordings(ctx context.Context, who sandbox.Principal) ([]sandbox.KeptRecordings, error)
+	ListRecordings(ctx context.Context, caller sandbox.Principal) ([]sandbox.KeptRecordings, error)
 	// DiscardRecordings removes the retained recordings of a sandbox.
-	DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error
+	DiscardRecordings(ctx context.Context, caller sandbox.Principal, id string) error
 }
 
 // recordingHandlers serves recordings of commands.
@@ -54,8 +54,8 @@ const maxRecordings = 10_000
 
 type recordingsOutput struct{ Body api.RecordingList }
 
-func (h *recordingHandlers) recordings(ctx context.Context, who sandbox.Principal, in *Ref) (*recordingsOutput, error) {
-	id, err := h.recorded.Recorded(ctx, who, in.ID)
+func (h *recordingHandlers) recordings(ctx context.Context, caller sandbox.Principal, in *Ref) (*recordingsOutput, error) {
+	id, err := h.recorded.Recorded(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ type recordingOutput struct {
 }
 
 // recording sends a recording. For a running command, it sends the output so far.
-func (h *recordingHandlers) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
-	id, err := h.recorded.Recorded(ctx, who, in.ID)
+func (h *recordingHandlers) recording(ctx context.Context, caller sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
+	id, err := h.recorded.Recorded(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -145,22 +145,22 @@ func (f flushing) Write(b []byte) (int, error) {
 
 type keptRecordingsOutput struct{ Body api.RetainedRecordings }
 
-func (h *recordingHandlers) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
-	kept, err := h.recorded.KeepRecordings(ctx, who, in.ID)
+func (h *recordingHandlers) keepRecordings(ctx context.Context, caller sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
+	kept, err := h.recorded.KeepRecordings(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return &keptRecordingsOutput{toKeptRecordings(kept)}, nil
 }
 
-func (h *recordingHandlers) discardRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
-	return nil, h.recorded.DiscardRecordings(ctx, who, in.ID)
+func (h *recordingHandlers) discardRecordings(ctx context.Context, caller sandbox.Principal, in *Ref) (*struct{}, error) {
+	return nil, h.recorded.DiscardRecordings(ctx, caller, in.ID)
 }
 
 type keptRecordingListOutput struct{ Body api.RetainedRecordingList }
 
-func (h *recordingHandlers) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
-	list, err := h.recorded.ListRecordings(ctx, who)
+func (h *recordingHandlers) listRecordings(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
+	list, err := h.recorded.ListRecordings(ctx, caller)
 	if err != nil {
 		return nil, err
 	}

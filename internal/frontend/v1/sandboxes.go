@@ -18,27 +18,27 @@ import (
 type Finder interface {
 	// Get finds a sandbox by ID, by name or, for local callers, by a unique prefix of its
 	// ID. A sandbox of another key is NotFound.
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
-	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	List(ctx context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
 }
 
 // Lifetimes starts and ends sandboxes, and changes when they end.
 type Lifetimes interface {
-	Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
+	Create(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
 	// Remove ends a sandbox and keeps its row. For a paused or ended sandbox, it removes the row
 	// too.
-	Remove(ctx context.Context, who sandbox.Principal, id string) error
+	Remove(ctx context.Context, caller sandbox.Principal, id string) error
 	// SetTimeout makes a sandbox end after d from now. Zero ends it now.
-	SetTimeout(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	SetTimeout(ctx context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 	// Extend makes a sandbox end after d from now, unless its present end is later.
-	Extend(ctx context.Context, who sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
+	Extend(ctx context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error)
 }
 
 // Monitor returns measurements, events and processes of a sandbox.
 type Monitor interface {
-	Metrics(ctx context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
-	Logs(ctx context.Context, who sandbox.Principal, id string) ([]sandbox.LogEntry, error)
-	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
+	Metrics(ctx context.Context, caller sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error)
+	Logs(ctx context.Context, caller sandbox.Principal, id string) ([]sandbox.LogEntry, error)
+	Census(ctx context.Context, caller sandbox.Principal, ref string) (census.Census, error)
 }
 
 // sandboxHandlers serves sandboxes, from their creation to their removal.
@@ -73,7 +73,7 @@ type createInput struct {
 	RawBody []byte
 }
 
-func (h *sandboxHandlers) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
+func (h *sandboxHandlers) create(ctx context.Context, caller sandbox.Principal, in *createInput) (*sandboxBody, error) {
 	if which := utf8text.Wrong(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
 			WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes")
@@ -82,27 +82,27 @@ func (h *sandboxHandlers) create(ctx context.Context, who sandbox.Principal, in 
 	if err != nil {
 		return nil, err
 	}
-	sb, err := h.lifetimes.Create(ctx, who, req)
+	sb, err := h.lifetimes.Create(ctx, caller, req)
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(caller, toSandbox(sb), sb)}, nil
 }
 
-func (h *sandboxHandlers) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	sb, err := h.finder.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) get(ctx context.Context, caller sandbox.Principal, in *Ref) (*sandboxBody, error) {
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(caller, toSandbox(sb), sb)}, nil
 }
 
-func (h *sandboxHandlers) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*removedOutput, error) {
-	sb, err := h.finder.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) remove(ctx context.Context, caller sandbox.Principal, in *Ref) (*removedOutput, error) {
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.lifetimes.Remove(ctx, who, sb.ID); err != nil {
+	if err := h.lifetimes.Remove(ctx, caller, sb.ID); err != nil {
 		return nil, err
 	}
 	return &removedOutput{h.heads.covering(ctx)}, nil
@@ -113,29 +113,29 @@ type durationInput struct {
 	Body api.Duration
 }
 
-func (h *sandboxHandlers) setTimeout(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
-	return h.changeEnd(ctx, who, in, h.lifetimes.SetTimeout)
+func (h *sandboxHandlers) setTimeout(ctx context.Context, caller sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return h.changeEnd(ctx, caller, in, h.lifetimes.SetTimeout)
 }
 
-func (h *sandboxHandlers) extend(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
-	return h.changeEnd(ctx, who, in, h.lifetimes.Extend)
+func (h *sandboxHandlers) extend(ctx context.Context, caller sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return h.changeEnd(ctx, caller, in, h.lifetimes.Extend)
 }
 
-func (h *sandboxHandlers) changeEnd(ctx context.Context, who sandbox.Principal, in *durationInput,
+func (h *sandboxHandlers) changeEnd(ctx context.Context, caller sandbox.Principal, in *durationInput,
 	change func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, error),
 ) (*sandboxBody, error) {
 	d, err := duration("seconds", in.Body.Seconds)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := h.finder.Get(ctx, who, in.ID)
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if sb, err = change(ctx, who, sb.ID, d); err != nil {
+	if sb, err = change(ctx, caller, sb.ID, d); err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(caller, toSandbox(sb), sb)}, nil
 }
 
 type listInput struct {
@@ -147,12 +147,12 @@ type listInput struct {
 
 type listOutput struct{ Body api.SandboxList }
 
-func (h *sandboxHandlers) list(ctx context.Context, who sandbox.Principal, in *listInput) (*listOutput, error) {
+func (h *sandboxHandlers) list(ctx context.Context, caller sandbox.Principal, in *listInput) (*listOutput, error) {
 	filter, err := in.filter()
 	if err != nil {
 		return nil, err
 	}
-	page, err := h.finder.List(ctx, who, filter)
+	page, err := h.finder.List(ctx, caller, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -241,12 +241,12 @@ type metricsInput struct {
 
 type metricsOutput struct{ Body api.MetricList }
 
-func (h *sandboxHandlers) metrics(ctx context.Context, who sandbox.Principal, in *metricsInput) (*metricsOutput, error) {
-	sb, err := h.finder.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) metrics(ctx context.Context, caller sandbox.Principal, in *metricsInput) (*metricsOutput, error) {
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	samples, err := h.monitor.Metrics(ctx, who, sb.ID, in.From, in.To)
+	samples, err := h.monitor.Metrics(ctx, caller, sb.ID, in.From, in.To)
 	if err != nil {
 		return nil, err
 	}
@@ -259,12 +259,12 @@ func (h *sandboxHandlers) metrics(ctx context.Context, who sandbox.Principal, in
 
 type logsOutput struct{ Body api.LogList }
 
-func (h *sandboxHandlers) logs(ctx context.Context, who sandbox.Principal, in *Ref) (*logsOutput, error) {
-	sb, err := h.finder.Get(ctx, who, in.ID)
+func (h *sandboxHandlers) logs(ctx context.Context, caller sandbox.Principal, in *Ref) (*logsOutput, error) {
+	sb, err := h.finder.Get(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := h.monitor.Logs(ctx, who, sb.ID)
+	entries, err := h.monitor.Logs(ctx, caller, sb.ID)
 	if err != nil {
 		return nil, err
 	}

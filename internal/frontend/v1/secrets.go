@@ -12,12 +12,12 @@ import (
 
 // Secrets stores secrets; secrets.Vault implements it.
 type Secrets interface {
-	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
-	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
-	Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
-	Find(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
-	List(ctx context.Context, who secrets.Caller) ([]secrets.Info, error)
-	RotateKey(ctx context.Context, who secrets.Caller) (moved int, err error)
+	Set(ctx context.Context, caller secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Rotate(ctx context.Context, caller secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Remove(ctx context.Context, caller secrets.Caller, ref string) (secrets.Info, error)
+	Find(ctx context.Context, caller secrets.Caller, ref string) (secrets.Info, error)
+	List(ctx context.Context, caller secrets.Caller) ([]secrets.Info, error)
+	RotateKey(ctx context.Context, caller secrets.Caller) (moved int, err error)
 }
 
 // secretHandlers serves secrets.
@@ -38,11 +38,11 @@ func (h *secretHandlers) register(r *registry) {
 
 // holder returns the owner of a caller's secrets. Local callers have their own secrets, and do not
 // see those of keys.
-func holder(who sandbox.Principal) secrets.Caller {
-	if who.Local {
+func holder(caller sandbox.Principal) secrets.Caller {
+	if caller.Local {
 		return secrets.Caller{Local: true}
 	}
-	return secrets.Caller{Owner: who.KeyID}
+	return secrets.Caller{Owner: caller.KeyID}
 }
 
 // plainText returns an error for a value that is not UTF-8, because a JSON decoder would replace
@@ -59,8 +59,8 @@ type secretBody struct{ Body api.Secret }
 
 type secretsOutput struct{ Body api.SecretList }
 
-func (h *secretHandlers) listSecrets(ctx context.Context, who sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
-	list, err := h.secrets.List(ctx, holder(who))
+func (h *secretHandlers) listSecrets(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
+	list, err := h.secrets.List(ctx, holder(caller))
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +73,13 @@ func (h *secretHandlers) listSecrets(ctx context.Context, who sandbox.Principal,
 
 type createSecretInput struct{ Body api.CreateSecret }
 
-func (h *secretHandlers) createSecret(ctx context.Context, who sandbox.Principal, in *createSecretInput) (*secretBody, error) {
+func (h *secretHandlers) createSecret(ctx context.Context, caller sandbox.Principal, in *createSecretInput) (*secretBody, error) {
 	value, err := plainText(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := h.secrets.Set(ctx, holder(who), in.Body.Name, value, in.Body.Metadata)
+	info, err := h.secrets.Set(ctx, holder(caller), in.Body.Name, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +91,8 @@ type SecretRef struct {
 	ID string `path:"id" maxLength:"64" doc:"ID or name."`
 }
 
-func (h *secretHandlers) getSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*secretBody, error) {
-	info, err := h.secrets.Find(ctx, holder(who), in.ID)
+func (h *secretHandlers) getSecret(ctx context.Context, caller sandbox.Principal, in *SecretRef) (*secretBody, error) {
+	info, err := h.secrets.Find(ctx, holder(caller), in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -104,31 +104,31 @@ type rotateSecretInput struct {
 	Body api.RotateSecret
 }
 
-func (h *secretHandlers) rotateSecret(ctx context.Context, who sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
+func (h *secretHandlers) rotateSecret(ctx context.Context, caller sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
 	value, err := plainText(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := h.secrets.Rotate(ctx, holder(who), in.ID, value, in.Body.Metadata)
+	info, err := h.secrets.Rotate(ctx, holder(caller), in.ID, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
 	return &secretBody{toSecret(info)}, nil
 }
 
-func (h *secretHandlers) removeSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*struct{}, error) {
-	_, err := h.secrets.Remove(ctx, holder(who), in.ID)
+func (h *secretHandlers) removeSecret(ctx context.Context, caller sandbox.Principal, in *SecretRef) (*struct{}, error) {
+	_, err := h.secrets.Remove(ctx, holder(caller), in.ID)
 	return nil, err
 }
 
 type rotatedKeyOutput struct{ Body api.RotatedKey }
 
-func (h *secretHandlers) rotateSecretsKey(ctx context.Context, who sandbox.Principal, _ *struct{}) (*rotatedKeyOutput, error) {
-	if err := localOnly(who); err != nil {
+func (h *secretHandlers) rotateSecretsKey(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*rotatedKeyOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	moved, err := h.secrets.RotateKey(ctx, holder(who))
+	moved, err := h.secrets.RotateKey(ctx, holder(caller))
 	if err != nil {
 		return nil, err
 	}

@@ -61,15 +61,15 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("%d %+v", code, s)
 	}
 	// Another key and the machine's user see nothing of it.
-	for _, who := range []sandbox.Principal{{KeyID: "k2"}, {Local: true}} {
-		r.who = who
+	for _, caller := range []sandbox.Principal{{KeyID: "k2"}, {Local: true}} {
+		r.who = caller
 		var list api.SecretList
 		if code, _ := r.call("GET", "/v1/secrets", "", &list); code != 200 || list.Secrets == nil || len(list.Secrets) != 0 {
-			t.Errorf("%+v lists %d %+v", who, code, list)
+			t.Errorf("%+v lists %d %+v", caller, code, list)
 		}
 		for _, c := range [][3]string{{"GET", "/v1/secrets/TOKEN", ""}, {"DELETE", "/v1/secrets/" + s.ID, ""}, {"POST", "/v1/secrets/TOKEN/rotate", `{"value":"another value"}`}} {
 			if code, p := r.call(c[0], c[1], c[2], nil); code != 404 || p.Code != "secret_not_found" {
-				t.Errorf("%+v %v: %d %+v", who, c, code, p)
+				t.Errorf("%+v %v: %d %+v", caller, c, code, p)
 			}
 		}
 	}

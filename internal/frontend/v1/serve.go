@@ -29,7 +29,7 @@ const (
 func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 	r := original
 	defer s.recoverTo(w, r)
-	who, err := s.auth(r)
+	caller, err := s.auth(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -41,13 +41,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 			return
 		}
 	}
-	r, cancel, err := patient(r)
+	r, cancel, err := boundByClient(r)
 	if err != nil {
 		s.fail(w, original, err)
 		return
 	}
 	defer cancel()
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, caller))
 	if !streams(r) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		r.ContentLength = int64(len(body))

@@ -11,13 +11,13 @@ import (
 // template reference.
 type Snapshots interface {
 	// Snapshot takes a snapshot of a running sandbox, which pauses briefly.
-	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
-	Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
+	Snapshot(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
 	// FindSnapshot finds a snapshot by ID or name. A snapshot of another key is NotFound
 	// with the code "snapshot_not_found".
-	FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error)
+	FindSnapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Snapshot, error)
 	// RemoveSnapshot removes a snapshot. Sandboxes and snapshots created from it stay.
-	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
+	RemoveSnapshot(ctx context.Context, caller sandbox.Principal, ref string) error
 }
 
 // snapshotHandlers serves snapshots.
@@ -40,9 +40,9 @@ type takeSnapshotInput struct {
 	Body *api.CreateSnapshot
 }
 
-func (h *snapshotHandlers) takeSnapshot(ctx context.Context, who sandbox.Principal, in *takeSnapshotInput) (*snapshotBody, error) {
+func (h *snapshotHandlers) takeSnapshot(ctx context.Context, caller sandbox.Principal, in *takeSnapshotInput) (*snapshotBody, error) {
 	body := orZero(in.Body)
-	snap, err := h.snapshots.Snapshot(ctx, who, in.ID, sandbox.SnapshotRequest{Name: body.Name, FilesOnly: body.FilesOnly})
+	snap, err := h.snapshots.Snapshot(ctx, caller, in.ID, sandbox.SnapshotRequest{Name: body.Name, FilesOnly: body.FilesOnly})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ type snapshotsInput struct {
 
 type snapshotsOutput struct{ Body api.SnapshotList }
 
-func (h *snapshotHandlers) listSnapshots(ctx context.Context, who sandbox.Principal, in *snapshotsInput) (*snapshotsOutput, error) {
+func (h *snapshotHandlers) listSnapshots(ctx context.Context, caller sandbox.Principal, in *snapshotsInput) (*snapshotsOutput, error) {
 	filter := sandbox.SnapshotFilter{Sandbox: in.Sandbox, Name: in.Name, Limit: in.Limit}
 	if in.Cursor != "" {
 		var err error
@@ -66,7 +66,7 @@ func (h *snapshotHandlers) listSnapshots(ctx context.Context, who sandbox.Princi
 			return nil, err
 		}
 	}
-	page, err := h.snapshots.Snapshots(ctx, who, filter)
+	page, err := h.snapshots.Snapshots(ctx, caller, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -86,21 +86,21 @@ type SnapshotRef struct {
 	ID string `path:"id" maxLength:"256" doc:"ID or name."`
 }
 
-func (h *snapshotHandlers) getSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*snapshotBody, error) {
-	snap, err := h.snapshots.FindSnapshot(ctx, who, in.ID)
+func (h *snapshotHandlers) getSnapshot(ctx context.Context, caller sandbox.Principal, in *SnapshotRef) (*snapshotBody, error) {
+	snap, err := h.snapshots.FindSnapshot(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	return oneSnapshot(snap), nil
 }
 
-func (h *snapshotHandlers) removeSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*struct{}, error) {
-	return nil, h.snapshots.RemoveSnapshot(ctx, who, in.ID)
+func (h *snapshotHandlers) removeSnapshot(ctx context.Context, caller sandbox.Principal, in *SnapshotRef) (*struct{}, error) {
+	return nil, h.snapshots.RemoveSnapshot(ctx, caller, in.ID)
 }
 
 func oneSnapshot(s sandbox.Snapshot) *snapshotBody {
 	out := toSnapshot(s)
-	whole(out.HostFiles, s.Needs)
+	addFiles(out.HostFiles, s.Needs)
 	return &snapshotBody{out}
 }
 

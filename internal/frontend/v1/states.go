@@ -14,22 +14,22 @@ type States interface {
 	// Pause saves a running sandbox and ends its processes. With filesOnly the sandbox boots again
 	// when it is resumed. For a paused sandbox the error is a Conflict with the code
 	// "sandbox_paused".
-	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
+	Pause(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
 	// Resume resumes a paused sandbox for d, and reports whether it was paused. Zero means the
 	// lifetime with which the sandbox was created. It does not change a running sandbox. It waits
 	// for a pause or resume in progress.
-	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	Resume(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
 	// ResumeFiles is like Resume, but boots the sandbox again with its files, even if its memory
 	// and processes were saved.
-	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	ResumeFiles(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
 	// Fork copies a running sandbox. The error applies to all copies. Each copy also has its own
 	// error.
-	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
+	Fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 	// Rollback restores a running or paused sandbox in place to a snapshot that the caller
 	// may use.
-	Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error)
+	Rollback(ctx context.Context, caller sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error)
 	// Reset restores a sandbox in place to the template or snapshot from which it was created.
-	Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	Reset(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
 // stateHandlers serves the states of sandboxes.
@@ -70,8 +70,8 @@ type pauseInput struct {
 	Body *api.Pause
 }
 
-func (h *stateHandlers) pause(ctx context.Context, who sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
-	return answer(who)(h.states.Pause(ctx, who, in.ID, orZero(in.Body).FilesOnly))
+func (h *stateHandlers) pause(ctx context.Context, caller sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
+	return answer(caller)(h.states.Pause(ctx, caller, in.ID, orZero(in.Body).FilesOnly))
 }
 
 type resumeInput struct {
@@ -79,7 +79,7 @@ type resumeInput struct {
 	Body *api.Resume
 }
 
-func (h *stateHandlers) resume(ctx context.Context, who sandbox.Principal, in *resumeInput) (*sandboxBody, error) {
+func (h *stateHandlers) resume(ctx context.Context, caller sandbox.Principal, in *resumeInput) (*sandboxBody, error) {
 	d, err := duration("timeout_seconds", orZero(in.Body).TimeoutSeconds)
 	if err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (h *stateHandlers) resume(ctx context.Context, who sandbox.Principal, in *r
 	if orZero(in.Body).FilesOnly {
 		resume = h.states.ResumeFiles
 	}
-	sb, _, err := resume(ctx, who, in.ID, d)
-	return answer(who)(sb, err)
+	sb, _, err := resume(ctx, caller, in.ID, d)
+	return answer(caller)(sb, err)
 }
 
 type rollbackInput struct {
@@ -97,21 +97,21 @@ type rollbackInput struct {
 	Body api.Rollback
 }
 
-func (h *stateHandlers) rollback(ctx context.Context, who sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
-	return answer(who)(h.states.Rollback(ctx, who, in.ID, in.Body.Snapshot))
+func (h *stateHandlers) rollback(ctx context.Context, caller sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
+	return answer(caller)(h.states.Rollback(ctx, caller, in.ID, in.Body.Snapshot))
 }
 
-func (h *stateHandlers) reset(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	return answer(who)(h.states.Reset(ctx, who, in.ID))
+func (h *stateHandlers) reset(ctx context.Context, caller sandbox.Principal, in *Ref) (*sandboxBody, error) {
+	return answer(caller)(h.states.Reset(ctx, caller, in.ID))
 }
 
 // answer converts a sandbox for its caller.
-func answer(who sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
+func answer(caller sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
 	return func(sb sandbox.Sandbox, err error) (*sandboxBody, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+		return &sandboxBody{withTokens(caller, toSandbox(sb), sb)}, nil
 	}
 }
 
@@ -130,13 +130,13 @@ type forkInput struct {
 
 type forksOutput struct{ Body api.ForkList }
 
-func (h *stateHandlers) fork(ctx context.Context, who sandbox.Principal, in *forkInput) (*forksOutput, error) {
+func (h *stateHandlers) fork(ctx context.Context, caller sandbox.Principal, in *forkInput) (*forksOutput, error) {
 	body := orZero(in.Body)
 	d, err := duration("timeout_seconds", body.TimeoutSeconds)
 	if err != nil {
 		return nil, err
 	}
-	forks, err := h.states.Fork(ctx, who, in.ID, sandbox.ForkRequest{
+	forks, err := h.states.Fork(ctx, caller, in.ID, sandbox.ForkRequest{
 		Count: max(body.Count, 1), Timeout: d, Forever: body.Forever, Ephemeral: body.Ephemeral, FilesOnly: body.FilesOnly,
 	})
 	if err != nil {
@@ -144,17 +144,17 @@ func (h *stateHandlers) fork(ctx context.Context, who sandbox.Principal, in *for
 	}
 	out := &forksOutput{api.ForkList{Forks: make([]api.Fork, 0, len(forks))}}
 	for _, f := range forks {
-		out.Body.Forks = append(out.Body.Forks, h.toFork(ctx, who, f))
+		out.Body.Forks = append(out.Body.Forks, h.toFork(ctx, caller, f))
 	}
 	return out, nil
 }
 
 // toFork converts a copy's own error to the form of an error answer.
-func (h *stateHandlers) toFork(ctx context.Context, who sandbox.Principal, f sandbox.Fork) api.Fork {
+func (h *stateHandlers) toFork(ctx context.Context, caller sandbox.Principal, f sandbox.Fork) api.Fork {
 	if f.Err != nil {
 		logInternal(ctx, h.log, "fork", f.Err)
 		return api.Fork{Error: &problemOf(f.Err).Problem}
 	}
-	out := withTokens(who, toSandbox(f.Sandbox), f.Sandbox)
+	out := withTokens(caller, toSandbox(f.Sandbox), f.Sandbox)
 	return api.Fork{Sandbox: &out}
 }

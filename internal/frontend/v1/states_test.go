@@ -16,33 +16,33 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book stores sandboxes and snapshots in memory, and records the requests.
-type book struct {
+// fakeStates stores sandboxes and snapshots in memory, and records the requests.
+type fakeStates struct {
 	Finder
 	Lifetimes
-	sb    sandbox.Sandbox
-	shots []sandbox.Snapshot
-	asked []string
-	err   error
-	begun chan struct{} // unless nil, closed when a pause begins, which continues
-	block chan struct{} // closed when a pause is broken off
+	sb      sandbox.Sandbox
+	shots   []sandbox.Snapshot
+	asked   []string
+	err     error
+	started chan struct{} // unless nil, closed when a pause begins, which continues
+	block   chan struct{} // closed when a pause is broken off
 }
 
-func (b *book) say(format string, args ...any) {
+func (b *fakeStates) record(format string, args ...any) {
 	b.asked = append(b.asked, fmt.Sprintf(format, args...))
 }
 
-func (b *book) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+func (b *fakeStates) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	if ref != b.sb.ID {
 		return sandbox.Sandbox{}, sandbox.Unknown(ref)
 	}
 	return b.sb, nil
 }
 
-func (b *book) Pause(ctx context.Context, _ sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
-	b.say("pause %s %v", ref, filesOnly)
+func (b *fakeStates) Pause(ctx context.Context, _ sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+	b.record("pause %s %v", ref, filesOnly)
 	if b.block != nil {
-		close(b.begun)
+		close(b.started)
 		<-ctx.Done()
 		close(b.block)
 		return b.sb, ctx.Err()
@@ -51,19 +51,19 @@ func (b *book) Pause(ctx context.Context, _ sandbox.Principal, ref string, files
 	return b.sb, b.err
 }
 
-func (b *book) Resume(_ context.Context, _ sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	b.say("resume %s %v", ref, d)
+func (b *fakeStates) Resume(_ context.Context, _ sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	b.record("resume %s %v", ref, d)
 	b.sb.State, b.sb.PausedAt = sandbox.Running, time.Time{}
 	return b.sb, true, b.err
 }
 
-func (b *book) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	b.say("without memory")
-	return b.Resume(ctx, who, ref, d)
+func (b *fakeStates) ResumeFiles(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	b.record("without memory")
+	return b.Resume(ctx, caller, ref, d)
 }
 
-func (b *book) Fork(_ context.Context, _ sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	b.say("fork %s %d %v %v %v", ref, req.Count, req.Timeout, req.Forever, req.Ephemeral)
+func (b *fakeStates) Fork(_ context.Context, _ sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	b.record("fork %s %d %v %v %v", ref, req.Count, req.Timeout, req.Forever, req.Ephemeral)
 	forks := make([]sandbox.Fork, req.Count)
 	for i := range forks {
 		forks[i].Sandbox = sandbox.Sandbox{ID: fmt.Sprint("c", i), State: sandbox.Running, AccessToken: "t", Parent: ref}
@@ -75,23 +75,23 @@ func (b *book) Fork(_ context.Context, _ sandbox.Principal, ref string, req sand
 	return forks, b.err
 }
 
-func (b *book) Rollback(_ context.Context, _ sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
-	b.say("rollback %s %s", ref, snapshot)
+func (b *fakeStates) Rollback(_ context.Context, _ sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
+	b.record("rollback %s %s", ref, snapshot)
 	return b.sb, b.err
 }
 
-func (b *book) Reset(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	b.say("reset %s", ref)
+func (b *fakeStates) Reset(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	b.record("reset %s", ref)
 	return b.sb, b.err
 }
 
-func (b *book) Snapshot(_ context.Context, _ sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
-	b.say("snapshot %s %s %v", ref, req.Name, req.FilesOnly)
+func (b *fakeStates) Snapshot(_ context.Context, _ sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	b.record("snapshot %s %s %v", ref, req.Name, req.FilesOnly)
 	return sandbox.Snapshot{ID: "s1", Name: req.Name, Sandbox: ref, Bytes: 7, FilesOnly: req.FilesOnly}, b.err
 }
 
-func (b *book) Snapshots(_ context.Context, _ sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
-	b.say("snapshots %s %s %d %s", f.Sandbox, f.Name, f.Limit, f.AfterID)
+func (b *fakeStates) Snapshots(_ context.Context, _ sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	b.record("snapshots %s %s %d %s", f.Sandbox, f.Name, f.Limit, f.AfterID)
 	rest := b.shots
 	for i, s := range rest {
 		if s.ID == f.AfterID {
@@ -103,19 +103,19 @@ func (b *book) Snapshots(_ context.Context, _ sandbox.Principal, f sandbox.Snaps
 	return sandbox.SnapshotPage{Snapshots: rest[:n], More: n < len(rest)}, b.err
 }
 
-func (b *book) FindSnapshot(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+func (b *fakeStates) FindSnapshot(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Snapshot, error) {
 	return sandbox.Snapshot{}, fault.Newf(fault.NotFound, "snapshot_not_found", "there is no snapshot %q", ref)
 }
 
-func (b *book) RemoveSnapshot(_ context.Context, _ sandbox.Principal, ref string) error {
-	b.say("remove %s", ref)
+func (b *fakeStates) RemoveSnapshot(_ context.Context, _ sandbox.Principal, ref string) error {
+	b.record("remove %s", ref)
 	return b.err
 }
 
-func newBook(t *testing.T) (*rig, *book) {
+func newFakeStates(t *testing.T) (*rig, *fakeStates) {
 	t.Helper()
 	r := newRig(t)
-	b := &book{sb: sandbox.Sandbox{
+	b := &fakeStates{sb: sandbox.Sandbox{
 		ID: "i1", State: sandbox.Running, AccessToken: "t", Origin: "s0", At: "s1", Parent: "i0",
 		OnEnd: sandbox.OnEnd{Pause: true, FilesOnly: true},
 	}}
@@ -126,7 +126,7 @@ func newBook(t *testing.T) (*rig, *book) {
 }
 
 func TestStates(t *testing.T) {
-	r, b := newBook(t)
+	r, b := newFakeStates(t)
 	for _, test := range []struct {
 		method, path, body string
 		status             int
@@ -177,7 +177,7 @@ func TestStates(t *testing.T) {
 }
 
 func TestPausedSandboxIsDescribed(t *testing.T) {
-	r, _ := newBook(t)
+	r, _ := newFakeStates(t)
 	var sb api.Sandbox
 	r.call("POST", "/v1/sandboxes/i1/pause", "", &sb)
 	if sb.State != "paused" || sb.PausedAt == nil || sb.PausedAt.Unix() != 1000 || sb.AccessToken != "t" ||
@@ -189,7 +189,7 @@ func TestPausedSandboxIsDescribed(t *testing.T) {
 // Each copy has its own result, and an internal error shows no more in it than in any other
 // response.
 func TestForksFailOneByOne(t *testing.T) {
-	r, _ := newBook(t)
+	r, _ := newFakeStates(t)
 	var list api.ForkList
 	if code, _ := r.call("POST", "/v1/sandboxes/i1/fork", `{"count":4}`, &list); code != http.StatusCreated || len(list.Forks) != 4 {
 		t.Fatalf("%d %+v", code, list)
@@ -210,7 +210,7 @@ func TestForksFailOneByOne(t *testing.T) {
 }
 
 func TestSnapshotPages(t *testing.T) {
-	r, b := newBook(t)
+	r, b := newFakeStates(t)
 	for i := range 5 {
 		b.shots = append(b.shots, sandbox.Snapshot{ID: fmt.Sprint("s", i), CreatedAt: time.Unix(int64(100-i), 0)})
 	}
@@ -249,7 +249,7 @@ func TestCreateSaysWhatHappensAtTheEnd(t *testing.T) {
 
 // A command is traffic: it resumes a sandbox that traffic resumes, and no other.
 func TestExecInPausedSandbox(t *testing.T) {
-	r, b := newBook(t)
+	r, b := newFakeStates(t)
 	b.sb.State = sandbox.Paused
 	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "sandbox_paused" || len(b.asked) > 0 {
 		t.Errorf("%d %+v %v", code, p, b.asked)
@@ -267,15 +267,15 @@ func TestExecInPausedSandbox(t *testing.T) {
 
 // If the client closes the request, the operation is canceled.
 func TestClosedRequestIsBrokenOff(t *testing.T) {
-	r, b := newBook(t)
-	b.begun, b.block = make(chan struct{}), make(chan struct{})
+	r, b := newFakeStates(t)
+	b.started, b.block = make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
 		select {
-		case <-b.begun:
+		case <-b.started:
 			cancel()
 		case <-ctx.Done():
 		}

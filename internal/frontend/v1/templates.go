@@ -15,17 +15,17 @@ import (
 
 // Templates lists, builds and changes templates.
 type Templates interface {
-	List(who sandbox.Principal) ([]catalog.Template, error)
-	Inspect(who sandbox.Principal, name string) (catalog.Template, error)
-	Create(ctx context.Context, who sandbox.Principal, req catalog.Request) (catalog.Template, error)
-	Tag(ctx context.Context, who sandbox.Principal, name string, tags []string) (catalog.Template, error)
-	Alias(ctx context.Context, who sandbox.Principal, name string, aliases []string) (catalog.Template, error)
-	Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error
+	List(caller sandbox.Principal) ([]catalog.Template, error)
+	Inspect(caller sandbox.Principal, name string) (catalog.Template, error)
+	Create(ctx context.Context, caller sandbox.Principal, req catalog.Request) (catalog.Template, error)
+	Tag(ctx context.Context, caller sandbox.Principal, name string, tags []string) (catalog.Template, error)
+	Alias(ctx context.Context, caller sandbox.Principal, name string, aliases []string) (catalog.Template, error)
+	Remove(ctx context.Context, caller sandbox.Principal, name string, tagged bool) error
 }
 
 // Commits makes images of sandboxes.
 type Commits interface {
-	Commit(ctx context.Context, who sandbox.Principal, ref, name string) (library.Image, error)
+	Commit(ctx context.Context, caller sandbox.Principal, ref, name string) (library.Image, error)
 }
 
 type templateHandlers struct {
@@ -54,8 +54,8 @@ type TemplateRef struct {
 
 type templatesOutput struct{ Body api.TemplateList }
 
-func (h *templateHandlers) list(_ context.Context, who sandbox.Principal, _ *struct{}) (*templatesOutput, error) {
-	all, err := h.templates.List(who)
+func (h *templateHandlers) list(_ context.Context, caller sandbox.Principal, _ *struct{}) (*templatesOutput, error) {
+	all, err := h.templates.List(caller)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +68,8 @@ func (h *templateHandlers) list(_ context.Context, who sandbox.Principal, _ *str
 
 type templateOutput struct{ Body api.Template }
 
-func (h *templateHandlers) inspect(_ context.Context, who sandbox.Principal, in *TemplateRef) (*templateOutput, error) {
-	t, err := h.templates.Inspect(who, in.Template)
+func (h *templateHandlers) inspect(_ context.Context, caller sandbox.Principal, in *TemplateRef) (*templateOutput, error) {
+	t, err := h.templates.Inspect(caller, in.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (h *templateHandlers) inspect(_ context.Context, who sandbox.Principal, in 
 
 type createTemplateInput struct{ Body api.CreateTemplate }
 
-func (h *templateHandlers) create(ctx context.Context, who sandbox.Principal, in *createTemplateInput) (*templateOutput, error) {
+func (h *templateHandlers) create(ctx context.Context, caller sandbox.Principal, in *createTemplateInput) (*templateOutput, error) {
 	b := in.Body
 	req := catalog.Request{Template: b.Template, Image: b.Image, Settings: catalog.Settings{User: b.User, Dir: b.WorkingDir, Env: b.Env}}
 	var err error
@@ -99,7 +99,7 @@ func (h *templateHandlers) create(ctx context.Context, who sandbox.Principal, in
 		}
 		req.Start = &sandbox.Start{Command: b.Start, Ready: b.Ready, Timeout: timeout}
 	}
-	t, err := h.templates.Create(ctx, who, req)
+	t, err := h.templates.Create(ctx, caller, req)
 	if err != nil {
 		return nil, err
 	}
@@ -108,13 +108,13 @@ func (h *templateHandlers) create(ctx context.Context, who sandbox.Principal, in
 
 type tagTemplateInput struct{ Body api.TagTemplate }
 
-func (h *templateHandlers) tag(ctx context.Context, who sandbox.Principal, in *tagTemplateInput) (*templateOutput, error) {
-	t, err := h.templates.Inspect(who, in.Body.Template)
+func (h *templateHandlers) tag(ctx context.Context, caller sandbox.Principal, in *tagTemplateInput) (*templateOutput, error) {
+	t, err := h.templates.Inspect(caller, in.Body.Template)
 	if err == nil && len(in.Body.Tags) > 0 {
-		t, err = h.templates.Tag(ctx, who, in.Body.Template, in.Body.Tags)
+		t, err = h.templates.Tag(ctx, caller, in.Body.Template, in.Body.Tags)
 	}
 	if err == nil && len(in.Body.Aliases) > 0 {
-		t, err = h.templates.Alias(ctx, who, in.Body.Template, in.Body.Aliases)
+		t, err = h.templates.Alias(ctx, caller, in.Body.Template, in.Body.Aliases)
 	}
 	if err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func (h *templateHandlers) tag(ctx context.Context, who sandbox.Principal, in *t
 	return &templateOutput{toTemplate(t)}, nil
 }
 
-func (h *templateHandlers) remove(ctx context.Context, who sandbox.Principal, in *TemplateRef) (*struct{}, error) {
-	return nil, h.templates.Remove(ctx, who, in.Template, strings.Contains(in.Template, ":"))
+func (h *templateHandlers) remove(ctx context.Context, caller sandbox.Principal, in *TemplateRef) (*struct{}, error) {
+	return nil, h.templates.Remove(ctx, caller, in.Template, strings.Contains(in.Template, ":"))
 }
 
 type commitInput struct {
@@ -133,8 +133,8 @@ type commitInput struct {
 
 type committedOutput struct{ Body api.Image }
 
-func (h *templateHandlers) commit(ctx context.Context, who sandbox.Principal, in *commitInput) (*committedOutput, error) {
-	img, err := h.commits.Commit(ctx, who, in.ID, in.Body.Image)
+func (h *templateHandlers) commit(ctx context.Context, caller sandbox.Principal, in *commitInput) (*committedOutput, error) {
+	img, err := h.commits.Commit(ctx, caller, in.ID, in.Body.Image)
 	if err != nil {
 		return nil, err
 	}

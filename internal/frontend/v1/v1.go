@@ -162,11 +162,11 @@ type registry struct {
 // register adds an operation whose handler gets its caller as an argument.
 func register[I, O any](r *registry, o huma.Operation, handle func(context.Context, sandbox.Principal, *I) (*O, error)) {
 	huma.Register(r.api, o, func(ctx context.Context, in *I) (*O, error) {
-		who, ok := ctx.Value(callerKey{}).(sandbox.Principal)
+		caller, ok := ctx.Value(callerKey{}).(sandbox.Principal)
 		if !ok {
 			return nil, problemOf(fault.New(fault.Unauthenticated, "unauthenticated", "no caller"))
 		}
-		out, err := handle(ctx, who, in)
+		out, err := handle(ctx, caller, in)
 		if err != nil {
 			logInternal(ctx, r.log, o.OperationID, err)
 			return nil, problemOf(err)

@@ -30,9 +30,9 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-type shelf struct{}
+type templates struct{}
 
-func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	if ref.Name != "base" {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
@@ -65,7 +65,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: templates{}, Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.keys = key.NewRing(st, log, func(context.Context, audit.Kind, key.Key) error { return nil })
 	r.with(Deps{
-		Finder: service, Lifetimes: service, Monitor: service, Access: service, NetworkLog: service, Pruner: service, States: &book{}, Snapshots: &book{}, Changes: service.Changes(), Guests: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
+		Finder: service, Lifetimes: service, Monitor: service, Access: service, NetworkLog: service, Pruner: service, States: &fakeStates{}, Snapshots: &fakeStates{}, Changes: service.Changes(), Guests: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
@@ -176,7 +176,7 @@ func TestCreateAndAnswer(t *testing.T) {
 	r := newRig(t)
 	var sb api.Sandbox
 	body := `{"timeout_seconds":60.5,"metadata":{"a":"b"},"env":{"TOKEN":"hush"},"limits":{"pids":64}}`
-	began := time.Now()
+	started := time.Now()
 	if code, p := r.call("POST", "/v1/sandboxes", body, &sb); code != http.StatusCreated {
 		t.Fatalf("%d %+v", code, p)
 	}
@@ -184,8 +184,8 @@ func TestCreateAndAnswer(t *testing.T) {
 		t.Errorf("%+v", sb)
 	}
 	const life = 60500 * time.Millisecond
-	if ends := *sb.EndsAt; ends.Before(began.Add(life)) || ends.After(time.Now().Add(life)) {
-		t.Errorf("begun at %v, it ends at %v", began, ends)
+	if ends := *sb.EndsAt; ends.Before(started.Add(life)) || ends.After(time.Now().Add(life)) {
+		t.Errorf("begun at %v, it ends at %v", started, ends)
 	}
 	var list api.SandboxList
 	r.call("GET", "/v1/sandboxes?metadata=a%3Db", "", &list)

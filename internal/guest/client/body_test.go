@@ -27,7 +27,7 @@ type eater struct {
 
 	mu     sync.Mutex
 	got    []byte
-	ways   []string
+	reads  []string
 	killed bool
 	ended  chan struct{}
 }
@@ -51,7 +51,7 @@ func (e *eater) Start(ctx context.Context, _ *connect.Request[processpb.StartReq
 func (e *eater) eat(way string, data []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.got, e.ways = append(e.got, data...), append(e.ways, way)
+	e.got, e.reads = append(e.got, data...), append(e.reads, way)
 }
 
 func (e *eater) SendInput(_ context.Context, r *connect.Request[processpb.SendInputRequest]) (*connect.Response[processpb.SendInputResponse], error) {
@@ -107,7 +107,7 @@ func (e *eater) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 		<-inputError // the program continues without it
 		close(e.ended)
 	}
-	exit, err = p.Pump(io.Discard, io.Discard)
+	exit, err = p.Stream(io.Discard, io.Discard)
 	<-inputError
 	return exit, err
 }
@@ -119,7 +119,7 @@ func TestF29BulkInputIsSentAsABody(t *testing.T) {
 	for name, c := range map[string]struct {
 		guest *eater
 		input []byte
-		ways  []string // in any number
+		reads []string // in any number
 	}{
 		"much":             {&eater{bodies: true}, large, []string{"body"}},
 		"little":           {&eater{bodies: true}, []byte("little"), []string{"call"}},
@@ -129,7 +129,7 @@ func TestF29BulkInputIsSentAsABody(t *testing.T) {
 			if _, err := c.guest.feed(t, bytes.NewReader(c.input)); err != nil {
 				t.Fatal(err)
 			}
-			if ways := slices.Compact(c.guest.ways); !slices.Equal(ways, c.ways) || !bytes.Equal(c.guest.got, c.input) {
+			if ways := slices.Compact(c.guest.reads); !slices.Equal(ways, c.reads) || !bytes.Equal(c.guest.got, c.input) {
 				t.Errorf("%d bytes came by %v", len(c.guest.got), ways)
 			}
 		})

@@ -22,12 +22,12 @@ func (mute) Do(r *http.Request) (*http.Response, error) {
 // error.
 func TestSilentGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
+		started := time.Now()
 		_, err := New(mute{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true", Timeout: time.Second})
 		if fault.CodeOf(err) != "guest_silent" || fault.KindOf(err) != fault.Timeout {
 			t.Errorf("%v", err)
 		}
-		if took := time.Since(began); took < time.Second || took > time.Minute {
+		if took := time.Since(started); took < time.Second || took > time.Minute {
 			t.Errorf("after %v", took)
 		}
 	})

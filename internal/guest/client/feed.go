@@ -34,7 +34,7 @@ const CodeUnfed = "input_lost"
 
 // Feed copies r to the program's input, then closes the input unless the program has a terminal. It
 // returns when the program accepts no more input or ctx ends. If input is lost on the way, Feed
-// kills the program and Pump reports it. Otherwise the program would wait for ever, or treat a part
+// kills the program and Stream reports it. Otherwise the program would wait for ever, or treat a part
 // of its input as all of it.
 func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	err := p.copy(ctx, r)
@@ -110,8 +110,8 @@ func finished(err error) bool {
 		return true
 	}
 	// Use the wrapped text, because the public text of an internal error has no details.
-	said, ok := errors.AsType[*fault.Error](err)
-	return ok && said.Text == guestwire.StdinClosed
+	refusal, ok := errors.AsType[*fault.Error](err)
+	return ok && refusal.Text == guestwire.StdinClosed
 }
 
 // inputError returns an error if the program was killed because its input was lost. A program that

@@ -12,7 +12,7 @@ import (
 // ENOMEM, and only if the command failed: a shell prints such messages and may still succeed when
 // it retries. Any program can print these messages, so the result is only a hint for the caller.
 func LimitHit(exit Exit, stderr string, truncated bool) string {
-	said := func(words ...string) bool {
+	contains := func(words ...string) bool {
 		for _, w := range words {
 			if strings.Contains(stderr, w) {
 				return true
@@ -23,12 +23,12 @@ func LimitHit(exit Exit, stderr string, truncated bool) string {
 	switch {
 	case exit.TimedOut:
 		return api.HitTimeout
-	case exit.Code != 0 && said("No space left on device", "ENOSPC", "Disk quota exceeded"):
+	case exit.Code != 0 && contains("No space left on device", "ENOSPC", "Disk quota exceeded"):
 		return api.HitDiskFull
-	case said("fork: retry: Resource temporarily unavailable"), exit.Code != 0 && said("Cannot fork", "can't start new thread", "fork: Resource temporarily unavailable",
+	case contains("fork: retry: Resource temporarily unavailable"), exit.Code != 0 && contains("Cannot fork", "can't start new thread", "fork: Resource temporarily unavailable",
 		"fork failed: resource temporarily unavailable", "BlockingIOError: [Errno 11]", "limit of processes is reached"):
 		return api.HitPIDs
-	case exit.Code != 0 && said("Cannot allocate memory", "MemoryError", "out of memory"):
+	case exit.Code != 0 && contains("Cannot allocate memory", "MemoryError", "out of memory"):
 		return api.HitOOM
 	case truncated:
 		return api.HitOutput

@@ -59,7 +59,7 @@ type Spec struct {
 // enough for the program's last output.
 const DetachDelay = 100 * time.Millisecond
 
-// Process is a running program. Its methods may be called concurrently, except Pump.
+// Process is a running program. Its methods may be called concurrently, except Stream.
 type Process struct {
 	client      *Client
 	user        string

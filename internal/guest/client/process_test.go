@@ -68,8 +68,8 @@ func TestBrokenCalls(t *testing.T) {
 			}
 		}
 	}
-	said := connect.NewWireError(connect.CodeUnavailable, errors.New("because"))
-	if got := toFault(said); fault.CodeOf(got) != "unavailable" || fault.PublicText(got) != "because" {
+	wireErr := connect.NewWireError(connect.CodeUnavailable, errors.New("because"))
+	if got := toFault(wireErr); fault.CodeOf(got) != "unavailable" || fault.PublicText(got) != "because" {
 		t.Errorf("the guest's own: %v", got)
 	}
 }

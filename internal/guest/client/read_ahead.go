@@ -13,7 +13,7 @@ type ahead struct {
 	changed *sync.Cond
 	limit   int    // of what is held
 	held    []byte // read and not yet taken
-	spare   []byte // what next returned last
+	last    []byte // what next returned last
 	err     error  // after held
 	stopped bool
 	unwatch func() bool
@@ -69,7 +69,7 @@ func (a *ahead) next() ([]byte, error) {
 		a.changed.Wait()
 	}
 	data := a.held
-	a.held, a.spare = a.spare[:0], data
+	a.held, a.last = a.last[:0], data
 	a.changed.Broadcast()
 	return data, a.err
 }

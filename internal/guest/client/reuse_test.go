@@ -56,7 +56,7 @@ func connections(t *testing.T, hold func(context.Context)) int64 {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if exit, err := p.Pump(io.Discard, io.Discard); err != nil || exit.Code != 3 {
+		if exit, err := p.Stream(io.Discard, io.Discard); err != nil || exit.Code != 3 {
 			t.Fatalf("%+v %v", exit, err)
 		}
 	}

@@ -48,10 +48,10 @@ type Exit struct {
 // of coreutils.
 const CodeTimeout = 124
 
-// Pump passes output on until the program has ended. With a terminal, all output goes to stdout. If
-// a writer fails, Pump ends the stream and returns the error. It also returns an error if input was
-// lost (see Feed).
-func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
+// Stream passes output on until the program has ended. With a terminal, all output goes to stdout.
+// If a writer fails, Stream ends the stream and returns the error. It also returns an error if input
+// was lost (see Feed).
+func (p *Process) Stream(stdout, stderr io.Writer) (Exit, error) {
 	defer p.Close()
 	for p.stream.Receive() {
 		event := p.stream.Event()
@@ -85,7 +85,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	return Exit{}, lost(err)
 }
 
-// Undelivered reports whether Pump ended because a writer failed.
+// Undelivered reports whether Stream ended because a writer failed.
 func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
 // drainTime is how long to wait for the end of a stream after its last event. The end follows at

@@ -22,9 +22,9 @@ const neverCompress = 1 << 30
 
 // Options returns the options for serving. A server that must parse requests exactly like the guest
 // uses the same options. A message has at most limit bytes.
-func Options(most int) []connect.HandlerOption {
+func Options(limit int) []connect.HandlerOption {
 	return []connect.HandlerOption{
-		connect.WithReadMaxBytes(most),
+		connect.WithReadMaxBytes(limit),
 		connect.WithCompressMinBytes(neverCompress),
 		connect.WithCodec(JSON{}),
 	}

@@ -17,19 +17,19 @@ import (
 // A service with the options reads JSON of newer clients, refuses a body above the limit, and never
 // compresses, even for a client that asks for it.
 func TestOptionsOfAService(t *testing.T) {
-	const procedure, most = "/process.Process/Start", 200
+	const procedure, limit = "/process.Process/Start", 200
 	handler := connect.NewUnaryHandler(procedure, func(_ context.Context, req *connect.Request[pb.StartRequest]) (*connect.Response[pb.StartResponse], error) {
 		out := &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(strings.Repeat(req.Msg.GetTag(), 5000))}
 		return connect.NewResponse(&pb.StartResponse{Event: data(&pb.ProcessEvent_DataEvent{Output: out})}), nil
-	}, codec.Options(most)...)
+	}, codec.Options(limit)...)
 	for name, c := range map[string]struct {
 		body   string
 		status int
 		says   string
 	}{
 		"unknown field":  {`{"tag":"x","later":1}`, http.StatusOK, `{"event":{"data":{"stdout":"eHh4`},
-		"as long":        {`{"tag":"x"}` + strings.Repeat(" ", most-11), http.StatusOK, `"stdout"`},
-		"too long":       {`{"tag":"x"}` + strings.Repeat(" ", most-10), http.StatusTooManyRequests, "resource_exhausted"},
+		"as long":        {`{"tag":"x"}` + strings.Repeat(" ", limit-11), http.StatusOK, `"stdout"`},
+		"too long":       {`{"tag":"x"}` + strings.Repeat(" ", limit-10), http.StatusTooManyRequests, "resource_exhausted"},
 		"not UTF-8":      {"{\"tag\":\"\xff\"}", http.StatusBadRequest, "is not UTF-8"},
 		"no JSON object": {"", http.StatusBadRequest, "an empty body is not a JSON object"},
 	} {

@@ -26,14 +26,14 @@ func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, "", refuse(http.StatusBadRequest, "path is required"))
 		return
 	}
-	who, err := s.account(query.Get("username"))
+	caller, err := s.account(query.Get("username"))
 	if err == nil {
-		path, err = resolve(who, path)
+		path, err = resolve(caller, path)
 	}
 	if err == nil && r.Method == http.MethodGet {
-		err = s.copyOut(w, r, s.reader(who, query), path, query.Get("follow") == "1")
+		err = s.copyOut(w, r, s.reader(caller, query), path, query.Get("follow") == "1")
 	} else if err == nil {
-		err = s.copyIn(w, r, who, path, query)
+		err = s.copyIn(w, r, caller, path, query)
 	}
 	if err != nil {
 		s.failCopy(w, path, err)
@@ -42,8 +42,8 @@ func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 
 // resolve returns the absolute path of a copy. It preserves a trailing slash, which means that the
 // path is a directory.
-func resolve(who identity.User, path string) (string, error) {
-	clean, err := who.Resolve(path, "")
+func resolve(caller identity.User, path string) (string, error) {
+	clean, err := caller.Resolve(path, "")
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, "%v", err)
 	}
@@ -57,19 +57,19 @@ func resolve(who identity.User, path string) (string, error) {
 
 // reader returns the user whose rights apply to reading. If the request names no user, the caller
 // is the sandbox's owner and reads as root, unless the policy forbids root.
-func (s *Service) reader(who identity.User, query url.Values) identity.User {
+func (s *Service) reader(caller identity.User, query url.Values) identity.User {
 	if query.Get("username") != "" {
-		return who
+		return caller
 	}
 	if root, err := s.account("root"); err == nil {
 		return root
 	}
-	return who
+	return caller
 }
 
-func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.User, path string, follow bool) error {
+func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, caller identity.User, path string, follow bool) error {
 	var source *copytree.Source
-	err := s.cfg().Actor.Do(who, func() (err error) {
+	err := s.cfg().Actor.Do(caller, func() (err error) {
 		source, err = copytree.Open(path, follow)
 		return err
 	})
@@ -80,22 +80,22 @@ func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.U
 	w.Header().Set("Content-Type", copytree.ContentType)
 	w.WriteHeader(http.StatusOK)
 	// Errors about files are part of the stream. An error of the connection can only be logged.
-	if err := s.cfg().Actor.Do(who, func() error { return source.Send(r.Context(), w) }); err != nil {
+	if err := s.cfg().Actor.Do(caller, func() error { return source.Send(r.Context(), w) }); err != nil {
 		s.cfg().Log.Debug("copy broke off", "err", err)
 	}
 	return nil
 }
 
-func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.User, path string, query url.Values) error {
+func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, caller identity.User, path string, query url.Values) error {
 	if r.Header.Get("Content-Type") != copytree.ContentType {
 		return refuse(http.StatusUnsupportedMediaType, "the body of a copy has the type %s", copytree.ContentType)
 	}
 	options := copytree.Options{KeepOwners: query.Get("owners") == "keep"}
 	if options.KeepOwners {
 		if query.Get("username") == "" {
-			who = s.reader(who, query)
+			caller = s.reader(caller, query)
 		}
-		if !s.cfg().Actor.Switch || who.UID != 0 {
+		if !s.cfg().Actor.Switch || caller.UID != 0 {
 			return refuse(http.StatusForbidden, "only root can keep the owners of files")
 		}
 	}
@@ -106,13 +106,13 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.Us
 	if name, ok := query["name"]; ok {
 		first.Name = name[0]
 	}
-	writer, stage, err := s.stage(who, path, first, query.Get("username") == "")
+	writer, stage, err := s.stage(caller, path, first, query.Get("username") == "")
 	if err != nil {
 		return err
 	}
-	defer stage.Place().Close()
-	if writer.UID != who.UID {
-		options.Owner = &copytree.Owner{UID: who.UID, GID: who.GID}
+	defer stage.Target().Close()
+	if writer.UID != caller.UID {
+		options.Owner = &copytree.Owner{UID: caller.UID, GID: caller.GID}
 	}
 	var sum copytree.Summary
 	err = s.cfg().Actor.Do(writer, func() (err error) {
@@ -126,15 +126,15 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.Us
 	answer(w, http.StatusOK, struct {
 		Path []byte `json:"path"` // as base64, because it need not be UTF-8
 		copytree.Summary
-	}{[]byte(stage.Place().Path()), sum})
+	}{[]byte(stage.Target().Path()), sum})
 	return nil
 }
 
 // stage opens the destination of a copy with the rights of user who. If who may not write there and
 // the request names no user, root writes and changes the owner to who. Root then follows no
 // symbolic links, because a program of who may have created them as a trap.
-func (s *Service) stage(who identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
-	open := func(as identity.User, locate func() (*copytree.Place, error)) (stage *copytree.Stage, err error) {
+func (s *Service) stage(caller identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
+	open := func(as identity.User, locate func() (*copytree.Target, error)) (stage *copytree.Stage, err error) {
 		err = s.cfg().Actor.Do(as, func() error {
 			place, err := locate()
 			if err != nil {
@@ -147,24 +147,24 @@ func (s *Service) stage(who identity.User, path string, first copytree.Entry, he
 		})
 		return stage, err
 	}
-	stage, err := open(who, func() (*copytree.Place, error) { return copytree.Locate(path, first, true) })
-	if !help || !give.Possible(s.cfg().Actor, s.cfg().Accounts, who, err) {
-		return who, stage, err
+	stage, err := open(caller, func() (*copytree.Target, error) { return copytree.Locate(path, first, true) })
+	if !help || !give.Possible(s.cfg().Actor, s.cfg().Accounts, caller, err) {
+		return caller, stage, err
 	}
 	root, errRoot := s.account("root")
 	if errRoot == nil {
-		stage, errRoot = open(root, func() (*copytree.Place, error) { return copytree.LocateStrict(path, first) })
+		stage, errRoot = open(root, func() (*copytree.Target, error) { return copytree.LocateStrict(path, first) })
 	}
 	if errRoot != nil {
-		return who, nil, err
+		return caller, nil, err
 	}
 	return root, stage, nil
 }
 
 // failCopy answers with an error about a copy.
 func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
-	if said, ok := errors.AsType[*copytree.SourceError](err); ok {
-		err = refuse(http.StatusBadRequest, "%s", said.Text)
+	if sourceErr, ok := errors.AsType[*copytree.SourceError](err); ok {
+		err = refuse(http.StatusBadRequest, "%s", sourceErr.Text)
 	}
 	if errors.Is(err, copytree.ErrMalformed) {
 		err = refuse(http.StatusBadRequest, "%v", err)

@@ -121,17 +121,17 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 // dropTimeout limits how long the guest reads a body that it will discard.
 const dropTimeout = 5 * time.Second
 
-// Hurry limits how long the server reads the rest of a rejected request. It reads the rest so that
-// the connection can be reused. A client that never sends it could otherwise hold the connection
-// for ever without a token.
-func Hurry(w http.ResponseWriter) {
+// BoundRest limits how long the server reads the rest of a rejected request. It reads the rest so
+// that the connection can be reused. A client that never sends it could otherwise hold the
+// connection for ever without a token.
+func BoundRest(w http.ResponseWriter) {
 	// Writers without deadlines have no connection that could be held open.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
 }
 
 // fail answers with an error in JSON.
 func (s *Service) fail(w http.ResponseWriter, path string, err error) {
-	Hurry(w)
+	BoundRest(w)
 	status, text := http.StatusInternalServerError, "internal error"
 	refused, ok := errors.AsType[*refusal](err)
 	switch {

@@ -14,7 +14,7 @@ import (
 // placed writes one file below a root and returns the resulting content.
 func placed(t *testing.T, root string, f guest.File, first bool) string {
 	t.Helper()
-	if err := place(root, []guest.File{f}, first); err != nil {
+	if err := writeFiles(root, []guest.File{f}, first); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(root, f.Path))
@@ -140,7 +140,7 @@ func TestPlaceInTheWay(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := place(root, []guest.File{{Path: "/f", Data: []byte("x"), Append: true}}, false); err == nil {
+	if err := writeFiles(root, []guest.File{{Path: "/f", Data: []byte("x"), Append: true}}, false); err == nil {
 		t.Error("a pipe was added to")
 	}
 }
@@ -158,15 +158,15 @@ func TestPlaceKeepsExistingFiles(t *testing.T) {
 			}
 			return [3]int64{int64(stat.Ino), int64(stat.Mode), stat.Ctim.Nano()}
 		}
-		if err := place(root, []guest.File{f}, true); err != nil {
+		if err := writeFiles(root, []guest.File{f}, true); err != nil {
 			t.Fatal(err)
 		}
 		before := number()
-		if err := place(root, []guest.File{f}, false); err != nil || number() != before {
+		if err := writeFiles(root, []guest.File{f}, false); err != nil || number() != before {
 			t.Errorf("%s was written again: %v", f.Path, err)
 		}
 		f.Mode, f.Data, f.Link = 0o600, []byte("y"), strings.Replace(f.Link, "f", "g", 1)
-		if err := place(root, []guest.File{f}, false); err != nil || number() == before {
+		if err := writeFiles(root, []guest.File{f}, false); err != nil || number() == before {
 			t.Errorf("%s was not written: %v", f.Path, err)
 		}
 	}

@@ -44,8 +44,8 @@ func TestBootFromAnArchive(t *testing.T) {
 	cfg.Renew, cfg.Archive = guest.Copied, true
 	cfg.Files = []guest.File{{Path: "/bundle", Mode: 0o644, Data: []byte("new\n"), Append: true}}
 	r := bootIn(t, t.TempDir(), cfg, archive...)
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	if got := r.file("mine"); got != "kept" {
 		t.Errorf("a file of the archive: %q", got)
@@ -59,8 +59,8 @@ func TestBootFromAnArchive(t *testing.T) {
 	next.Renew = guest.Resumed
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != guestboot.Ready {
-		t.Errorf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Errorf("the guest says %q", output)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestBootFromABrokenArchive(t *testing.T) {
 	cfg := config()
 	cfg.Archive = true
 	r := bootIn(t, t.TempDir(), cfg, packed(t, map[string][2]string{"mine": {"kept", ""}})[:1024]...)
-	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: unpack") {
-		t.Errorf("the guest says %q", said)
+	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: unpack") {
+		t.Errorf("the guest says %q", output)
 	}
 }

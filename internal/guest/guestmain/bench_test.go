@@ -21,11 +21,11 @@ func BenchmarkNameFiles(b *testing.B) {
 func BenchmarkPlace(b *testing.B) {
 	root := b.TempDir()
 	bundle := guest.File{Path: "/bundle", Mode: 0o644, Data: make([]byte, 220<<10)}
-	if err := place(root, []guest.File{bundle}, true); err != nil {
+	if err := writeFiles(root, []guest.File{bundle}, true); err != nil {
 		b.Fatal(err)
 	}
 	for i := range b.N {
-		err := place(root, []guest.File{
+		err := writeFiles(root, []guest.File{
 			{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("nameserver 10.0.0.1\n")},
 			{Path: "/bundle", Mode: 0o644, Data: fmt.Appendf(nil, "certificate %d\n", i), Append: true},
 		}, false)

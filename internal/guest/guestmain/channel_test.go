@@ -82,11 +82,11 @@ func TestEndEvent(t *testing.T) {
 	if _, err := pipe.Write([]byte{0xff, 0xff}); err != nil { // an invalid frame
 		t.Fatal(err)
 	}
-	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: ") {
-		t.Errorf("the guest says %q", said)
+	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: ") {
+		t.Errorf("the guest says %q", output)
 	}
-	if said := r.says(); said != "the end" {
-		t.Errorf("the guest says also %q", said)
+	if output := r.nextLine(); output != "the end" {
+		t.Errorf("the guest says also %q", output)
 	}
 	if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("it ended with %v", err)

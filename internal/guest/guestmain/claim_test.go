@@ -69,8 +69,8 @@ func TestCopyPreloads(t *testing.T) {
 	next.Preload = []string{"python"}
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 1 {
 		t.Errorf("%d processes wait", n)

@@ -22,12 +22,12 @@ import (
 // guestSandbox is the sandbox as its first process sees it. It configures the sandbox at boot, and
 // again when the sandbox is restored, copied or claimed.
 type guestSandbox struct {
-	around   surroundings
-	users    identity.Users
-	log      *slog.Logger
-	standard standard
-	streams  streams
-	failed   chan error // the first value ends the program
+	surroundings surroundings
+	users        identity.Users
+	log          *slog.Logger
+	standard     standard
+	streams      streams
+	failed       chan error // the first value ends the program
 
 	mu          sync.Mutex // held while the sandbox is set up
 	hostname    string
@@ -60,15 +60,15 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 	}
 	var named sync.WaitGroup
 	// No check depends on these files, so they are written concurrently.
-	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
+	named.Go(func() { nameFiles(b.surroundings.root, cfg, b.log) })
 	defer named.Wait()
 	if err := furnish(cfg, b.users); err != nil {
 		return err
 	}
-	if err := place(b.around.root, cfg.Files, first); err != nil {
+	if err := writeFiles(b.surroundings.root, cfg.Files, first); err != nil {
 		return err
 	}
-	b.links = relink(b.around.root, b.links, cfg.Files)
+	b.links = relink(b.surroundings.root, b.links, cfg.Files)
 	user, err := b.users.Lookup(cfg.DefaultUser)
 	if err != nil {
 		return fmt.Errorf("default user: %w", err)
@@ -76,7 +76,7 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 	if first {
 		// This runs only at a first boot. Later, links that programs created could redirect the
 		// change of owner to system directories.
-		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
+		if err := showTools(b.surroundings.root, cfg.Tools, user); err != nil {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func (b *guestSandbox) restored(in io.Reader) error {
 	if cfg.Renew == "" {
 		return errors.New("the configuration does not state what happened to the sandbox")
 	}
-	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
+	if err := b.become(context.Background(), cfg, b.surroundings.become); err != nil {
 		return err
 	}
 	b.preload(cfg.Preload)
@@ -159,7 +159,7 @@ func (b *guestSandbox) claim(ctx context.Context, cfg guest.Config) error {
 // activates the ownership and masks of the host's files, so after an error nothing may run. On
 // another kernel an error only means that the name is wrong.
 func (b *guestSandbox) rename(hostname string, fresh bool) error {
-	err := b.around.become(hostname, fresh)
+	err := b.surroundings.become(hostname, fresh)
 	if !errors.Is(err, unix.ENOSYS) {
 		return err
 	}

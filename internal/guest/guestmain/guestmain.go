@@ -94,7 +94,7 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 			return err
 		}
 	}
-	b := &guestSandbox{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
+	b := &guestSandbox{surroundings: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	// This must come first, because files that are opened before it would remain the host's.
 	if err := b.rename(cfg.Hostname, false); err != nil {
 		return err
@@ -128,7 +128,7 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 		}
 	}
 	go b.serveEvents(happened)
-	time.AfterFunc(settleAfter, settle)
+	time.AfterFunc(releaseAfter, releaseStartMemory)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
 		// An engine may be waiting for this sandbox to continue.
@@ -163,7 +163,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	}
 	b.guest, err = guest.New(cfg, guest.Options{
 		Modules: runner,
-		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Lookups: asked, NpmConfig: npmConfig(b.around.root),
+		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Lookups: asked, NpmConfig: npmConfig(b.surroundings.root),
 		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	if err := b.listen(args); err != nil {
 		return nil, err
 	}
-	happened, err := watchEvents(b.around.events)
+	happened, err := watchEvents(b.surroundings.events)
 	if err != nil {
 		return nil, err
 	}
@@ -203,10 +203,10 @@ func (b *guestSandbox) listen(args []string) error {
 			return err
 		}
 	}
-	var way *channel // nil where the engine gave none
+	var guestChannel *channel // nil where the engine gave none
 	if slices.Contains(args, guestboot.ChannelFlag) {
 		var err error
-		if way, err = givenChannel(); err != nil {
+		if guestChannel, err = givenChannel(); err != nil {
 			return err
 		}
 	}
@@ -217,7 +217,7 @@ func (b *guestSandbox) listen(args []string) error {
 			return err
 		}
 	}
-	return serveRelay(way, direct, &b.streams, servers, b.failed)
+	return serveRelay(guestChannel, direct, &b.streams, servers, b.failed)
 }
 
 // preload starts workers of the interpreter. If one fails, the first request starts it again and

@@ -87,8 +87,8 @@ type running struct {
 func boot(t *testing.T, cfg guest.Config) *running {
 	t.Helper()
 	r := bootIn(t, t.TempDir(), cfg)
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	return r
 }
@@ -168,8 +168,8 @@ func (r *running) configure(cfg guest.Config, more ...byte) {
 	}
 }
 
-// says returns the next line of the guest, or the end of its output.
-func (r *running) says() string {
+// nextLine returns the next line of the guest, or the end of its output.
+func (r *running) nextLine() string {
 	r.t.Helper()
 	if !r.lines.Scan() {
 		return "the end"

@@ -32,7 +32,7 @@ func TestFilesOfTheHostAreLeftAlone(t *testing.T) {
 			continue
 		}
 		root := t.TempDir()
-		b := &guestSandbox{around: surroundings{root: root}, users: identity.NewPasswd("/etc"), log: slog.New(slog.DiscardHandler)}
+		b := &guestSandbox{surroundings: surroundings{root: root}, users: identity.NewPasswd("/etc"), log: slog.New(slog.DiscardHandler)}
 		c.config.DefaultUser = "root"
 		if err := b.arrange(t.Context(), c.config, true); (err != nil) != c.refused {
 			t.Errorf("%s: arranged: %v", name, err)

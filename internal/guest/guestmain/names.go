@@ -144,7 +144,7 @@ func readSmall(path string) ([]byte, error) {
 
 // readRegular reads a regular file. Users inside may have replaced it: a pipe would block, and a
 // device would never end.
-func readRegular(path string, most int64) ([]byte, error) {
+func readRegular(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func readRegular(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
+	if !info.Mode().IsRegular() || info.Size() > limit {
 		return nil, fmt.Errorf("%s is not a file of a sensible size", path)
 	}
 	data := make([]byte, info.Size())

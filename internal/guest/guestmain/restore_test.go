@@ -67,8 +67,8 @@ func TestCopyIgnoresTheOldEndTime(t *testing.T) {
 	cfg := config()
 	cfg.EndAt = time.Now().Add(-time.Hour)
 	r := bootIn(t, root, cfg)
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	r.configure(copied())
 	r.happens("restore")
@@ -76,8 +76,8 @@ func TestCopyIgnoresTheOldEndTime(t *testing.T) {
 	if _, err := slow.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if said := r.says(); said != guestboot.Ready {
-		t.Errorf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Errorf("the guest says %q", output)
 	}
 }
 
@@ -93,8 +93,8 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 	next.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("second\n")}}
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 404 {
 		t.Errorf("the old control token: %d", code)
@@ -144,8 +144,8 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 		}
 		r.configure(next)
 		r.happens("restore")
-		if said := r.says(); said != guestboot.Ready {
-			t.Fatalf("the guest says %q", said)
+		if output := r.nextLine(); output != guestboot.Ready {
+			t.Fatalf("the guest says %q", output)
 		}
 	}
 	if got := r.file("etc/machine-id"); got != machine {
@@ -184,8 +184,8 @@ func TestStreamsAreCut(t *testing.T) {
 	}
 	r.configure(copied())
 	r.happens("restore")
-	if said := r.says(); said != guestboot.Ready {
-		t.Fatalf("the guest says %q", said)
+	if output := r.nextLine(); output != guestboot.Ready {
+		t.Fatalf("the guest says %q", output)
 	}
 	rest, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -213,9 +213,9 @@ func TestARestoredSandboxIsChecked(t *testing.T) {
 			change(&next)
 			r.configure(next)
 			r.happens("restore")
-			said := r.says()
-			if !strings.HasPrefix(said, "crannog-guest: ") {
-				t.Errorf("the guest says %q", said)
+			output := r.nextLine()
+			if !strings.HasPrefix(output, "crannog-guest: ") {
+				t.Errorf("the guest says %q", output)
 			}
 			if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
 				t.Errorf("it ended with %v", err)
@@ -246,8 +246,8 @@ func TestStateSavedTwice(t *testing.T) {
 	for range 2 {
 		r.configure(copied())
 		r.happens("resume")
-		if said := r.says(); said != guestboot.Ready {
-			t.Fatalf("the guest says %q", said)
+		if output := r.nextLine(); output != guestboot.Ready {
+			t.Fatalf("the guest says %q", output)
 		}
 		r.happens("restore") // the guest has done this
 		// This save changes nothing. Once its event has been read, the previous event has been
@@ -255,14 +255,14 @@ func TestStateSavedTwice(t *testing.T) {
 		r.happens("resume")
 		r.configure(copied())
 		r.happens("restore")
-		if said := r.says(); said != guestboot.Ready {
-			t.Fatalf("the guest says %q", said)
+		if output := r.nextLine(); output != guestboot.Ready {
+			t.Fatalf("the guest says %q", output)
 		}
 	}
 	// Without a configuration the guest does not know whether the sandbox was resumed, rolled back
 	// or copied.
 	r.happens("restore")
-	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: read configuration") {
-		t.Errorf("the guest says %q", said)
+	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: read configuration") {
+		t.Errorf("the guest says %q", output)
 	}
 }

@@ -38,16 +38,16 @@ func tune() {
 	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 }
 
-// settleAfter is when the memory of the start is released. It is late enough not to delay the first
-// command, which usually arrives at once.
-const settleAfter = 2 * time.Second
+// releaseAfter is when the memory of the start is released. It is late enough not to delay the
+// first command, which usually arrives at once.
+const releaseAfter = 2 * time.Second
 
-// settle releases the memory that only the start needed. From then on the collector runs early, and
-// memory is released after each busy period.
-func settle() {
+// releaseStartMemory releases the memory that only the start needed. From then on the collector
+// runs early, and memory is released after each busy period.
+func releaseStartMemory() {
 	debug.SetGCPercent(collectPercent)
 	debug.FreeOSMemory()
-	memtrim.GiveBack(memtrim.After)
+	memtrim.ReleaseWhenIdle(memtrim.After)
 }
 
 // closeOnExec marks all open descriptors of this process close-on-exec. A library may have opened

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// place writes files below root, over existing ones. At a first boot, a file to which data is added
-// must be the expected one. Later a user inside may have changed it, and then it is skipped.
-func place(root string, list []guest.File, first bool) error {
+// writeFiles writes files below root, over existing ones. At a first boot, a file to which data is
+// added must be the expected one. Later a user inside may have changed it, and then it is skipped.
+func writeFiles(root string, list []guest.File, first bool) error {
 	for _, f := range list {
 		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
 			return fmt.Errorf("file %q: not a clean absolute path", f.Path)

@@ -19,7 +19,7 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 	}
 	file := guest.File{Path: path, Mode: 0o644, Data: []byte("new-end"), Around: &guest.Around{Head: []byte("HE"), From: 2, To: 8, Length: 11}}
 	set("hemiddleend")
-	if err := place("/", []guest.File{file}, true); err != nil {
+	if err := writeFiles("/", []guest.File{file}, true); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
@@ -27,11 +27,11 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 	}
 	// Nothing is added to another file than the expected one.
 	set("another")
-	if err := place("/", []guest.File{file}, true); err == nil {
+	if err := writeFiles("/", []guest.File{file}, true); err == nil {
 		t.Error("another file was added to")
 	}
 	for _, bad := range []guest.Around{{Head: []byte("HE"), From: 1, To: 8, Length: 7}, {From: 5, To: 4, Length: 7}, {From: 0, To: 8, Length: 7}, {From: -1, To: 3, Length: 7}} {
-		if err := place("/", []guest.File{{Path: path, Mode: 0o644, Around: &bad}}, true); err == nil {
+		if err := writeFiles("/", []guest.File{{Path: path, Mode: 0o644, Around: &bad}}, true); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := place("/", []guest.File{file}, true); err != nil {
+	if err := writeFiles("/", []guest.File{file}, true); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err == nil {
@@ -52,7 +52,7 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 func TestPlaceNeedsACleanPath(t *testing.T) {
 	root := t.TempDir()
 	for _, path := range []string{"", "a", "/a/../b", "/a/", "//a"} {
-		if err := place(root, []guest.File{{Path: path, Mode: 0o644, Data: []byte("x")}}, true); err == nil {
+		if err := writeFiles(root, []guest.File{{Path: path, Mode: 0o644, Data: []byte("x")}}, true); err == nil {
 			t.Errorf("%q is accepted", path)
 		}
 	}

@@ -114,6 +114,6 @@ func next(data []byte, d protoreflect.MessageDescriptor) (protoreflect.FieldDesc
 	return f, nil, tag + n
 }
 
-func tooMuch(most int) error {
-	return fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's answer lists more than %d things", most)
+func tooMuch(limit int) error {
+	return fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's answer lists more than %d things", limit)
 }

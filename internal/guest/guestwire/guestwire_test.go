@@ -77,13 +77,13 @@ func TestCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for most, want := range map[int]int{0: 0, 3: 3, 10: 10, 11: 10} {
+	for limit, want := range map[int]int{0: 0, 3: 3, 10: 10, 11: 10} {
 		var got filesystempb.ListDirResponse
-		if err := (codec{Bounds{Items: most, Cut: true}}).Unmarshal(data, &got); err != nil {
+		if err := (codec{Bounds{Items: limit, Cut: true}}).Unmarshal(data, &got); err != nil {
 			t.Fatal(err)
 		}
 		if len(got.GetEntries()) != want || want > 0 && got.GetEntries()[want-1].GetName() != fmt.Sprint(want-1) {
-			t.Errorf("%d: %v", most, got.GetEntries())
+			t.Errorf("%d: %v", limit, got.GetEntries())
 		}
 	}
 }
@@ -152,10 +152,10 @@ func list(t *testing.T, g *guest, b Bounds) (*filesystempb.ListDirResponse, erro
 
 func TestBytes(t *testing.T) {
 	long := within(append([]byte{0x0a, 0x80, 0x08}, make([]byte, 1024)...))
-	for most, fits := range map[int]bool{len(long): true, len(long) - 1: false, 0: false} {
-		_, err := list(t, &guest{status: http.StatusOK, body: bytes.NewReader(long)}, Bounds{Bytes: most, Items: 1})
+	for limit, fits := range map[int]bool{len(long): true, len(long) - 1: false, 0: false} {
+		_, err := list(t, &guest{status: http.StatusOK, body: bytes.NewReader(long)}, Bounds{Bytes: limit, Items: 1})
 		if fits && err != nil || !fits && connect.CodeOf(err) != connect.CodeResourceExhausted {
-			t.Errorf("%d: %v", most, err)
+			t.Errorf("%d: %v", limit, err)
 		}
 	}
 }

@@ -32,9 +32,9 @@ type stdinRefusal struct {
 // because closing a connection with unread data can lose the answer.
 func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = io.CopyN(io.Discard, r.Body, MaxStdin) // what is wrong with it is err
-	said := stdinRefusal{Code: connect.CodeOf(err).String(), Message: err.Error()}
+	refusal := stdinRefusal{Code: connect.CodeOf(err).String(), Message: err.Error()}
 	if e, ok := errors.AsType[*connect.Error](err); ok {
-		said.Message = e.Message()
+		refusal.Message = e.Message()
 	}
 	status := http.StatusBadRequest
 	if connect.CodeOf(err) == connect.CodeNotFound {
@@ -42,7 +42,7 @@ func RefuseStdin(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(said) // the only error is a client that is gone
+	_ = json.NewEncoder(w).Encode(refusal) // the only error is a client that is gone
 }
 
 // StdinError returns the reason why input was not accepted, or nil. For an answer that is not from
@@ -51,11 +51,11 @@ func StdinError(res *http.Response) error {
 	if res.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	var said stdinRefusal
+	var refusal stdinRefusal
 	var code connect.Code
-	err := json.NewDecoder(io.LimitReader(res.Body, maxRefusal)).Decode(&said)
-	if err == nil && code.UnmarshalText([]byte(said.Code)) == nil {
-		return connect.NewWireError(code, errors.New(said.Message))
+	err := json.NewDecoder(io.LimitReader(res.Body, maxRefusal)).Decode(&refusal)
+	if err == nil && code.UnmarshalText([]byte(refusal.Code)) == nil {
+		return connect.NewWireError(code, errors.New(refusal.Message))
 	}
 	switch res.StatusCode {
 	case http.StatusUnauthorized:

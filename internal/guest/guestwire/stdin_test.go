@@ -20,8 +20,8 @@ func TestF29RefusalsOfInput(t *testing.T) {
 		w := httptest.NewRecorder()
 		body := strings.NewReader(strings.Repeat("x", MaxStdin))
 		RefuseStdin(w, httptest.NewRequest(http.MethodPost, StdinPath, body), err)
-		var said *connect.Error
-		if got := StdinError(w.Result()); !errors.As(got, &said) || !connect.IsWireError(got) || said.Code() != err.Code() || said.Message() != err.Message() {
+		var wireErr *connect.Error
+		if got := StdinError(w.Result()); !errors.As(got, &wireErr) || !connect.IsWireError(got) || wireErr.Code() != err.Code() || wireErr.Message() != err.Message() {
 			t.Errorf("%v became %v", err, got)
 		}
 		if body.Len() > 0 {

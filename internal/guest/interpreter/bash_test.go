@@ -13,8 +13,8 @@ func (b *testServer) bash(code string) outcome {
 
 func TestBashKeepsState(t *testing.T) {
 	b := newTestServer(t)
-	b.bash("x=5; f() { echo f$1; }; cd /tmp; alias hi='echo hello'; arr=(a b)").fine(t)
-	o := b.bash("f $x\nhi; pwd; echo ${arr[1]} 'it'\"'\"'s' ü \\\\; cat; echo err >&2").fine(t)
+	b.bash("x=5; f() { echo f$1; }; cd /tmp; alias hi='echo hello'; arr=(a b)").wantOK(t)
+	o := b.bash("f $x\nhi; pwd; echo ${arr[1]} 'it'\"'\"'s' ü \\\\; cat; echo err >&2").wantOK(t)
 	if want := "f5\nhello\n/tmp\nb it's ü \\\n"; o.stdout != want || o.stderr != "err\n" || o.count != 2 {
 		t.Errorf("stdout %q, stderr %q, count %d", o.stdout, o.stderr, o.count)
 	}
@@ -31,7 +31,7 @@ func TestBashReportsExitStatus(t *testing.T) {
 		if o.err == nil || o.err.Name != "ExitError" || o.err.Value != want {
 			t.Errorf("%q: %+v, want %s", code, o.lines, want)
 		}
-		if o := b.bash("echo alive").fine(t); o.stdout != "alive\n" {
+		if o := b.bash("echo alive").wantOK(t); o.stdout != "alive\n" {
 			t.Errorf("after %q: %+v", code, o.lines)
 		}
 	}
@@ -42,13 +42,13 @@ func TestBashReportsExitStatus(t *testing.T) {
 
 func TestBashSetsVariablesForOneExecution(t *testing.T) {
 	b := newTestServer(t)
-	b.bash("export A=old; B=local").fine(t)
+	b.bash("export A=old; B=local").wantOK(t)
 	o := b.run(payload{"language": "bash", "code": "echo $A $B $C; env | grep -c '^[ABC]='",
-		"env_vars": map[string]string{"A": "it's", "B": "b\n2", "C": "c"}}).fine(t)
+		"env_vars": map[string]string{"A": "it's", "B": "b\n2", "C": "c"}}).wantOK(t)
 	if o.stdout != "it's b 2 c\n3\n" {
 		t.Errorf("stdout %q, stderr %q", o.stdout, o.stderr)
 	}
-	o = b.bash("echo $A $B ${C-unset}; env | grep '^[ABC]='").fine(t)
+	o = b.bash("echo $A $B ${C-unset}; env | grep '^[ABC]='").wantOK(t)
 	if o.stdout != "old local unset\nA=old\n" {
 		t.Errorf("after: stdout %q, stderr %q", o.stdout, o.stderr)
 	}

@@ -56,7 +56,7 @@ def install(name, text):
 `
 	shows := func(b *testServer, code, want string) {
 		t.Helper()
-		if got := b.python(code).fine(t).text(); got != want {
+		if got := b.python(code).wantOK(t).text(); got != want {
 			t.Errorf("%s: %q, want %q", code, got, want)
 		}
 	}
@@ -66,14 +66,14 @@ def install(name, text):
 
 	// As at a start, they precede the system's.
 	b = newTestServer(t)
-	b.python("import sys\nsys.path.append('/x/dist-packages')").fine(t)
-	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").fine(t)
+	b.python("import sys\nsys.path.append('/x/dist-packages')").wantOK(t)
+	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").wantOK(t)
 	shows(b, "import site\nsys.path.index(site.getusersitepackages()) < min(i for i, p in enumerate(sys.path) if p.endswith('dist-packages'))", "True")
 
 	// If the user's directory is switched off, it stays so.
 	b = newTestServer(t)
 	b.env["PYTHONNOUSERSITE"] = "1"
-	b.python(install + "install('third.py', '')").fine(t)
+	b.python(install + "install('third.py', '')").wantOK(t)
 	if o := b.python("import third"); o.err == nil || o.err.Name != "ModuleNotFoundError" {
 		t.Errorf("found where it is switched off: %+v", o)
 	}
@@ -84,7 +84,7 @@ def install(name, text):
 func TestF18SavedPicturesAreShown(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
-	b.python("from PIL import Image\nimport io, pathlib\nimg = Image.new('RGB', (3, 2), 'red')").fine(t)
+	b.python("from PIL import Image\nimport io, pathlib\nimg = Image.new('RGB', (3, 2), 'red')").wantOK(t)
 	for _, c := range []struct {
 		code string
 		want int
@@ -97,7 +97,7 @@ func TestF18SavedPicturesAreShown(t *testing.T) {
 		{"with open('f.png', 'wb') as f: img.save(f, format='PNG')", 0},
 		{"import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.savefig('g.png'); plt.savefig('h.jpg'); plt.close()", 0},
 	} {
-		o := b.python(c.code).fine(t)
+		o := b.python(c.code).wantOK(t)
 		if len(o.results) != c.want {
 			t.Errorf("%q: %d results, want %d", c.code, len(o.results), c.want)
 		}
@@ -108,7 +108,7 @@ func TestF18SavedPicturesAreShown(t *testing.T) {
 	if o := b.python("img.save('no/such/directory/x.png')"); o.err == nil || o.err.Name != "FileNotFoundError" || len(o.results) != 0 {
 		t.Errorf("a picture that is not saved: %+v", o.lines)
 	}
-	if o := b.python("[Image.open(n).size for n in ('a.png', 'b.jpg', 'c', 'd.png', 'e.png', 'f.png')]").fine(t); o.text() != "[(3, 2), (3, 2), (3, 2), (3, 2), (6, 4), (3, 2)]" {
+	if o := b.python("[Image.open(n).size for n in ('a.png', 'b.jpg', 'c', 'd.png', 'e.png', 'f.png')]").wantOK(t); o.text() != "[(3, 2), (3, 2), (3, 2), (3, 2), (6, 4), (3, 2)]" {
 		t.Errorf("what is saved: %s", o.text())
 	}
 }

@@ -108,12 +108,12 @@ func (x *session) unabortable() {
 
 // client is the client that waits for an execution. left is closed when the client has
 // disconnected. severed is closed before that if the sandbox closed the connection.
-type client struct{ left, severed <-chan struct{} }
+type client struct{ left, cutOff <-chan struct{} }
 
-// wasSevered reports whether the sandbox closed the client's connection.
-func (c client) wasSevered() bool {
+// wasCutOff reports whether the sandbox closed the client's connection.
+func (c client) wasCutOff() bool {
 	select {
-	case <-c.severed:
+	case <-c.cutOff:
 		return true
 	default:
 		return false
@@ -138,7 +138,7 @@ func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execE
 			return
 		case <-c.left:
 			e.out.cut()
-			if c.wasSevered() {
+			if c.wasCutOff() {
 				c.left = nil
 				continue
 			}

@@ -75,10 +75,10 @@ func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
 			// Only the interrupt ends it: on a busy machine it may be slow, and a kill loses the
 			// state.
 			b.server.pace.interrupt = hosttest.Patience(hosttest.Hang)
-			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
 			_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
 			leave()
-			o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
 			if o.stdout != "yes\n" {
 				t.Errorf("the state is lost: %+v", o.lines)
 			}
@@ -106,10 +106,10 @@ func TestLeavingInterruptsWaiting(t *testing.T) {
 			b.server.pace.interrupt = time.Minute
 			lang, _ := body["language"].(string)
 			lang = map[string]string{"": "python", "js": "javascript", "bash": "bash"}[lang]
-			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
 			_, leave := b.begin(body)
 			leave()
-			if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.stdout != "yes\n" {
+			if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.stdout != "yes\n" {
 				t.Errorf("the state is lost: %+v", o.lines)
 			}
 		})
@@ -129,7 +129,7 @@ func TestCodeIgnoringInterruptsIsKilled(t *testing.T) {
 			b.server.pace.interrupt = 100 * time.Millisecond
 			_, leave := b.begin(payload{"language": lang, "code": code})
 			leave()
-			o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
 			if strings.Contains(o.stdout, "yes") || o.count != 1 {
 				t.Errorf("the worker was not replaced: %+v", o.lines)
 			}
@@ -147,17 +147,17 @@ func TestVariablesForOneExecution(t *testing.T) {
 	b.env["G"] = "global"
 	for lang, code := range show {
 		set := payload{"language": lang, "code": code, "env_vars": map[string]string{"G": "mine", "ONE": "1"}}
-		if o := b.run(set).fine(t); o.stdout != "mine 1\n" {
+		if o := b.run(set).wantOK(t); o.stdout != "mine 1\n" {
 			t.Errorf("%s with variables: %q", lang, o.stdout)
 		}
-		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != "global None\n" {
+		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != "global None\n" {
 			t.Errorf("%s without: %q", lang, o.stdout)
 		}
 		failing := payload{"language": lang, "code": "no such code (", "env_vars": map[string]string{"ONE": "1"}}
 		if o := b.run(failing); o.err == nil {
 			t.Errorf("%s: %+v", lang, o.lines)
 		}
-		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != "global None\n" {
+		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != "global None\n" {
 			t.Errorf("%s after a failure: %q", lang, o.stdout)
 		}
 	}
@@ -180,7 +180,7 @@ func TestDeathOfAWorker(t *testing.T) {
 			if o.err == nil || o.err.Name != "UnexpectedEndOfExecution" || strings.TrimSpace(o.stdout) != "last" {
 				t.Errorf("%s %q: %+v", lang, code, o.lines)
 			}
-			o = b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			o = b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
 			if o.count != 1 {
 				t.Errorf("%s after %q: no fresh worker: %+v", lang, code, o.lines)
 			}
@@ -190,13 +190,13 @@ func TestDeathOfAWorker(t *testing.T) {
 
 func TestOneExecutionAtATime(t *testing.T) {
 	b := newTestServer(t)
-	b.python("n = 0").fine(t)
+	b.python("n = 0").wantOK(t)
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() { b.python("m = n\nimport time; time.sleep(0.01)\nn = m + 1") })
 	}
 	group.Wait()
-	if o := b.python("n").fine(t); o.text() != "8" {
+	if o := b.python("n").wantOK(t); o.text() != "8" {
 		t.Errorf("n is %s after 8 executions", o.text())
 	}
 }
@@ -205,7 +205,7 @@ func TestContextsRunSideBySide(t *testing.T) {
 	b := newTestServer(t)
 	id := b.newContext(payload{})
 	lines, leave := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
-	if o := b.python("1 + 1").fine(t); o.text() != "2" {
+	if o := b.python("1 + 1").wantOK(t); o.text() != "2" {
 		t.Errorf("got %+v", o.lines)
 	}
 	leave()
@@ -228,7 +228,7 @@ func TestKeepaliveDuringSilence(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.home, "enough"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.finish(lines).fine(t)
+	b.finish(lines).wantOK(t)
 }
 
 // 100 MB without a newline pass through without being held.
@@ -300,7 +300,7 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 			id := b.newContext(payload{"language": lang})
 			b.call("POST", "/contexts/"+id+"/restart", nil)
-			b.run(payload{"context_id": id, "code": state[lang][0]}).fine(t)
+			b.run(payload{"context_id": id, "code": state[lang][0]}).wantOK(t)
 			b.call("DELETE", "/contexts/"+id, nil)
 		}
 	})
@@ -333,7 +333,7 @@ func TestProgramsDoNotGetThePipes(t *testing.T) {
 		"javascript": "require('child_process').spawnSync('ls', ['-l', '/proc/self/fd'], {stdio: 'inherit'}); undefined",
 		"bash":       "ls -l /proc/self/fd",
 	} {
-		o := b.run(payload{"language": lang, "code": code}).fine(t)
+		o := b.run(payload{"language": lang, "code": code}).wantOK(t)
 		sess, err := b.server.byLanguage(lang)
 		if err != nil {
 			t.Fatal(err)
@@ -356,7 +356,7 @@ func TestRestartDuringAnExecution(t *testing.T) {
 	b := newTestServer(t)
 	for lang := range endless {
 		id := b.newContext(payload{"language": lang})
-		b.run(payload{"context_id": id, "code": state[lang][0]}).fine(t)
+		b.run(payload{"context_id": id, "code": state[lang][0]}).wantOK(t)
 		lines, _ := b.begin(payload{"context_id": id, "code": endless[lang]})
 		if status, body := b.call("POST", "/contexts/"+id+"/restart", nil); status != 200 || body != "null" {
 			t.Errorf("restart: %d %s", status, body)
@@ -365,7 +365,7 @@ func TestRestartDuringAnExecution(t *testing.T) {
 		if o.err == nil || o.err.Name != "ContextRestarting" || o.lines[len(o.lines)-1].Type != "end_of_execution" {
 			t.Errorf("%s: %+v", lang, o.lines)
 		}
-		o = b.run(payload{"context_id": id, "code": state[lang][1]}).fine(t)
+		o = b.run(payload{"context_id": id, "code": state[lang][1]}).wantOK(t)
 		if strings.Contains(o.stdout, "yes") || o.count != 1 {
 			t.Errorf("%s remembers: %+v", lang, o.lines)
 		}
@@ -404,12 +404,12 @@ func TestOddCharacters(t *testing.T) {
 		"javascript": "console.log(" + string(quoted) + ")",
 		"bash":       "cat <<'end'\n" + odd + "\nend",
 	} {
-		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != odd+"\n" {
+		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != odd+"\n" {
 			t.Errorf("%s: %q, want %q", lang, o.stdout, odd)
 		}
 		// A program cannot contain a NUL; one in the code must not hang or kill the worker.
 		b.run(payload{"language": lang, "code": "\x00"})
-		if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.count != 3 {
+		if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.count != 3 {
 			t.Errorf("%s after a NUL: %+v", lang, o.lines)
 		}
 	}

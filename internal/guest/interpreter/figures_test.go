@@ -22,7 +22,7 @@ func needModules(t *testing.T) {
 func TestFiguresAreShownWithTheirData(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
-	b.python("import matplotlib.pyplot as plt, datetime").fine(t)
+	b.python("import matplotlib.pyplot as plt, datetime").wantOK(t)
 	for _, c := range []struct{ name, code, chart string }{
 		{"line", `plt.plot([1,2,3],[4,5,6.5],label='a'); plt.title('T'); plt.xlabel('Time (s)'); plt.ylabel('V'); plt.show()`,
 			`"elements":[{"label":"a","points":[[1,4],[2,5],[3,6.5]]}]`},
@@ -35,7 +35,7 @@ plt.show()`, `"points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]`},
 		{"box_and_whisker", `plt.boxplot([[1,2,3,4,30],[2,3,4]], labels=['m','n']); plt.show()`, `"first_quartile":2,"label":"m","max":4,"median":3,"min":1,"outliers":[30],"third_quartile":4`},
 		{"superchart", `f, (a, c) = plt.subplots(1, 2); a.plot([1,2]); c.bar(['k'],[1]); plt.show()`, `"type":"bar"`},
 	} {
-		o := b.python(c.code).fine(t)
+		o := b.python(c.code).wantOK(t)
 		if len(o.results) != 1 {
 			t.Fatalf("%s: %d results: %+v", c.name, len(o.results), o.lines)
 		}
@@ -67,13 +67,13 @@ func checkPNG(t *testing.T, data string) {
 func TestFiguresAfterTheDisplayModule(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
-	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").fine(t)
-	if o := b.python("fig, ax = plt.subplots(); ax.plot([1, 2]); plt.show()").fine(t); len(o.results) != 1 {
+	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").wantOK(t)
+	if o := b.python("fig, ax = plt.subplots(); ax.plot([1, 2]); plt.show()").wantOK(t); len(o.results) != 1 {
 		t.Fatalf("%d results: %+v", len(o.results), o.lines)
 	}
-	b.python("ended = []; get_ipython().events.register('post_execute', lambda: ended.append(1))").fine(t)
-	b.python("from IPython.core.pylabtools import backend2gui").fine(t)
-	if o := b.python("len(ended)").fine(t); o.text() != "2" {
+	b.python("ended = []; get_ipython().events.register('post_execute', lambda: ended.append(1))").wantOK(t)
+	b.python("from IPython.core.pylabtools import backend2gui").wantOK(t)
+	if o := b.python("len(ended)").wantOK(t); o.text() != "2" {
 		t.Fatalf("after two cells the function ran %q times", o.text())
 	}
 }
@@ -83,7 +83,7 @@ func TestFiguresAfterTheDisplayModule(t *testing.T) {
 func TestF19ComputedNumbersAreRounded(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
-	b.python("import matplotlib.pyplot as plt").fine(t)
+	b.python("import matplotlib.pyplot as plt").wantOK(t)
 	for _, c := range []struct{ code, chart string }{
 		{"fig, ax = plt.subplots()\nax.pie([90, 10], labels=['No', 'No, in blue'], startangle=90)\nplt.show()",
 			`"elements":[{"angle":324,"label":"No","radius":1},{"angle":36,"label":"No, in blue","radius":1}]`},
@@ -93,7 +93,7 @@ func TestF19ComputedNumbersAreRounded(t *testing.T) {
 		// A plotted value is the code's own number and stays unchanged.
 		{"plt.plot([0, 1], [1/3, 123456789.123456789]); plt.show()", `"points":[[0,0.3333333333333333],[1,123456789.12345679]]`},
 	} {
-		o := b.python(c.code).fine(t)
+		o := b.python(c.code).wantOK(t)
 		var chart map[string]any
 		if err := json.Unmarshal(o.results[0].Chart, &chart); err != nil {
 			t.Fatal(err)

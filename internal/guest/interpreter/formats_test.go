@@ -18,7 +18,7 @@ class Own:
     def _repr_markdown_(self): return None
     def _repr_svg_(self): 1/0
     def __repr__(self): return 'own'
-Own()`).fine(t)
+Own()`).wantOK(t)
 	if len(o.results) != 10 {
 		t.Fatalf("%d results: %+v", len(o.results), o.results)
 	}
@@ -42,7 +42,7 @@ func TestPythonShowsContainersAsJSON(t *testing.T) {
 		"{'o': object()}": "", "(1, 2)": "", "import datetime as d\n[d.date(2024, 1, 2)]": `["2024-01-02"]`,
 		"l = []; l.append(l); l": "", "{(1,): 2}": "", "class X(dict): pass\nX(a=1)": "",
 	} {
-		o := b.python(code).fine(t)
+		o := b.python(code).wantOK(t)
 		if got := strings.ReplaceAll(string(o.results[0].JSON), " ", ""); got != want {
 			t.Errorf("%s: json %s, want %s", code, got, want)
 		}
@@ -53,14 +53,14 @@ func TestPythonShowsTablesAndPictures(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
 	o := b.python(`import pandas as pd
-pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', None]), 's': ['a', None]})`).fine(t)
+pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', None]), 's': ['a', None]})`).wantOK(t)
 	want := `{"n":[1,2],"f":[1.5,null],"t":["2024-01-02T00:00:00",null],"s":["a",null]}`
 	if got := strings.ReplaceAll(string(o.results[0].Data), " ", ""); got != want {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	contains(t, "html", o.results[0].HTML, "<table", "1.5")
 	contains(t, "text", o.results[0].Text, "n    f")
-	o = b.python("from PIL import Image\nimg = Image.new('RGB', (3, 2), 'red')\nimg.show()\nimg").fine(t)
+	o = b.python("from PIL import Image\nimg = Image.new('RGB', (3, 2), 'red')\nimg.show()\nimg").wantOK(t)
 	if len(o.results) != 2 {
 		t.Fatalf("pictures: %+v", o.lines)
 	}
@@ -72,7 +72,7 @@ func TestFiguresAreShownOnce(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
 	// The stand-in must not look like a complete IPython to matplotlib.
-	b.python("import IPython\nfrom IPython.display import display\nimport matplotlib.pyplot as plt\nf = plt.figure(); plt.close()").fine(t)
+	b.python("import IPython\nfrom IPython.display import display\nimport matplotlib.pyplot as plt\nf = plt.figure(); plt.close()").wantOK(t)
 	for code, want := range map[string]int{
 		"plt.plot([1, 2]); None":                                                           1,
 		"plt.plot([1, 2])\nplt.show()\nplt.plot([3, 4])\nplt.show()":                       2,
@@ -83,7 +83,7 @@ func TestFiguresAreShownOnce(t *testing.T) {
 		"from matplotlib.figure import Figure\nf = Figure(); f.add_subplot().plot([1]); f": 1,
 	} {
 		n := 0
-		for _, r := range b.python(code).fine(t).results {
+		for _, r := range b.python(code).wantOK(t).results {
 			if r.PNG != "" {
 				checkPNG(t, r.PNG)
 				n++
@@ -100,17 +100,17 @@ func TestFiguresAreShownOnce(t *testing.T) {
 
 func TestLargeResultsAreCut(t *testing.T) {
 	b := newTestServer(t)
-	o := b.python("'x' * 3_000_000").fine(t)
+	o := b.python("'x' * 3_000_000").wantOK(t)
 	if n := len(o.text()); n > 1<<20+100 {
 		t.Errorf("%d bytes of text", n)
 	}
 	contains(t, "text", o.text()[1<<20:], "characters left out]")
-	o = b.python("from IPython.display import HTML, display\ndisplay(HTML('y' * 9_000_000))").fine(t)
+	o = b.python("from IPython.display import HTML, display\ndisplay(HTML('y' * 9_000_000))").wantOK(t)
 	if o.results[0].HTML != "" {
 		t.Error("html of 9 MB was sent")
 	}
 	contains(t, "text", o.results[0].Text, "left out, too large: text/html of 9000002 bytes")
-	o = b.js("'x'.repeat(3_000_000)").fine(t)
+	o = b.js("'x'.repeat(3_000_000)").wantOK(t)
 	if n := len(o.text()); n > 1<<20+100 {
 		t.Errorf("%d bytes of text from JavaScript", n)
 	}

@@ -245,8 +245,8 @@ func (b *testServer) python(code string) outcome {
 	return b.run(payload{"code": code})
 }
 
-// fine fails the test if the code failed.
-func (o outcome) fine(t *testing.T) outcome {
+// wantOK fails the test if the code failed.
+func (o outcome) wantOK(t *testing.T) outcome {
 	t.Helper()
 	if o.err != nil {
 		t.Fatalf("error %s: %s\n%s\nstderr: %s", o.err.Name, o.err.Value, o.err.Traceback, o.stderr)

@@ -49,16 +49,16 @@ func TestContextsAreListedInOrder(t *testing.T) {
 	}
 	dir := t.TempDir()
 	id := b.newContext(payload{"language": "js", "cwd": dir})
-	b.bash("true").fine(t)
+	b.bash("true").wantOK(t)
 	all := b.contexts()
 	if len(all) != 4 || all[2] != (contextInfo{id, "javascript", dir}) || all[3].Language != "bash" {
 		t.Errorf("then: %+v", all)
 	}
-	o := b.run(payload{"code": "process.cwd()", "context_id": id}).fine(t)
+	o := b.run(payload{"code": "process.cwd()", "context_id": id}).wantOK(t)
 	if o.text() != dir {
 		t.Errorf("it runs in %q", o.text())
 	}
-	o = b.run(payload{"code": "3", "context_id": first[0].ID}).fine(t)
+	o = b.run(payload{"code": "3", "context_id": first[0].ID}).wantOK(t)
 	if o.text() != "3" {
 		t.Errorf("default context by ID: %+v", o.lines)
 	}
@@ -146,7 +146,7 @@ func TestMissingInterpreter(t *testing.T) {
 		t.Errorf("got %d %s", status, text)
 	}
 	b.env["PATH"] = "/usr/bin"
-	b.python("1").fine(t)
+	b.python("1").wantOK(t)
 }
 
 func TestCloseEndsRunningCode(t *testing.T) {

@@ -52,13 +52,13 @@ type Server struct {
 	life context.Context
 	end  context.CancelFunc
 
-	mu       sync.Mutex
-	sessions []*session          // in the order of creation
-	defaults map[string]*session // by language
-	severed  chan struct{}       // closed by the next Sever
-	home     string              // of contexts that name no directory
-	renewals int                 // how often Renew was called
-	draws    int                 // how often with Fresh
+	mu            sync.Mutex
+	sessions      []*session          // in the order of creation
+	defaults      map[string]*session // by language
+	cutOff        chan struct{}       // closed by the next Sever
+	home          string              // of contexts that name no directory
+	renewals      int                 // how often Renew was called
+	freshRenewals int                 // how often with Fresh
 
 	workers sync.WaitGroup
 }
@@ -66,7 +66,7 @@ type Server struct {
 // New returns a server. The default contexts are listed at once, but their workers start on first
 // use.
 func New(opts Options) *Server {
-	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{}), home: opts.Home}
+	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, cutOff: make(chan struct{}), home: opts.Home}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, name := range []string{"python", "javascript"} {
 		sess := s.newSession(languages[name], opts.Home)

@@ -40,8 +40,8 @@ func (x *session) interrupt(w *worker, e *execution) {
 
 // interrupting calls act at once and then at each interval, until the execution is done, the worker
 // has ended or the limit has passed. It reports whether the execution is over.
-func (x *session) interrupting(w *worker, e *execution, every, most time.Duration, act func()) (over bool) {
-	limit := time.NewTimer(most)
+func (x *session) interrupting(w *worker, e *execution, every, timeout time.Duration, act func()) (over bool) {
+	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	half := time.NewTicker(every / 2)
 	defer half.Stop()
@@ -124,7 +124,7 @@ func (w *worker) killStarted(since time.Time) {
 		return // the worker is gone, which exited reports as well
 	}
 	old := func(p census.Member) bool {
-		return w.began.Add(census.Between(family[0], p)).Add(clockSlack).Before(since)
+		return w.started.Add(census.Between(family[0], p)).Add(clockSlack).Before(since)
 	}
 	for _, p := range family[1:] {
 		if old(p) || daemons(family, p, old) {

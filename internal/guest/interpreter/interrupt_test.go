@@ -26,10 +26,10 @@ func init() {
 func TestInterruptOfTheReportItself(t *testing.T) {
 	b := newTestServer(t)
 	b.server.pace.interrupt = time.Minute
-	b.run(payload{"language": "bash", "code": state["bash"][0]}).fine(t)
+	b.run(payload{"language": "bash", "code": state["bash"][0]}).wantOK(t)
 	_, leave := b.begin(payload{"language": "bash", "code": `echo go; once=0; __crannog_undo='((once++)) || kill -INT $$'`})
 	leave()
-	if o := b.run(payload{"language": "bash", "code": state["bash"][1]}).fine(t); o.stdout != "yes\n" {
+	if o := b.run(payload{"language": "bash", "code": state["bash"][1]}).wantOK(t); o.stdout != "yes\n" {
 		t.Errorf("the state is lost: %+v", o.lines)
 	}
 }
@@ -54,10 +54,10 @@ func TestLeavingEndsUninterruptibleCode(t *testing.T) {
 			b.t = t
 			b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 			lang := body["language"].(string)
-			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
 			_, leave := b.begin(body)
 			leave()
-			if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.stdout != "yes\n" {
+			if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.stdout != "yes\n" {
 				t.Errorf("the state is lost: %+v", o.lines)
 			}
 		})
@@ -69,15 +69,15 @@ func TestLeavingEndsUninterruptibleCode(t *testing.T) {
 func TestLeavingSparesTheBackground(t *testing.T) {
 	b := newTestServer(t)
 	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
-	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).fine(t)
+	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).wantOK(t)
 	pid := strings.TrimSpace(first.stdout)
 	// The kernel counts the starts of processes in hundredths of a second.
 	for from := time.Now(); time.Since(from) < 2*clockSlack; {
-		b.run(payload{"language": "bash", "code": ":"}).fine(t)
+		b.run(payload{"language": "bash", "code": ":"}).wantOK(t)
 	}
 	_, leave := b.begin(payload{"language": "bash", "code": "echo go; timeout 1000 sleep 1000"})
 	leave()
-	o := b.run(payload{"language": "bash", "code": fmt.Sprintf("kill -0 %s && echo lives; kill -9 %s", pid, pid)}).fine(t)
+	o := b.run(payload{"language": "bash", "code": fmt.Sprintf("kill -0 %s && echo lives; kill -9 %s", pid, pid)}).wantOK(t)
 	if o.stdout != "lives\n" {
 		t.Errorf("the program in the background has ended: %+v", o.lines)
 	}
@@ -90,7 +90,7 @@ func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
 	file := filepath.Join(b.home, "pid")
 	_, leave := b.begin(payload{"code": "!echo $$ > " + file + "; trap '' INT; echo go; exec sleep 1000"})
 	leave()
-	b.python("pass").fine(t)
+	b.python("pass").wantOK(t)
 	pid, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

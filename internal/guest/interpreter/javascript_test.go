@@ -36,7 +36,7 @@ func TestJavaScriptValues(t *testing.T) {
 		{"// nothing", ""}, {"", ""}, {"#!/usr/bin/node\n1", "1"},
 		{"typeof Buffer + typeof fetch + typeof setTimeout", "functionfunctionfunction"},
 	} {
-		if got := b.js(c.code).fine(t).text(); got != c.want {
+		if got := b.js(c.code).wantOK(t).text(); got != c.want {
 			t.Errorf("%q shows %q, want %q", c.code, got, c.want)
 		}
 	}
@@ -71,14 +71,14 @@ func TestJavaScriptErrors(t *testing.T) {
 
 func TestJavaScriptOutput(t *testing.T) {
 	b := newTestServer(t)
-	o := b.js("console.log('out', {a: 1}); console.error('err'); display({html: '<b>', png: Buffer.from('x')}, 5)\nrequire('child_process').execSync('echo child', {stdio: 'inherit'}); undefined").fine(t)
+	o := b.js("console.log('out', {a: 1}); console.error('err'); display({html: '<b>', png: Buffer.from('x')}, 5)\nrequire('child_process').execSync('echo child', {stdio: 'inherit'}); undefined").wantOK(t)
 	if o.stdout != "out { a: 1 }\nchild\n" || o.stderr != "err\n" {
 		t.Errorf("stdout %q, stderr %q", o.stdout, o.stderr)
 	}
 	if len(o.results) != 2 || o.results[0].HTML != "<b>" || o.results[0].PNG != "eA==" || o.results[1].Text != "5" || *o.results[0].IsMain {
 		t.Errorf("results %+v", o.results)
 	}
-	o = b.js("setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, 20)); Promise.reject(3); 'alive'").fine(t)
+	o = b.js("setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, 20)); Promise.reject(3); 'alive'").wantOK(t)
 	if o.text() != "alive" {
 		t.Errorf("after an error in the background: %+v", o.lines)
 	}
@@ -88,7 +88,7 @@ func TestJavaScriptOutput(t *testing.T) {
 func TestTypeScript(t *testing.T) {
 	b := newTestServer(t)
 	ts := func(code string) outcome { return b.run(payload{"code": code, "language": "typescript"}) }
-	if o := ts("const a = [1, 2]; a.length").fine(t); o.text() != "2" {
+	if o := ts("const a = [1, 2]; a.length").wantOK(t); o.text() != "2" {
 		t.Errorf("code without types: %+v", o.lines)
 	}
 	o := ts("const a: number = 3\na + 1")

@@ -42,8 +42,8 @@ func newOutput(file *os.File, emit func([]byte)) (*output, error) {
 	return &output{file: file, conn: conn, emit: emit, buf: make([]byte, 0, chunkBytes)}, nil
 }
 
-// pump reads until the end of the stream or until the file is closed.
-func (o *output) pump() {
+// readAll reads until the end of the stream or until the file is closed.
+func (o *output) readAll() {
 	for {
 		if err := o.file.SetReadDeadline(o.deadline()); err != nil {
 			return

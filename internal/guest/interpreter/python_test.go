@@ -13,7 +13,7 @@ func TestPythonKeepsStateAndShowsTheLastValue(t *testing.T) {
 	if o := b.python("x = 6"); o.err != nil || len(o.results) != 0 || o.count != 1 {
 		t.Fatalf("assignment: %+v", o.lines)
 	}
-	o := b.python("print('hi')\nx * 7").fine(t)
+	o := b.python("print('hi')\nx * 7").wantOK(t)
 	if o.text() != "42" || o.stdout != "hi\n" || o.count != 2 {
 		t.Fatalf("got %+v", o.lines)
 	}
@@ -28,7 +28,7 @@ func TestPythonKeepsStateAndShowsTheLastValue(t *testing.T) {
 		{"def g():\n    return 'source'\nimport inspect\ninspect.getsource(g)", `def g():\n    return 'source'\n`},
 		{"import multiprocessing as m\nwith m.get_context('fork').Pool(2) as p: r = p.map(abs, [-1, 2])\nr", "[1, 2]"},
 	} {
-		if o := b.python(c.code).fine(t); o.text() != c.want {
+		if o := b.python(c.code).wantOK(t); o.text() != c.want {
 			t.Errorf("%q shows %q, want %q", c.code, o.text(), c.want)
 		}
 	}
@@ -78,7 +78,7 @@ func TestPythonErrors(t *testing.T) {
 			t.Errorf("%q: the traceback begins with the worker: %s", c.code, o.err.Traceback)
 		}
 	}
-	if o := b.python("'alive'").fine(t); o.text() != "alive" {
+	if o := b.python("'alive'").wantOK(t); o.text() != "alive" {
 		t.Errorf("afterwards: %+v", o.lines)
 	}
 }
@@ -96,7 +96,7 @@ func TestPythonOutput(t *testing.T) {
 		{"import traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()", "", "try: 1/0"},
 		{"os.close(1) or os.dup2(2, 1); print('moved'); None", "", "moved\n"},
 	} {
-		o := b.python(c.code).fine(t)
+		o := b.python(c.code).wantOK(t)
 		if strings.ReplaceAll(o.stdout, "\n\n", "\n") != c.stdout && len(o.stdout) != len(c.stdout) || !strings.Contains(o.stderr, c.stderr) {
 			t.Errorf("%q: stdout %q, stderr %q", c.code, o.stdout, o.stderr)
 		}
@@ -105,7 +105,7 @@ func TestPythonOutput(t *testing.T) {
 
 func TestPythonKeepsTheOrderOfResultsAndText(t *testing.T) {
 	b := newTestServer(t)
-	o := b.python("for i in range(20):\n    print('t', i)\n    display(i)").fine(t)
+	o := b.python("for i in range(20):\n    print('t', i)\n    display(i)").wantOK(t)
 	var got []string
 	for _, l := range o.lines {
 		if l.Type == "stdout" || l.Type == "result" {
@@ -145,7 +145,7 @@ func TestPythonMagics(t *testing.T) {
 		{"get_ipython().run_line_magic('pwd', '')", "", b.home},
 		{"10 % 3", "", "1"}, {"a != 3 if (a := 4) else 0", "", "True"},
 	} {
-		o := b.python(c.code).fine(t)
+		o := b.python(c.code).wantOK(t)
 		if strings.Contains(c.code, "%time ") {
 			contains(t, c.code, o.stdout, "Wall time")
 			o.stdout = ""
@@ -154,8 +154,8 @@ func TestPythonMagics(t *testing.T) {
 			t.Errorf("%q: stdout %q, shows %q", c.code, o.stdout, o.text())
 		}
 	}
-	contains(t, "%timeit", b.python("%timeit -n 10 -r 2 1 + 1").fine(t).stdout, "per loop", "2 runs, 10 loops")
-	contains(t, "%%timeit", b.python("%%timeit -n 10 q = 3\nq + 1").fine(t).stdout, "per loop")
+	contains(t, "%timeit", b.python("%timeit -n 10 -r 2 1 + 1").wantOK(t).stdout, "per loop", "2 runs, 10 loops")
+	contains(t, "%%timeit", b.python("%%timeit -n 10 q = 3\nq + 1").wantOK(t).stdout, "per loop")
 	if o := b.python("x = 1\n\n!echo hi\n1/0"); o.err == nil || !strings.Contains(o.err.Traceback, "line 4") {
 		t.Errorf("a magic moved the lines: %+v", o.err)
 	}

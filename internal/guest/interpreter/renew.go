@@ -25,7 +25,7 @@ func (s *Server) Renew(r Renewal) {
 	s.home = r.Home
 	s.renewals++
 	if r.Fresh {
-		s.draws++
+		s.freshRenewals++
 	}
 	sessions := slices.Clone(s.sessions)
 	s.mu.Unlock()
@@ -43,25 +43,25 @@ func (s *Server) Renew(r Renewal) {
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.severed)
-	s.severed = make(chan struct{})
+	close(s.cutOff)
+	s.cutOff = make(chan struct{})
 }
 
 // severance returns the channel that the next call of Sever closes.
 func (s *Server) severance() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.severed
+	return s.cutOff
 }
 
 // renewalCounts counts the renewals of which a worker was notified, and how many of them were
 // fresh.
-type renewalCounts struct{ renewals, draws int }
+type renewalCounts struct{ renewals, freshRenewals int }
 
 func (s *Server) renewalState() renewalCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return renewalCounts{s.renewals, s.draws}
+	return renewalCounts{s.renewals, s.freshRenewals}
 }
 
 // renewal is the message to a worker. It has numbers in place of booleans, because the Python
@@ -119,7 +119,7 @@ func early(name string) bool {
 // is lost. The slot must be held.
 func (x *session) renew(w *worker) bool {
 	now := x.server.renewalState()
-	if w.told == now {
+	if w.notified == now {
 		return true
 	}
 	env := x.server.opts.Env()
@@ -138,10 +138,10 @@ func (x *session) renew(w *worker) bool {
 			r.Dir, w.dir = &change{From: &from, To: &dir}, dir
 		}
 	}
-	if w.told.draws != now.draws {
+	if w.notified.freshRenewals != now.freshRenewals {
 		r.Seed = seed()
 	}
-	w.env, w.told = env, now
+	w.env, w.notified = env, now
 	if len(r.Env) > 0 || r.Dir != nil || r.Seed != 0 {
 		w.first = append(w.first, w.lang.encode(request{Renew: &r})...)
 	}

@@ -19,9 +19,9 @@ func (b *testServer) change(values map[string]string) {
 	b.setEnv(env)
 }
 
-// draws is code that shows random values, after known seeds were set. If a generator can be seeded,
-// its further values are known.
-var draws = map[string]struct{ begin, draw string }{
+// randomCode is code that shows random values, after known seeds were set. If a generator can be
+// seeded, its further values are known.
+var randomCode = map[string]struct{ begin, draw string }{
 	"python":     {"import random; random.seed(7); mine = random.Random(7)", "print(random.random(), mine.random())"},
 	"javascript": {"", "console.log(Math.random())"},
 	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
@@ -30,16 +30,16 @@ var draws = map[string]struct{ begin, draw string }{
 // A copy draws other values than the sandbox would have drawn. A resumed sandbox continues its
 // streams.
 func TestRandomStreamsBeginAnew(t *testing.T) {
-	for name, code := range draws {
+	for name, code := range randomCode {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen := map[string]bool{}
 			for _, fresh := range []bool{false, true, true} {
 				b := newTestServer(t)
 				b.t = t
-				b.run(payload{"language": name, "code": code.begin}).fine(t)
+				b.run(payload{"language": name, "code": code.begin}).wantOK(t)
 				b.server.Renew(Renewal{Home: b.home, Fresh: fresh})
-				o := b.run(payload{"language": name, "code": code.draw}).fine(t)
+				o := b.run(payload{"language": name, "code": code.draw}).wantOK(t)
 				if o.count != 2 || len(o.stdout) < 4 || seen[o.stdout] {
 					t.Errorf("execution %d drew %q", o.count, o.stdout)
 				}
@@ -51,8 +51,8 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 			}
 			b := newTestServer(t)
 			b.t = t
-			b.run(payload{"language": name, "code": code.begin}).fine(t)
-			if o := b.run(payload{"language": name, "code": code.draw}).fine(t); !seen[o.stdout] {
+			b.run(payload{"language": name, "code": code.begin}).wantOK(t)
+			if o := b.run(payload{"language": name, "code": code.draw}).wantOK(t); !seen[o.stdout] {
 				t.Errorf("without a renewal it drew %q, which no run with the seed did", o.stdout)
 			}
 		})
@@ -61,7 +61,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 
 func needNumpy(t *testing.T) {
 	t.Helper()
-	hosttest.Need(t, hosttest.Ability{Name: "numpy", Has: func() bool {
+	hosttest.Need(t, hosttest.Requirement{Name: "numpy", Has: func() bool {
 		o := newTestServer(t).python("import importlib.util; importlib.util.find_spec('numpy') is not None")
 		return o.text() == "True"
 	}})
@@ -70,10 +70,10 @@ func needNumpy(t *testing.T) {
 func TestNumpyBeginsAnew(t *testing.T) {
 	b := newTestServer(t)
 	needNumpy(t)
-	b.python("import numpy as np\nnp.random.seed(7); mine = np.random.default_rng(7); old = np.random.RandomState(7)").fine(t)
+	b.python("import numpy as np\nnp.random.seed(7); mine = np.random.default_rng(7); old = np.random.RandomState(7)").wantOK(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
 	code := "[g == h for g, h in zip([np.random.random(), mine.random(), old.random_sample()], [np.random.RandomState(7).random_sample(), np.random.default_rng(7).random(), np.random.RandomState(7).random_sample()])]"
-	if got := b.python(code).fine(t).text(); got != "[False, False, False]" {
+	if got := b.python(code).wantOK(t).text(); got != "[False, False, False]" {
 		t.Errorf("it drew on: %s", got)
 	}
 }
@@ -81,7 +81,7 @@ func TestNumpyBeginsAnew(t *testing.T) {
 // JavaScript's random functions still work as before.
 func TestJavaScriptDrawsAsBefore(t *testing.T) {
 	b := newTestServer(t)
-	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).fine(t)
+	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).wantOK(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
 	for code, want := range map[string]string{
 		"[c.randomBytes(3).length, c.randomBytes(0).length]":                                                     "[ 3, 0 ]",
@@ -100,7 +100,7 @@ func TestJavaScriptDrawsAsBefore(t *testing.T) {
 		"const h = Array.from({length: 4000}, Math.random); h.reduce((x, y) => x + y) / 4000 > 0.45 && h.length": "4000",
 		"/native/.test(Math.random) || /native/.test(c.randomBytes)":                                             "false",
 	} {
-		if got := b.run(payload{"language": "js", "code": code}).fine(t).text(); got != want {
+		if got := b.run(payload{"language": "js", "code": code}).wantOK(t).text(); got != want {
 			t.Errorf("%s: %s, want %s", code, got, want)
 		}
 	}
@@ -127,7 +127,7 @@ func TestRenewalReachesContexts(t *testing.T) {
 			b := newTestServer(t)
 			b.t = t
 			b.change(map[string]string{"MINE": "before", "GONE": "before", "SAME": "it's \\ \"before\""})
-			b.run(payload{"language": name, "code": code.set}).fine(t)
+			b.run(payload{"language": name, "code": code.set}).wantOK(t)
 			b.change(map[string]string{"MINE": "after", "SAME": "it's\n'after'", "NEW": "new", "1 bad": "x", "not-a-name": "y"})
 			b.dropEnv("GONE")
 			b.server.Renew(Renewal{Home: b.home})
@@ -166,7 +166,7 @@ func TestPreloadedWorkerIsClaimed(t *testing.T) {
 			}
 			b.change(map[string]string{"E2B_SANDBOX_ID": "claimed"})
 			b.server.Renew(Renewal{Home: work, Fresh: true})
-			o := b.run(payload{"language": name, "code": show}).fine(t)
+			o := b.run(payload{"language": name, "code": show}).wantOK(t)
 			if want := work + " claimed " + waiting + "\n"; o.stdout != want || o.count != 1 {
 				t.Errorf("execution %d: %q, want %q", o.count, o.stdout, want)
 			}
@@ -186,7 +186,7 @@ func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
 	waiting := b.pid("python")
 	b.change(map[string]string{"PYTHONHASHSEED": "5", "TZ": "Asia/Tokyo"})
 	b.server.Renew(Renewal{Home: b.home})
-	if got := b.python("import os, time; print(os.getpid(), time.tzname)").fine(t).stdout; strings.HasPrefix(got, waiting) || !strings.Contains(got, "JST") {
+	if got := b.python("import os, time; print(os.getpid(), time.tzname)").wantOK(t).stdout; strings.HasPrefix(got, waiting) || !strings.Contains(got, "JST") {
 		t.Errorf("%q from %s", got, waiting)
 	}
 }
@@ -197,7 +197,7 @@ func TestPreloadShowsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	const code = "x = 1\nsorted(globals())"
-	if got, want := loaded.python(code).fine(t).text(), plain.python(code).fine(t).text(); got != want {
+	if got, want := loaded.python(code).wantOK(t).text(), plain.python(code).wantOK(t).text(); got != want {
 		t.Errorf("names: %s, without: %s", got, want)
 	}
 	if err := loaded.server.Preload(t.Context(), "cobol"); err == nil {
@@ -215,7 +215,7 @@ func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.python("import sys; 'numpy' in sys.modules").fine(t).text(); got != "True" {
+	if got := b.python("import sys; 'numpy' in sys.modules").wantOK(t).text(); got != "True" {
 		t.Error("numpy is not loaded")
 	}
 }
@@ -232,7 +232,7 @@ func TestSeveredCodeContinues(t *testing.T) {
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.python("x").fine(t).text(); got != "went on" {
+	if got := b.python("x").wantOK(t).text(); got != "went on" {
 		t.Errorf("x is %q", got)
 	}
 }

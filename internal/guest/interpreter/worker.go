@@ -23,7 +23,7 @@ type listener interface {
 type worker struct {
 	lang     *language
 	proc     Process
-	began    time.Time // when proc had been started, by the wall clock
+	started  time.Time // when proc had been started, by the wall clock
 	requests *os.File
 	control  *os.File
 	acks     *os.File
@@ -44,7 +44,7 @@ type worker struct {
 	executions int
 	env        map[string]string // which renewals of the sandbox the worker was told
 	dir        string            // where it was started, or was moved to
-	told       renewalCounts
+	notified   renewalCounts
 	first      []byte // what it has to read before the next request
 }
 
@@ -61,7 +61,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, err
 	}
 	w := &worker{
-		lang: lang, env: env, dir: dir, told: known,
+		lang: lang, env: env, dir: dir, notified: known,
 		ready: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
 	}
 	child, err := w.open()
@@ -69,7 +69,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
 	}
 	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
-	w.began = time.Now().Round(0) // afterwards, so that none of its children seems older than it is
+	w.started = time.Now().Round(0) // afterwards, so that none of its children seems older than it is
 	child.close()
 	if err != nil {
 		w.closePipes()
@@ -82,7 +82,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 // run starts the goroutines that serve the worker until it ends.
 func (s *Server) run(w *worker) {
 	for _, o := range w.outputs {
-		s.workers.Go(o.pump)
+		s.workers.Go(o.readAll)
 	}
 	s.workers.Go(w.listen)
 	s.workers.Go(func() {

@@ -51,8 +51,8 @@ func (m Mark) Limit() unix.Rlimit { return unix.Rlimit{Cur: uint64(m), Max: uint
 // Resource is the resource limit that represents the mark.
 const Resource = unix.RLIMIT_LOCKS
 
-// Give marks a process that was just started and has no child processes yet.
-func (m Mark) Give(pid int) error {
+// Set marks a process that was just started and has no child processes yet.
+func (m Mark) Set(pid int) error {
 	if m == None {
 		return nil
 	}

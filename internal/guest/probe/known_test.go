@@ -19,17 +19,17 @@ func slowly(t *testing.T, after time.Duration) string {
 	}
 	t.Cleanup(func() { server.Close() })
 	go func() {
-		var began time.Time
+		var started time.Time
 		for buf := make([]byte, 512); ; {
 			n, from, err := server.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			if began.IsZero() {
-				began = time.Now()
+			if started.IsZero() {
+				started = time.Now()
 			}
 			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || time.Since(began) < after {
+			if m.Unpack(buf[:n]) != nil || time.Since(started) < after {
 				continue // lost, or too early
 			}
 			m.Response = true

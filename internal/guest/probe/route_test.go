@@ -50,7 +50,7 @@ func TestOffline(t *testing.T) {
 	if err := nowhere(t, func() error { return offline(t.Context()) }); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
-	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(unusedAddress), errUnroutable) }})
+	hosttest.Need(t, hosttest.Requirement{Name: "route to the outside", Has: func() bool { return !errors.Is(route(unusedAddress), errUnroutable) }})
 	if err := Run(t.Context(), Checks{Offline: true}, nil); err == nil || !strings.Contains(err.Error(), "a route out") {
 		t.Errorf("with one: %v", err)
 	}
@@ -67,11 +67,11 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	// A check that waits always does; a busy machine is slow only sometimes.
 	took := tryTimeout
 	for tries := 0; took >= tryTimeout && tries < 20; tries++ {
-		began := time.Now()
+		started := time.Now()
 		if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}, nil); err != nil {
 			t.Fatal(err)
 		}
-		took = min(took, time.Since(began))
+		took = min(took, time.Since(started))
 	}
 	if took >= tryTimeout {
 		t.Errorf("it took %v", took)

@@ -68,7 +68,7 @@ func readOnly(_ context.Context, path string) error {
 }
 
 // memory checks that the kernel inside offers no more than the limit.
-func memory(most int64) error {
+func memory(maximum int64) error {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func memory(most int64) error {
 	if kib == 0 {
 		return errors.New("the kernel inside does not report its memory")
 	}
-	if kib<<10 > most {
-		return fmt.Errorf("there are %d bytes of memory, more than the limit of %d", kib<<10, most)
+	if kib<<10 > maximum {
+		return fmt.Errorf("there are %d bytes of memory, more than the limit of %d", kib<<10, maximum)
 	}
 	return nil
 }
@@ -112,13 +112,13 @@ func disk(bytes, files int64) error {
 
 // processes returns an error if a user can have more processes than the limit. All processes inside
 // descend from this one and cannot raise the limit that they inherit.
-func processes(most int64) error {
+func processes(maximum int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
 		return fmt.Errorf("processes: %w", err)
 	}
-	if limit.Max > uint64(most) || limit.Cur > uint64(most) {
-		return fmt.Errorf("there may be %d processes, more than the limit of %d", max(limit.Max, limit.Cur), most)
+	if limit.Max > uint64(maximum) || limit.Cur > uint64(maximum) {
+		return fmt.Errorf("there may be %d processes, more than the limit of %d", max(limit.Max, limit.Cur), maximum)
 	}
 	return nil
 }

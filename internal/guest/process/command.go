@@ -51,7 +51,7 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	// The process runs one of Crannog's own programs and has not started any other yet. An error
 	// means that it has already ended, which Wait reports.
 	mark := lineage.New()
-	_ = mark.Give(pid)
+	_ = mark.Set(pid)
 	s.origins.add(mark, census.Command{PID: pid, Args: cmd.Args})
 	// The reaper waits for the process, so the library's handle is not needed.
 	return &Command{pid, mark, exit}, cmd.Process.Release()

@@ -50,11 +50,11 @@ func outside(family []census.Member, leader int, sig syscall.Signal) bool {
 }
 
 const (
-	// sweepPasses limits the number of attempts to kill the rest of a family. A process may fork
+	// scanPasses limits the number of attempts to kill the rest of a family. A process may fork
 	// while it is being killed.
-	sweepPasses = 100
-	// sweepPause is the pause between two passes, from the fourth on.
-	sweepPause = 20 * time.Millisecond
+	scanPasses = 100
+	// scanPause is the pause between two passes, from the fourth on.
+	scanPause = 20 * time.Millisecond
 )
 
 // sweep kills the rest of a family until none is left. It also finds processes that fork faster
@@ -64,7 +64,7 @@ func sweep(mark lineage.Mark) {
 	if mark == lineage.None {
 		return
 	}
-	for pass := range sweepPasses {
+	for pass := range scanPasses {
 		left, err := census.Belonging(procDir, mark.Has)
 		left = slices.DeleteFunc(left, func(m census.Member) bool { return m.Zombie || m.PID <= 1 })
 		if err != nil || len(left) == 0 {
@@ -74,7 +74,7 @@ func sweep(mark lineage.Mark) {
 			_ = syscall.Kill(m.PID, syscall.SIGKILL) // it may have ended by itself
 		}
 		if pass > 2 {
-			time.Sleep(sweepPause)
+			time.Sleep(scanPause)
 		}
 	}
 }

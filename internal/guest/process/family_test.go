@@ -27,10 +27,10 @@ func leaver(file string) string {
 
 func pidIn(t *testing.T, file string) int {
 	t.Helper()
-	said, err := os.ReadFile(file)
-	pid, errNumber := strconv.Atoi(strings.TrimSpace(string(said)))
+	output, err := os.ReadFile(file)
+	pid, errNumber := strconv.Atoi(strings.TrimSpace(string(output)))
 	if err != nil || errNumber != nil {
-		t.Fatalf("%q, %v", said, err)
+		t.Fatalf("%q, %v", output, err)
 	}
 	return pid
 }
@@ -60,7 +60,7 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 }
 
 // marks checks that the kernel supports marks, as Linux and a sandbox's do.
-var marks = hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
+var marks = hosttest.Requirement{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
 
 // Signals of a terminal, for which the protocol has no names.
 const hangup, interrupt pb.Signal = 1, 2

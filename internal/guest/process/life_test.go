@@ -140,10 +140,10 @@ func TestInterruptWithEscapedChild(t *testing.T) {
 	if r := s.finish(); r.end.GetStatus() != "signal: interrupt" {
 		t.Errorf("ended with %+v", r)
 	}
-	said, err := os.ReadFile(pid)
-	child, _ := strconv.Atoi(strings.TrimSpace(string(said)))
+	output, err := os.ReadFile(pid)
+	child, _ := strconv.Atoi(strings.TrimSpace(string(output)))
 	if err != nil || !alive(strconv.Itoa(child)) {
-		t.Fatalf("control: the stream ended with the child %q, %v", said, err)
+		t.Fatalf("control: the stream ended with the child %q, %v", output, err)
 	}
 	if err := unix.Kill(child, unix.SIGKILL); err != nil {
 		t.Error(err)
@@ -273,7 +273,7 @@ func TestKeepalive(t *testing.T) {
 	// A client that requests none gets the first after 90 s.
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	began := time.Now()
+	started := time.Now()
 	s := b.startContext(ctx, t, req)
 	var r result
 	for r.keepalives == 0 && s.in.Receive() {
@@ -284,9 +284,9 @@ func TestKeepalive(t *testing.T) {
 	}
 	rest := s.finish()
 	// One for each second of silence, which a busy machine prolongs.
-	most := int(time.Since(began) / time.Second)
-	if n := r.keepalives + rest.keepalives; n < 1 || n > most || rest.end.GetStatus() != "exit status 0" {
-		t.Errorf("at most %d were due, %d came: %+v", most, n, rest)
+	limit := int(time.Since(started) / time.Second)
+	if n := r.keepalives + rest.keepalives; n < 1 || n > limit || rest.end.GetStatus() != "exit status 0" {
+		t.Errorf("at most %d were due, %d came: %+v", limit, n, rest)
 	}
 }
 

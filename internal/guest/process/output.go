@@ -126,9 +126,9 @@ func widen(f *os.File) {
 // widenAfter is the number of consecutive full chunks that count as bulk data.
 const widenAfter = 4
 
-// pump passes on the output of f until it ends or its deadline passes. It then closes f, or lets
+// forward passes on the output of f until it ends or its deadline passes. It then closes f, or lets
 // discard close it when no process holds it any more.
-func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
+func (o *output) forward(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 	keep := false
 	defer func() {
 		if !keep {
@@ -141,7 +141,7 @@ func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) 
 	}
 	full := 0
 	for {
-		n, err := o.forward(raw.Read, size, wrap)
+		n, err := o.forwardOnce(raw.Read, size, wrap)
 		if n < size {
 			full = 0
 		} else if full++; full == widenAfter {
@@ -172,7 +172,7 @@ func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.Proc
 		return raw.Control(func(fd uintptr) { read(fd) })
 	}
 	for total := 0; total < maxLeftover; {
-		n, err := o.forward(once, size, wrap)
+		n, err := o.forwardOnce(once, size, wrap)
 		if n <= 0 || err != nil {
 			return
 		}
@@ -180,8 +180,8 @@ func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.Proc
 	}
 }
 
-// forward reads one chunk and passes it on.
-func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap func([]byte) *pb.ProcessEvent) (int, error) {
+// forwardOnce reads one chunk and passes it on.
+func (o *output) forwardOnce(read func(func(uintptr) bool) error, size int, wrap func([]byte) *pb.ProcessEvent) (int, error) {
 	var (
 		n    int
 		errs error

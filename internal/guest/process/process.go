@@ -85,7 +85,7 @@ func (p *process) signal(sig syscall.Signal) error {
 		}
 	}
 	if p.gone && p.ending {
-		p.hurry()
+		p.stopPumpsSoon()
 	}
 	return err
 }
@@ -137,9 +137,9 @@ func (p *process) step(left, step time.Duration) {
 		return
 	}
 	step = min(step, left)
-	began := time.Now()
+	started := time.Now()
 	p.timer = time.AfterFunc(step, func() {
-		if left := charge(left, step, time.Since(began)); left > 0 {
+		if left := charge(left, step, time.Since(started)); left > 0 {
 			p.step(left, step)
 		} else {
 			p.expire()
@@ -156,10 +156,10 @@ func charge(left, step, took time.Duration) time.Duration {
 	return left - step
 }
 
-// pump starts passing on the output.
-func (p *process) pump() {
+// startForwarding starts passing on the output.
+func (p *process) startForwarding() {
 	show := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
-		p.pumps.Go(func() { p.output.pump(f, size, wrap) })
+		p.pumps.Go(func() { p.output.forward(f, size, wrap) })
 	}
 	if p.tty != nil {
 		show(p.pipes[0], ttyChunk, ttyEvent)
@@ -169,8 +169,8 @@ func (p *process) pump() {
 	show(p.pipes[1], pipeChunk, stderrEvent)
 }
 
-// hurry stops the pumps after drainGrace. p.mu must be held.
-func (p *process) hurry() { p.stopPumps(drainGrace) }
+// stopPumpsSoon stops the pumps after drainGrace. p.mu must be held.
+func (p *process) stopPumpsSoon() { p.stopPumps(drainGrace) }
 
 // stopPumps stops the pumps after a time. p.mu must be held.
 func (p *process) stopPumps(after time.Duration) {
@@ -193,7 +193,7 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	// The kernel hangs up a terminal when its session leader ends, so there is no more output.
 	switch {
 	case p.ending || p.tty != nil:
-		p.hurry()
+		p.stopPumpsSoon()
 	case p.delay > 0:
 		p.output.detach.Store(true)
 		p.stopPumps(p.delay)

@@ -121,8 +121,8 @@ func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.Wai
 		p.limit(s.cfg().CommandTimeout)
 	}
 	first := p.output.join()
-	p.pump()
-	go p.watch(exit, s.table.retire)
+	p.startForwarding()
+	go p.watch(exit, s.table.markEnded)
 	if known {
 		return first, nil
 	}

@@ -157,8 +157,8 @@ func (b *bench) expire(t *testing.T, command, file string) (pid string) {
 		if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
 			t.Fatalf("ended with %+v", r)
 		}
-		said, _ := os.ReadFile(file) // it may not be there yet
-		pid = strings.TrimSpace(string(said))
+		output, _ := os.ReadFile(file) // it may not be there yet
+		pid = strings.TrimSpace(string(output))
 	}
 	return pid
 }

@@ -90,8 +90,8 @@ func TestF29RejectedInput(t *testing.T) {
 		}
 	}
 	// Input for a closed pipe gives this error, which ends the feeding.
-	var said *connect.Error
-	if err := b.writeBody(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &said) || said.Message() != guestwire.StdinClosed {
+	var wireErr *connect.Error
+	if err := b.writeBody(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &wireErr) || wireErr.Message() != guestwire.StdinClosed {
 		t.Errorf("closed: %v", err)
 	}
 }

@@ -31,7 +31,7 @@ func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 		}
 		<-done
 	})
-	if err := mark.Give(cmd.Process.Pid); err != nil {
+	if err := mark.Set(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	return cmd.Process.Pid, func() bool {
@@ -46,7 +46,7 @@ func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 
 func needMarks(t *testing.T) {
 	t.Helper()
-	hosttest.Need(t, hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }})
+	hosttest.Need(t, hosttest.Requirement{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }})
 }
 
 // F6: the rest of a killed command is killed whatever its group is, and nothing of another command

@@ -38,8 +38,8 @@ func (t *table) add(p *process) bool {
 	return true
 }
 
-// retire moves a process to the ended ones.
-func (t *table) retire(p *process) {
+// markEnded moves a process to the ended ones.
+func (t *table) markEnded(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live[p.pid] == p {

@@ -14,15 +14,15 @@ import (
 // Nothing else may wait for child processes, because a second waiter would take statuses that
 // others need. A child that was not started through All is reaped as an orphan.
 type All struct {
-	mu      sync.Mutex
-	clock   uint64                            // counts starts and deaths
-	waiting map[int]chan<- syscall.WaitStatus // started children, by number
-	forking map[uint64]struct{}               // when each start in progress began
-	strays  map[int]stray                     // dead ones that a start may claim
+	mu        sync.Mutex
+	clock     uint64                            // counts starts and deaths
+	waiting   map[int]chan<- syscall.WaitStatus // started children, by number
+	forking   map[uint64]struct{}               // when each start in progress began
+	unclaimed map[int]deadChild                 // dead ones that a start may claim
 }
 
-// stray is an ended child process that may belong to a start that does not know its PID yet.
-type stray struct {
+// deadChild is an ended child process that may belong to a start that does not know its PID yet.
+type deadChild struct {
 	died   uint64
 	status syscall.WaitStatus
 }
@@ -30,9 +30,9 @@ type stray struct {
 // NewAll returns a reaper. The caller must call its Run.
 func NewAll() *All {
 	return &All{
-		waiting: map[int]chan<- syscall.WaitStatus{},
-		forking: map[uint64]struct{}{},
-		strays:  map[int]stray{},
+		waiting:   map[int]chan<- syscall.WaitStatus{},
+		forking:   map[uint64]struct{}{},
+		unclaimed: map[int]deadChild{},
 	}
 }
 
@@ -74,14 +74,14 @@ func (a *All) collect() error {
 
 // Start starts a child process whose status Run delivers, even if it ends at once.
 func (a *All) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
-	began := a.begin()
+	started := a.begin()
 	pid, err := fork()
 	exit := make(chan syscall.WaitStatus, 1)
 	a.mu.Lock()
 	if err == nil {
-		a.register(pid, began, exit)
+		a.register(pid, started, exit)
 	}
-	delete(a.forking, began)
+	delete(a.forking, started)
 	a.forget()
 	a.mu.Unlock()
 	if err != nil {
@@ -100,9 +100,9 @@ func (a *All) begin() uint64 {
 
 // register connects a child process with its status, which may exist already. A stray that ended
 // before the fork began has the same PID only by chance. a.mu must be held.
-func (a *All) register(pid int, began uint64, exit chan<- syscall.WaitStatus) {
-	if s, ok := a.strays[pid]; ok && s.died > began {
-		delete(a.strays, pid)
+func (a *All) register(pid int, started uint64, exit chan<- syscall.WaitStatus) {
+	if s, ok := a.unclaimed[pid]; ok && s.died > started {
+		delete(a.unclaimed, pid)
 		exit <- s.status
 		return
 	}
@@ -119,23 +119,23 @@ func (a *All) deliver(pid int, status syscall.WaitStatus) {
 	}
 	if len(a.forking) > 0 {
 		a.clock++
-		a.strays[pid] = stray{a.clock, status}
+		a.unclaimed[pid] = deadChild{a.clock, status}
 	}
 }
 
 // forget removes the strays that belong to no start in progress. a.mu must be held.
 func (a *All) forget() {
 	if len(a.forking) == 0 {
-		clear(a.strays)
+		clear(a.unclaimed)
 		return
 	}
 	oldest := a.clock
-	for began := range a.forking {
-		oldest = min(oldest, began)
+	for started := range a.forking {
+		oldest = min(oldest, started)
 	}
-	for pid, s := range a.strays {
+	for pid, s := range a.unclaimed {
 		if s.died < oldest {
-			delete(a.strays, pid)
+			delete(a.unclaimed, pid)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var roles = map[string]func() error{"orphans": orphans, "crowd": crowd, "missing": missing}
+var roles = map[string]func() error{"orphans": orphans, "crowd": startMany, "missing": missing}
 
 // inRole runs a role in a process of its own.
 func inRole(t *testing.T, role string) {
@@ -132,8 +132,8 @@ func orphans() error {
 	return none()
 }
 
-// crowd starts from many goroutines, so that children die before their start has returned.
-func crowd() error {
+// startMany starts from many goroutines, so that children die before their start has returned.
+func startMany() error {
 	a, err := adopt()
 	if err != nil {
 		return err

@@ -13,10 +13,10 @@ import (
 // F29: complete frames are written together, and each write is of whole pages or less than one, so
 // that a host that dies leaves no partial frame.
 func TestF29FramesAreWrittenTogether(t *testing.T) {
-	const whole = wholeBytes - frameHeader
+	const whole = fullFrame - frameHeader
 	data := bytes.Repeat([]byte("abc"), (batchFrames+2)*whole/3+100)
 	got, sizes := written(t, len(data), func(h *hostEnd) { h.Write(data) })
-	if !bytes.Equal(got, data) || len(sizes) != 3 || sizes[0] != batchFrames*wholeBytes {
+	if !bytes.Equal(got, data) || len(sizes) != 3 || sizes[0] != batchFrames*fullFrame {
 		t.Errorf("%d bytes in writes of %v", len(got), sizes)
 	}
 }
@@ -24,7 +24,7 @@ func TestF29FramesAreWrittenTogether(t *testing.T) {
 // F29: the header of a session is sent in the first frame of its data. On its own it took one more
 // write, which woke a process that had nothing to do.
 func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
-	const whole = wholeBytes - frameHeader
+	const whole = fullFrame - frameHeader
 	head, data := sessionFrame(typeData, 2*whole), bytes.Repeat([]byte{7}, 2*whole)
 	all := append(bytes.Clone(head), data...)
 	got, sizes := written(t, len(all), func(h *hostEnd) {
@@ -35,7 +35,7 @@ func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 			}
 		}
 	})
-	if !bytes.Equal(got, all) || !slices.Equal(sizes, []int{2 * wholeBytes, frameHeader + len(head)}) {
+	if !bytes.Equal(got, all) || !slices.Equal(sizes, []int{2 * fullFrame, frameHeader + len(head)}) {
 		t.Errorf("%d bytes in writes of %v", len(got), sizes)
 	}
 }
@@ -65,7 +65,7 @@ func written(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []
 			got = append(got, b[frameHeader:frameHeader+size]...)
 			b = b[frameHeader+size:]
 		}
-		if n > wholeBytes && n%wholeBytes != 0 {
+		if n > fullFrame && n%fullFrame != 0 {
 			t.Errorf("a write of %d bytes", n)
 		}
 	}

@@ -18,13 +18,13 @@ import (
 // the sandbox's state, which a forwarded port does not, and connects to the new host process when
 // the sandbox is restored.
 //
-// The host sends frames of at most wholeBytes, which a pipe accepts entirely or not at all, so that
+// The host sends frames of at most fullFrame, which a pipe accepts entirely or not at all, so that
 // a host process that ends leaves no partial frame. A host process begins with a greeting, a random
 // number that the guest repeats. All earlier data, in both directions, was for another host
 // process.
 
-// wholeBytes is how many bytes a pipe accepts atomically: PIPE_BUF on Linux.
-const wholeBytes = 4096
+// fullFrame is how many bytes a pipe accepts atomically: PIPE_BUF on Linux.
+const fullFrame = 4096
 
 const (
 	frameHeader = 2
@@ -173,7 +173,7 @@ func (g *guestEnd) greeted() ([]byte, error) {
 	if err := g.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	var rest [wholeBytes]byte
+	var rest [fullFrame]byte
 	for {
 		g.mu.Lock()
 		nonce := g.next

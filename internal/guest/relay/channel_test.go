@@ -195,7 +195,7 @@ func TestNudgesSayNothing(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				if err := Nudge(f.toGuest); err != nil {
+				if err := RemindGuest(f.toGuest); err != nil {
 					t.Error(err)
 					return
 				}

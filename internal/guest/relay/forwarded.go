@@ -10,13 +10,13 @@ import "net"
 // forwarded is like join, for the guest's end of a port that gVisor forwards.
 func forwarded(plain, channel net.Conn) {
 	s := newStream(plain, channel, 0)
-	s.again.remind = s.remind
+	s.again.send = s.sendReminder
 	s.again.wrote() // the answer to the port's number
 	s.run()
 }
 
-// remind writes an empty report, unless the stream is closed.
-func (s *stream) remind() bool {
+// sendReminder writes an empty report, unless the stream is closed.
+func (s *stream) sendReminder() bool {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()

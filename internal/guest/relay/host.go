@@ -43,7 +43,7 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	}
 	c := &Channel{nonce: nonce, openings: make(chan struct{}, openings), starting: make(chan struct{}, 1)}
 	c.conn = &hostEnd{pipes: pipes{read: fromGuest, write: toGuest}, wrote: c.reminder.wrote}
-	c.reminder.remind = c.remind
+	c.reminder.send = c.sendReminder
 	return c, nil
 }
 
@@ -215,20 +215,20 @@ func (h *hostEnd) Write(b []byte) (int, error) {
 // incomplete frame is written separately.
 func (h *hostEnd) writeBoth(head, data []byte) error {
 	defer h.wrote()
-	const most = wholeBytes - frameHeader
+	const limit = fullFrame - frameHeader
 	for left := len(head) + len(data); left > 0; left = len(head) + len(data) {
-		if left < most {
-			var frame [wholeBytes]byte
+		if left < limit {
+			var frame [fullFrame]byte
 			n := putFrame(frame[:], &head, &data)
 			_, err := h.pipes.Write(frame[:frameHeader+n])
 			return err
 		}
-		frames := min(left/most, batchFrames)
-		batch := batches.Get().(*[batchFrames * wholeBytes]byte)
+		frames := min(left/limit, batchFrames)
+		batch := batches.Get().(*[batchFrames * fullFrame]byte)
 		for i := range frames {
-			putFrame(batch[i*wholeBytes:(i+1)*wholeBytes], &head, &data)
+			putFrame(batch[i*fullFrame:(i+1)*fullFrame], &head, &data)
 		}
-		_, err := h.pipes.Write(batch[:frames*wholeBytes])
+		_, err := h.pipes.Write(batch[:frames*fullFrame])
 		batches.Put(batch)
 		if err != nil {
 			return err
@@ -238,7 +238,7 @@ func (h *hostEnd) writeBoth(head, data []byte) error {
 }
 
 // batches has the buffers of writeBoth, which are used only during a write.
-var batches = sync.Pool{New: func() any { return new([batchFrames * wholeBytes]byte) }}
+var batches = sync.Pool{New: func() any { return new([batchFrames * fullFrame]byte) }}
 
 // putFrame fills a frame from both buffers, removes the copied data from them and returns the size
 // of the frame.

@@ -50,7 +50,7 @@ func (j *joiner) Write(b []byte) (int, error) {
 }
 
 // maxJoined is how much data is copied behind its header.
-const maxJoined = wholeBytes - frameHeader - sessionHeader
+const maxJoined = fullFrame - frameHeader - sessionHeader
 
 // together writes the held header and its data.
 func (j *joiner) together(data []byte) error {

@@ -27,7 +27,7 @@ func sessionFrame(kind byte, length int) []byte {
 }
 
 func TestHeaderIsWrittenWithItsData(t *testing.T) {
-	const most = wholeBytes - frameHeader
+	const limit = fullFrame - frameHeader
 	for name, c := range map[string]struct {
 		written [][]byte
 		sizes   []int
@@ -37,10 +37,10 @@ func TestHeaderIsWrittenWithItsData(t *testing.T) {
 		"two of them":                {[][]byte{sessionFrame(typeData, 1), {1}, sessionFrame(typeData, 1), {2}}, []int{sessionHeader + 1, sessionHeader + 1}},
 		"a window":                   {[][]byte{sessionFrame(1, 4096)}, []int{sessionHeader}},
 		"an end":                     {[][]byte{sessionFrame(typeData, 0)}, []int{sessionHeader}},
-		"as much as a frame":         {[][]byte{sessionFrame(typeData, most-sessionHeader), make([]byte, most-sessionHeader)}, []int{most}},
-		"more than a frame":          {[][]byte{sessionFrame(typeData, 2*most), make([]byte, 2*most)}, []int{most, most + sessionHeader}},
+		"as much as a frame":         {[][]byte{sessionFrame(typeData, limit-sessionHeader), make([]byte, limit-sessionHeader)}, []int{limit}},
+		"more than a frame":          {[][]byte{sessionFrame(typeData, 2*limit), make([]byte, 2*limit)}, []int{limit, limit + sessionHeader}},
 		"a header without its data":  {[][]byte{sessionFrame(typeData, 5)}, nil},
-		"after more than a frame":    {[][]byte{sessionFrame(typeData, most), make([]byte, most), sessionFrame(1, 1)}, []int{most, sessionHeader, sessionHeader}},
+		"after more than a frame":    {[][]byte{sessionFrame(typeData, limit), make([]byte, limit), sessionFrame(1, 1)}, []int{limit, sessionHeader, sessionHeader}},
 		"data after a ping's answer": {[][]byte{sessionFrame(2, 9), sessionFrame(typeData, 1), {1}}, []int{sessionHeader, sessionHeader + 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ var errProtocol = errors.New("the other side of the relay violated the protocol"
 // stream connects a plain connection to a channel.
 type stream struct {
 	plain, channel net.Conn
-	patience       time.Duration
+	timeout        time.Duration
 
 	writing sync.Mutex // one frame at a time is written to the channel
 	// again repeats the announcement of data to the host. The host's own reminder is the zero value
@@ -74,12 +74,12 @@ const linger = 30 * time.Second
 
 // join copies between a plain connection and a channel until one of them ends, and closes both. If
 // patience is not zero, it limits the time from this side's end to the peer's close.
-func join(plain, channel net.Conn, patience time.Duration) {
-	newStream(plain, channel, patience).run()
+func join(plain, channel net.Conn, timeout time.Duration) {
+	newStream(plain, channel, timeout).run()
 }
 
-func newStream(plain, channel net.Conn, patience time.Duration) *stream {
-	s := &stream{plain: plain, channel: channel, credit: window, patience: patience}
+func newStream(plain, channel net.Conn, timeout time.Duration) *stream {
+	s := &stream{plain: plain, channel: channel, credit: window, timeout: timeout}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
@@ -147,8 +147,8 @@ func (s *stream) end() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.patience > 0 && !s.closed {
-		s.timer = time.AfterFunc(s.patience, s.close)
+	if s.timeout > 0 && !s.closed {
+		s.timer = time.AfterFunc(s.timeout, s.close)
 	}
 }
 
@@ -175,7 +175,7 @@ func (s *stream) write(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	_, err := s.channel.Write(frame)
-	if s.again.remind != nil {
+	if s.again.send != nil {
 		s.again.wrote()
 	}
 	return err

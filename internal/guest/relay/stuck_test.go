@@ -39,7 +39,7 @@ func fill(t *testing.T, pipe *os.File) {
 		t.Fatal(err)
 	}
 	var err error
-	for page := make([]byte, wholeBytes); err == nil; {
+	for page := make([]byte, fullFrame); err == nil; {
 		_, err = pipe.Write(page)
 	}
 	if err := pipe.SetWriteDeadline(time.Time{}); err != nil {
@@ -113,7 +113,7 @@ func TestLateStream(t *testing.T) {
 	}
 	var read []byte
 	end := []byte{0, 1, 0, 4, 0, 0, 0, 1} // of a frame that ends the first stream
-	for page := make([]byte, wholeBytes); !bytes.Contains(read, end); {
+	for page := make([]byte, fullFrame); !bytes.Contains(read, end); {
 		n, err := f.fromHost.Read(page)
 		if err != nil {
 			t.Fatalf("the stream is not closed: %v", err)

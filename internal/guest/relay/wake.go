@@ -14,17 +14,17 @@ import (
 // arrives. The host process that started the save may have ended. So a host that waits for a guest
 // nudges it.
 
-// nudgeEvery is the first pause before a silent guest is nudged. After the pause lastNudge, nudging
-// stops.
+// reminderInterval is the first pause before a silent guest is nudged. After the pause
+// maxReminderInterval, nudging stops.
 const (
-	nudgeEvery = 200 * time.Millisecond
-	lastNudge  = time.Minute
+	reminderInterval    = 200 * time.Millisecond
+	maxReminderInterval = time.Minute
 )
 
-// Nudge makes a guest read its channel. It writes an empty frame, which has no other meaning and
-// which any process of the host may write at any time. It does not block: if the pipe is full, data
-// that wakes the guest is already there. The pipe must be non-blocking.
-func Nudge(toGuest *os.File) error {
+// RemindGuest makes a guest read its channel. It writes an empty frame, which has no other meaning
+// and which any process of the host may write at any time. It does not block: if the pipe is full,
+// data that wakes the guest is already there. The pipe must be non-blocking.
+func RemindGuest(toGuest *os.File) error {
 	raw, err := toGuest.SyscallConn()
 	if err != nil {
 		return err
@@ -41,14 +41,14 @@ func Nudge(toGuest *os.File) error {
 
 // nudging nudges the guest until the caller has its answer.
 func (c *Channel) nudging() (stop func()) {
-	again := time.NewTicker(nudgeEvery)
+	again := time.NewTicker(reminderInterval)
 	over := make(chan struct{})
 	go func() {
 		defer again.Stop()
 		for {
 			select {
 			case <-again.C:
-				_ = Nudge(c.conn.write) // the reader gets the error
+				_ = RemindGuest(c.conn.write) // the reader gets the error
 			case <-over:
 				return
 			}
@@ -57,13 +57,13 @@ func (c *Channel) nudging() (stop func()) {
 	return func() { close(over) }
 }
 
-// remind nudges the guest if streams are open, and reports whether they are.
-func (c *Channel) remind() bool {
+// sendReminder nudges the guest if streams are open, and reports whether they are.
+func (c *Channel) sendReminder() bool {
 	c.mu.Lock()
 	busy := c.err == nil && c.session != nil && c.session.NumStreams() > 0
 	c.mu.Unlock()
 	if busy {
-		_ = Nudge(c.conn.write) // the reader gets the error
+		_ = RemindGuest(c.conn.write) // the reader gets the error
 	}
 	return busy
 }
@@ -71,7 +71,7 @@ func (c *Channel) remind() bool {
 // reminder nudges the guest after the last write, with growing pauses. So it soon stops for an idle
 // sandbox, whose streams may stay open.
 type reminder struct {
-	remind func() bool
+	send func() bool
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -83,7 +83,7 @@ type reminder struct {
 func (r *reminder) wrote() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pause = nudgeEvery
+	r.pause = reminderInterval
 	r.arm()
 }
 
@@ -92,19 +92,19 @@ func (r *reminder) arm() {
 	switch {
 	case r.over:
 	case r.timer == nil:
-		r.timer = time.AfterFunc(r.pause, r.due)
+		r.timer = time.AfterFunc(r.pause, r.timerFired)
 	default:
 		r.timer.Reset(r.pause)
 	}
 }
 
-func (r *reminder) due() {
-	if !r.remind() {
+func (r *reminder) timerFired() {
+	if !r.send() {
 		return // the next stream begins with a write
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pause *= 2; r.pause <= lastNudge {
+	if r.pause *= 2; r.pause <= maxReminderInterval {
 		r.arm()
 	}
 }

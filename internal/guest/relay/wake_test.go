@@ -18,7 +18,7 @@ import (
 // out of a pipe: its readers are not woken.
 func late(from, to *os.File) {
 	var held []byte
-	buf := make([]byte, wholeBytes)
+	buf := make([]byte, fullFrame)
 	for {
 		n, err := from.Read(buf)
 		if _, werr := to.Write(held); err != nil || werr != nil {
@@ -51,7 +51,7 @@ func TestSilentGuestIsNudged(t *testing.T) {
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(3 * nudgeEvery)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(3 * reminderInterval)); err != nil {
 		t.Fatal(err)
 	}
 	var got [1]byte
@@ -74,20 +74,20 @@ func TestSilentGuestIsNudged(t *testing.T) {
 func TestRemindersGrowRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
-		var began time.Time
+		var started time.Time
 		busy := true
-		r := reminder{remind: func() bool {
-			at = append(at, time.Since(began).Round(nudgeEvery))
+		r := reminder{send: func() bool {
+			at = append(at, time.Since(started).Round(reminderInterval))
 			return busy
 		}}
 		after := func(d time.Duration) []time.Duration {
-			at, began = nil, time.Now()
+			at, started = nil, time.Now()
 			r.wrote()
 			time.Sleep(d)
 			synctest.Wait()
 			return at
 		}
-		const e = nudgeEvery
+		const e = reminderInterval
 		want := []time.Duration{e, 3 * e, 7 * e, 15 * e, 31 * e, 63 * e, 127 * e, 255 * e, 511 * e}
 		for range 2 {
 			if got := after(time.Hour); !slices.Equal(got, want) {
@@ -126,10 +126,10 @@ func unread(t *testing.T) *fifo {
 // No caller waits for a guest that does not read, not even behind another caller.
 func TestNudgeDoesNotBlock(t *testing.T) {
 	f := unread(t)
-	go func() { _, _ = f.toGuest.Write(make([]byte, wholeBytes)) }() // until it is closed
+	go func() { _, _ = f.toGuest.Write(make([]byte, fullFrame)) }() // until it is closed
 	time.Sleep(20 * time.Millisecond)
 	nudged := make(chan error, 1)
-	go func() { nudged <- Nudge(f.toGuest) }()
+	go func() { nudged <- RemindGuest(f.toGuest) }()
 	select {
 	case err := <-nudged:
 		if err != nil {

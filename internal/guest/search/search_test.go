@@ -46,7 +46,7 @@ func TestSearch(t *testing.T) {
 	}
 	for _, c := range []struct {
 		pattern, glob string
-		most          int
+		limit         int
 		want          string
 		more          bool
 	}{
@@ -60,7 +60,7 @@ func TestSearch(t *testing.T) {
 		{"four|x", "*.{go,js}", 10, "a.go:4:four d/c.go:1:x", false},
 		{"root:", "", 10, "", false},
 	} {
-		got, end := find(t, Query{Pattern: c.pattern, Root: root, Glob: c.glob, Most: c.most})
+		got, end := find(t, Query{Pattern: c.pattern, Root: root, Glob: c.glob, Most: c.limit})
 		if got != c.want || end.More != c.more {
 			t.Errorf("%q in %q: %q %+v", c.pattern, c.glob, got, end)
 		}

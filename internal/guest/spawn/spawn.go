@@ -47,7 +47,7 @@ func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Ma
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err == nil {
 		// An error means that the program has already ended.
-		_ = mark.Give(pid)
+		_ = mark.Set(pid)
 	}
 	return pid, err
 }

@@ -174,7 +174,7 @@ func plain(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 // for the end of its input, because the library's way gives the mark only after the start.
 func TestMark(t *testing.T) {
 	mark := lineage.New()
-	hosttest.Need(t, hosttest.Ability{Name: "a kernel that supports marks", Has: func() bool { return mark != lineage.None }})
+	hosttest.Need(t, hosttest.Requirement{Name: "a kernel that supports marks", Has: func() bool { return mark != lineage.None }})
 	marked := func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return spawn.ForkExec(path, argv, attr, mark)
 	}

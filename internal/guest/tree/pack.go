@@ -47,7 +47,7 @@ func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 
 var errLeftOut = errors.New("left out")
 
-func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most int64) error {
+func pack(ctx context.Context, out *tar.Writer, in int, base, name string, limit int64) error {
 	f, e, err := openRegular(in, base)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return errLeftOut
@@ -56,7 +56,7 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most 
 		return err
 	}
 	defer f.Close()
-	if e.Size > most {
+	if e.Size > limit {
 		return errLeftOut
 	}
 	// The host ignores name and mode, because it has them from the list.

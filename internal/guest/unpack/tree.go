@@ -21,7 +21,7 @@ const maxDepth = 200
 type tree struct {
 	root  *os.Root
 	dirs  []dir // from the root
-	times []moment
+	times []dirTime
 	gone  map[string]bool // names that an earlier entry has deleted
 }
 
@@ -186,7 +186,7 @@ func opaque(h *tar.Header) bool {
 	return false
 }
 
-func touch(in int, base string, at time.Time) error {
+func setTime(in int, base string, at time.Time) error {
 	stamp, err := unix.TimeToTimespec(at)
 	if err != nil {
 		return nil // a time that no file can have

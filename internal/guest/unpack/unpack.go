@@ -168,7 +168,7 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 	}
 	defer unix.Close(fd)
 	// The time is set at the end, because files may follow.
-	t.times = append(t.times, moment{name, h.ModTime})
+	t.times = append(t.times, dirTime{name, h.ModTime})
 	return t.describe(fd, h)
 }
 
@@ -185,7 +185,7 @@ func (t *tree) file(in int, base, name string, h *tar.Header, content io.Reader)
 	if err == nil {
 		err = t.describe(fd, h)
 	}
-	return errors.Join(err, f.Close(), touch(in, base, h.ModTime))
+	return errors.Join(err, f.Close(), setTime(in, base, h.ModTime))
 }
 
 func (t *tree) symlink(in int, base, name string, h *tar.Header) error {
@@ -198,7 +198,7 @@ func (t *tree) symlink(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	return touch(in, base, h.ModTime)
+	return setTime(in, base, h.ModTime)
 }
 
 func (t *tree) link(in int, base, name string, h *tar.Header) error {
@@ -236,14 +236,14 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchmodat(in, base, permission(h), 0); err != nil {
 		return err
 	}
-	return touch(in, base, h.ModTime)
+	return setTime(in, base, h.ModTime)
 }
 
 // permission returns the twelve permission bits.
 func permission(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
-// moment is the modification time of a directory.
-type moment struct {
+// dirTime is the modification time of a directory.
+type dirTime struct {
 	name string
 	at   time.Time
 }
@@ -256,7 +256,7 @@ func (t *tree) finish() error {
 			continue // a later entry took its place
 		}
 		if err == nil {
-			err = touch(in, base, m.at)
+			err = setTime(in, base, m.at)
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unpack %.200q: %w", m.name, err)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// still returns a watcher that reads nothing by itself: a test decides when the kernel's events are
-// handled, and in which order with changes of the disk.
-func still(t *testing.T, root string, recursive bool) *Watcher {
+// newManualWatcher returns a watcher that reads nothing by itself: a test decides when the kernel's
+// events are handled, and in which order with changes of the disk.
+func newManualWatcher(t *testing.T, root string, recursive bool) *Watcher {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -61,7 +61,7 @@ func wantEvents(t *testing.T, got []Event, want ...Event) {
 }
 
 func TestOperations(t *testing.T) {
-	w := still(t, t.TempDir(), false)
+	w := newManualWatcher(t, t.TempDir(), false)
 	num := int32(w.nums["."])
 	for mask, want := range map[uint32]Op{
 		unix.IN_CREATE: Create, unix.IN_MOVED_TO: Create, unix.IN_MODIFY: Write, unix.IN_ATTRIB: Chmod, unix.IN_DELETE: Remove, unix.IN_MOVED_FROM: Rename,
@@ -91,7 +91,7 @@ func TestOperations(t *testing.T) {
 // kernel may report it as well.
 func TestFilledBeforeItIsWatched(t *testing.T) {
 	root := t.TempDir()
-	w := still(t, root, true)
+	w := newManualWatcher(t, root, true)
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestMovedAway(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w := still(t, root, true)
+	w := newManualWatcher(t, root, true)
 	if err := os.Rename(filepath.Join(root, "d"), filepath.Join(other, "d")); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestRootIsGone(t *testing.T) {
 
 func TestTooManyDirectories(t *testing.T) {
 	root := t.TempDir()
-	w := still(t, root, true)
+	w := newManualWatcher(t, root, true)
 	for i := range maxDirs - 1 {
 		w.dirs[-1-i] = strconv.Itoa(i)
 	}
@@ -174,9 +174,10 @@ func TestTooManyDirectories(t *testing.T) {
 	}
 }
 
-// The root must be watched. Below it, another process may remove or replace a directory at any time.
+// The root must be watched. Below it, another process may remove or replace a directory at any
+// time.
 func TestTolerate(t *testing.T) {
-	w := still(t, t.TempDir(), true)
+	w := newManualWatcher(t, t.TempDir(), true)
 	for _, err := range []error{os.ErrNotExist, os.ErrPermission, unix.ENOTDIR} {
 		if got := w.tolerate("d", err); got != nil {
 			t.Errorf("below the root: %v", got)

@@ -12,8 +12,8 @@ import (
 
 // Uncollected turns garbage collection off for a while, or until the process has allocated the
 // given number of bytes.
-func Uncollected(while time.Duration, most int64) {
-	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(most)
+func Uncollected(while time.Duration, limit int64) {
+	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(limit)
 	time.AfterFunc(while, func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)

@@ -92,8 +92,8 @@ func (r *Reserve) Fill() error {
 	return Ahead(f, 0, min(size, int64(s.Bavail)*s.Bsize/share/part*part))
 }
 
-// Give releases a part of the reserve, and reports whether there was any.
-func (r *Reserve) Give() bool {
+// Release releases a part of the reserve, and reports whether there was any.
+func (r *Reserve) Release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f, err := os.OpenFile(r.path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -135,12 +135,12 @@ func CheckFloor(dir string) error {
 	return nil
 }
 
-// Room checks whether a directory's disk has space for new sandboxes. The zero value has no limits.
-// It is for tests that write nothing.
-type Room struct{ Dir string }
+// Check checks whether a directory's disk has space for new sandboxes. The zero value has no
+// limits. It is for tests that write nothing.
+type Check struct{ Dir string }
 
 // Check returns an error if the disk's free space is below the floor.
-func (r Room) Check() error {
+func (r Check) Check() error {
 	if r.Dir == "" {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (r Room) Check() error {
 
 // Fit returns how much of an amount one sandbox may take without bringing the disk below its floor:
 // all of it, or the largest power of two that fits.
-func (r Room) Fit(amount int64) int64 {
+func (r Check) Fit(amount int64) int64 {
 	if r.Dir == "" {
 		return amount
 	}

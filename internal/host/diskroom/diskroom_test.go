@@ -55,7 +55,7 @@ func TestS2Reserves(t *testing.T) {
 	defer ahead.Close()
 	const n = 1 << 20
 	r := New(dir)
-	if err := errors.Join(Ahead(ahead, 0, n), r.Fill(), Room{dir}.Check()); err != nil {
+	if err := errors.Join(Ahead(ahead, 0, n), r.Fill(), Check{dir}.Check()); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := ahead.Stat(); err != nil || info.Size() != 0 {
@@ -68,11 +68,11 @@ func TestS2Reserves(t *testing.T) {
 	if _, err := ahead.Write(make([]byte, n)); !Full(err) {
 		t.Errorf("control: %v", err)
 	}
-	if err := (Room{dir}).Check(); fault.CodeOf(err) != "state_disk_low" || fault.HintOf(err) == "" {
+	if err := (Check{dir}).Check(); fault.CodeOf(err) != "state_disk_low" || fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 	parts := 0
-	for r.Give() {
+	for r.Release() {
 		parts++
 		if free, _, err := Free(dir); err != nil || free != part*int64(parts) {
 			t.Errorf("after %d parts %d bytes are free: %v", parts, free, err)
@@ -90,13 +90,13 @@ func TestFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := (Room{dir}).Fit(4 << 30); got > free-Floor(total) || got < (free-Floor(total))/2 {
+	if got := (Check{dir}).Fit(4 << 30); got > free-Floor(total) || got < (free-Floor(total))/2 {
 		t.Errorf("%d of %d", got, free)
 	}
-	if got := (Room{dir}).Fit(1 << 20); got != 1<<20 {
+	if got := (Check{dir}).Fit(1 << 20); got != 1<<20 {
 		t.Errorf("%d", got)
 	}
-	if got := (Room{}).Fit(1 << 40); got != 1<<40 {
+	if got := (Check{}).Fit(1 << 40); got != 1<<40 {
 		t.Errorf("%d", got)
 	}
 }

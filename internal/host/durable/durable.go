@@ -22,9 +22,9 @@ type Options struct {
 	Draft string
 	// Mode is the file's mode, whatever the umask is. 0 stands for 0600 less the umask.
 	Mode fs.FileMode
-	// Lasting syncs the content before the file gets its name, and the directory before the call
+	// Sync syncs the content before the file gets its name, and the directory before the call
 	// returns. A file that other state refers to needs it: a key, a signature, a checkpoint.
-	Lasting bool
+	Sync bool
 	// Step, unless nil, is called before each step: "write", "sync", "close", "name" and "sync
 	// directory". If it returns an error, the step fails with it. It is for tests in which a step
 	// fails or the process dies.
@@ -93,7 +93,7 @@ func (o Options) put(path string, write func(io.Writer) error, name func(draft s
 		}
 		return err
 	}
-	if !o.Lasting {
+	if !o.Sync {
 		return nil
 	}
 	return o.step("sync directory", func() error { return SyncDir(dir) })
@@ -125,7 +125,7 @@ func (o Options) fill(f *os.File, write func(io.Writer) error) error {
 			return err
 		}
 	}
-	if !o.Lasting {
+	if !o.Sync {
 		return nil
 	}
 	return o.step("sync", f.Sync)

@@ -40,7 +40,7 @@ func names(t *testing.T, dir string) (out []string) {
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	for _, o := range []durable.Options{{}, {Lasting: true}, {Draft: ".draft-*"}, {Draft: ".other", Lasting: true, Mode: 0o755}} {
+	for _, o := range []durable.Options{{}, {Sync: true}, {Draft: ".draft-*"}, {Draft: ".other", Sync: true, Mode: 0o755}} {
 		for _, text := range []string{"one", "another, and longer", ""} {
 			if err := durable.Replace(path, []byte(text), o); err != nil {
 				t.Fatalf("%+v: %v", o, err)
@@ -77,7 +77,7 @@ func TestModeIsExact(t *testing.T) {
 func TestSteps(t *testing.T) {
 	for want, lasting := range map[string]bool{"write close name": false, "write sync close name sync directory": true} {
 		var steps []string
-		o := durable.Options{Lasting: lasting, Step: func(name string) error { steps = append(steps, name); return nil }}
+		o := durable.Options{Sync: lasting, Step: func(name string) error { steps = append(steps, name); return nil }}
 		if err := durable.Replace(filepath.Join(t.TempDir(), "file"), nil, o); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestAFailedStepLosesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			open := descriptors(t)
-			err := durable.Replace(path, []byte("new"), durable.Options{Draft: draft, Lasting: true, Step: func(name string) error {
+			err := durable.Replace(path, []byte("new"), durable.Options{Draft: draft, Sync: true, Step: func(name string) error {
 				if name == fails {
 					return broken
 				}
@@ -131,7 +131,7 @@ func descriptors(t *testing.T) int { t.Helper(); return len(names(t, "/proc/self
 // writer.
 func TestAKilledWriterLosesNothing(t *testing.T) {
 	if at := os.Getenv("DURABLE_DIES_AT"); at != "" {
-		_ = durable.Replace(os.Getenv("DURABLE_PATH"), []byte("new"), durable.Options{Lasting: true, Step: func(name string) error {
+		_ = durable.Replace(os.Getenv("DURABLE_PATH"), []byte("new"), durable.Options{Sync: true, Step: func(name string) error {
 			if name == at {
 				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
@@ -229,7 +229,7 @@ func TestCreateHasOneWinner(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			text := strings.Repeat(string(rune('a'+i)), 4096)
-			err := durable.Create(path, []byte(text), durable.Options{Draft: ".key-*", Lasting: true})
+			err := durable.Create(path, []byte(text), durable.Options{Draft: ".key-*", Sync: true})
 			switch {
 			case err == nil:
 				mu.Lock()
@@ -256,7 +256,7 @@ func TestCreateHasOneWinner(t *testing.T) {
 func TestCreateTellsOfTheDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	broken := errors.New("broken")
-	o := durable.Options{Lasting: true, Step: func(name string) error {
+	o := durable.Options{Sync: true, Step: func(name string) error {
 		if name == "sync directory" {
 			return broken
 		}

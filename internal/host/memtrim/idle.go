@@ -18,9 +18,9 @@ const After = 10 * time.Second
 // another one worthwhile.
 const worth = 1 << 20
 
-// GiveBack starts to watch this process. Watching an idle process costs nothing: only the collector
-// wakes it.
-func GiveBack(after time.Duration) {
+// ReleaseWhenIdle starts to watch this process. Watching an idle process costs nothing: only the
+// collector wakes it.
+func ReleaseWhenIdle(after time.Duration) {
 	w := &watch{after: after, free: debug.FreeOSMemory}
 	w.timer = time.AfterFunc(after, w.quiet)
 	w.next()

@@ -58,8 +58,8 @@ func collectUntil(t *testing.T, armed <-chan struct{}) {
 
 func TestMemoryGoesToTheHost(t *testing.T) {
 	const size = 64 << 20
-	before := touch(size)
-	GiveBack(0)
+	before := useMemory(size)
+	ReleaseWhenIdle(0)
 	hosttest.EventuallyNoError(t, func() error {
 		var after runtime.MemStats
 		runtime.ReadMemStats(&after)
@@ -70,11 +70,11 @@ func TestMemoryGoesToTheHost(t *testing.T) {
 	})
 }
 
-// touch uses that much memory and reads the figures during the use. It has a frame of its own, so
-// that nothing in the caller's frame still points to the memory.
+// useMemory uses that much memory and reads the figures during the use. It has a frame of its own,
+// so that nothing in the caller's frame still points to the memory.
 //
 //go:noinline
-func touch(size int) (used runtime.MemStats) {
+func useMemory(size int) (used runtime.MemStats) {
 	block := make([]byte, size)
 	for i := 0; i < size; i += 4096 {
 		block[i] = 1

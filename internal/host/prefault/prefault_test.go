@@ -22,7 +22,7 @@ var sink [][]byte
 
 // TestHeap allocates the populated memory and counts the page faults.
 func TestHeap(t *testing.T) {
-	hosttest.Need(t, hosttest.Ability{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
+	hosttest.Need(t, hosttest.Requirement{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
 	if os.Getenv(fresh) == "" {
 		// The address of the next allocation is only known in a process that has just started.
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeap$", "-test.count=1")

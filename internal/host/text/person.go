@@ -66,7 +66,7 @@ func accented(r rune, accents *int) rune {
 		*accents = 0
 		return r
 	}
-	if *accents++; *accents > maxAccents {
+	if *accents++; *accents > maxMarks {
 		return mark
 	}
 	return r

@@ -15,9 +15,9 @@ import (
 // name without them.
 const mark = unicode.ReplacementChar
 
-// maxAccents is how many accents one letter may carry. A pile of accents covers the lines above and
+// maxMarks is how many accents one letter may carry. A pile of accents covers the lines above and
 // below.
-const maxAccents = 2
+const maxMarks = 2
 
 // visible reports whether a character has a visible shape. unicode.IsPrint excludes control, format
 // and private characters and all spaces but the plain one. The exceptions listed here count as

@@ -32,16 +32,17 @@ const CodeUnknown = "image_blob_unknown"
 type Store struct {
 	dir, drafts string
 	// step is called before each step of a commit, for tests in which the process dies.
-	step func(name string) error
-	room func(bytes int64) error
+	step    func(name string) error
+	reserve func(bytes int64) error
 }
 
-// Trace sets step, which is called before each step of a commit, for tests in which the process dies.
+// Trace sets step, which is called before each step of a commit, for tests in which the process
+// dies.
 func (s *Store) Trace(step func(name string) error) { s.step = step }
 
 // Limit sets room, which is called with the size of a blob before the blob is written, and returns
 // an error if there is no room. Limit must be called before any other use of the store.
-func (s *Store) Limit(room func(bytes int64) error) { s.room = room }
+func (s *Store) Limit(room func(bytes int64) error) { s.reserve = room }
 
 // Open opens a store, and creates its directory if it does not exist.
 func Open(dir string) (*Store, error) {
@@ -150,7 +151,7 @@ func (s *Store) Put(data []byte) (v1.Hash, error) {
 	if size, ok := s.Size(d); ok && size == int64(len(data)) {
 		return d, nil
 	}
-	err = durable.Replace(path, data, durable.Options{Draft: ".put-*", Mode: 0o600, Lasting: true, Step: s.step})
+	err = durable.Replace(path, data, durable.Options{Draft: ".put-*", Mode: 0o600, Sync: true, Step: s.step})
 	return d, err
 }
 

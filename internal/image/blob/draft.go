@@ -59,8 +59,8 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 				return nil, err
 			}
 		}
-		if s.room != nil {
-			if err := s.room(size); err != nil {
+		if s.reserve != nil {
+			if err := s.reserve(size); err != nil {
 				return nil, err
 			}
 		}

@@ -65,7 +65,7 @@ type Sandboxes interface {
 	// Save starts a sandbox of the template reference, waits until the template's program is ready,
 	// saves the sandbox's memory for a version, and ends the sandbox. If the engine cannot save
 	// memory, the note says so.
-	Save(ctx context.Context, who sandbox.Principal, reference, version string) (memory, note string, err error)
+	Save(ctx context.Context, caller sandbox.Principal, reference, version string) (memory, note string, err error)
 	// Drop removes saved memory.
 	Drop(ctx context.Context, memory string) error
 	// Clean removes the sandbox in which a dead process was creating a version.
@@ -206,13 +206,13 @@ func (t *Template) is(ref sandbox.Reference) bool {
 }
 
 // mayChange reports whether a caller may change a template.
-func (t *Template) mayChange(who sandbox.Principal) bool {
-	return who.Local || t.Owner != "" && t.Owner == who.KeyID
+func (t *Template) mayChange(caller sandbox.Principal) bool {
+	return caller.Local || t.Owner != "" && t.Owner == caller.KeyID
 }
 
 // maySee reports whether a caller may see and use a template.
-func (t *Template) maySee(who sandbox.Principal) bool {
-	return who.MayStart(sandbox.Template{Owner: t.Owner})
+func (t *Template) maySee(caller sandbox.Principal) bool {
+	return caller.MayStart(sandbox.Template{Owner: t.Owner})
 }
 
 // numbered is the prefix of tags that refer to a version by number.
@@ -229,9 +229,9 @@ func numberOf(tag string) (int, bool) {
 func (t *Template) key(number int) string { return t.ID + ":" + numbered + strconv.Itoa(number) }
 
 // find returns the template to which a reference refers, if the caller may see it.
-func find(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
+func find(all []Template, caller sandbox.Principal, ref sandbox.Reference) (Template, error) {
 	for _, t := range all {
-		if t.is(ref) && t.maySee(who) {
+		if t.is(ref) && t.maySee(caller) {
 			return t, nil
 		}
 	}
@@ -244,9 +244,9 @@ func unknown(ref sandbox.Reference) error {
 }
 
 // toChange is like find, but the caller must also be allowed to change the template.
-func toChange(all []Template, who sandbox.Principal, ref sandbox.Reference) (Template, error) {
-	t, err := find(all, who, ref)
-	if err == nil && !t.mayChange(who) {
+func toChange(all []Template, caller sandbox.Principal, ref sandbox.Reference) (Template, error) {
+	t, err := find(all, caller, ref)
+	if err == nil && !t.mayChange(caller) {
 		err = fault.New(fault.Denied, "local_only", "only a caller on the server's machine may change a template of the machine")
 	}
 	return t, err

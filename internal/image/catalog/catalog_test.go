@@ -105,7 +105,7 @@ func open(t *testing.T) *rig {
 	if err := r.Serve(t.Context(), r.boxes, auditlog.New(r.entries, slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
-	r.all = r.Beside(nothing{})
+	r.all = r.WithFallback(nothing{})
 	return r
 }
 
@@ -118,9 +118,9 @@ func (r *rig) publish(name, text string) string {
 	return ref
 }
 
-func (r *rig) create(who sandbox.Principal, name, image string, s catalog.Settings) catalog.Template {
+func (r *rig) create(caller sandbox.Principal, name, image string, s catalog.Settings) catalog.Template {
 	r.t.Helper()
-	t, err := r.Create(r.t.Context(), who, catalog.Request{Template: name, Image: image, Settings: s})
+	t, err := r.Create(r.t.Context(), caller, catalog.Request{Template: name, Image: image, Settings: s})
 	if err != nil {
 		r.t.Fatal(err)
 	}

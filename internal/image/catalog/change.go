@@ -9,13 +9,13 @@ import (
 )
 
 // List returns the templates that a caller may see.
-func (c *Catalog) List(who sandbox.Principal) ([]Template, error) {
+func (c *Catalog) List(caller sandbox.Principal) ([]Template, error) {
 	all, err := c.files.list()
-	return slices.DeleteFunc(all, func(t Template) bool { return !t.maySee(who) }), err
+	return slices.DeleteFunc(all, func(t Template) bool { return !t.maySee(caller) }), err
 }
 
 // Inspect returns one template by its name, an alias or its ID.
-func (c *Catalog) Inspect(who sandbox.Principal, name string) (Template, error) {
+func (c *Catalog) Inspect(caller sandbox.Principal, name string) (Template, error) {
 	ref, err := sandbox.ParseReference(name)
 	if err != nil {
 		return Template{}, err
@@ -24,7 +24,7 @@ func (c *Catalog) Inspect(who sandbox.Principal, name string) (Template, error) 
 	if err != nil {
 		return Template{}, err
 	}
-	t, err := find(all, who, ref)
+	t, err := find(all, caller, ref)
 	if err == nil && t.tagged(ref.Tag) == nil && ref.Tag != sandbox.DefaultTag {
 		err = sandbox.TagUnknown(ref)
 	}
@@ -32,9 +32,9 @@ func (c *Catalog) Inspect(who sandbox.Principal, name string) (Template, error) 
 }
 
 // Tag makes tags refer to the version of a reference.
-func (c *Catalog) Tag(ctx context.Context, who sandbox.Principal, name string, tags []string) (Template, error) {
-	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.tag", name)
-	t, err := c.alter(ctx, who, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
+func (c *Catalog) Tag(ctx context.Context, caller sandbox.Principal, name string, tags []string) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, caller.Actor(), "template.tag", name)
+	t, err := c.alter(ctx, caller, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
 		v := t.tagged(ref.Tag)
 		if v == nil || v.Maker != nil {
 			return sandbox.TagUnknown(ref)
@@ -51,9 +51,9 @@ func (c *Catalog) Tag(ctx context.Context, who sandbox.Principal, name string, t
 }
 
 // Alias gives a template additional names.
-func (c *Catalog) Alias(ctx context.Context, who sandbox.Principal, name string, aliases []string) (Template, error) {
-	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.alias", name)
-	t, err := c.alter(ctx, who, name, func(t *Template, all []Template, _ sandbox.Reference) error {
+func (c *Catalog) Alias(ctx context.Context, caller sandbox.Principal, name string, aliases []string) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, caller.Actor(), "template.alias", name)
+	t, err := c.alter(ctx, caller, name, func(t *Template, all []Template, _ sandbox.Reference) error {
 		for _, alias := range aliases {
 			ref, err := parse(alias)
 			if err != nil {
@@ -75,7 +75,7 @@ func (c *Catalog) Alias(ctx context.Context, who sandbox.Principal, name string,
 }
 
 // alter changes a template that a caller may change.
-func (c *Catalog) alter(ctx context.Context, who sandbox.Principal, name string, do func(t *Template, all []Template, ref sandbox.Reference) error) (t Template, err error) {
+func (c *Catalog) alter(ctx context.Context, caller sandbox.Principal, name string, do func(t *Template, all []Template, ref sandbox.Reference) error) (t Template, err error) {
 	ref, err := sandbox.ParseReference(name)
 	if err != nil {
 		return t, err
@@ -84,7 +84,7 @@ func (c *Catalog) alter(ctx context.Context, who sandbox.Principal, name string,
 		return t, err
 	}
 	err = c.files.change(ctx, func(all []Template) (Template, error) {
-		if t, err = toChange(all, who, ref); err != nil {
+		if t, err = toChange(all, caller, ref); err != nil {
 			return t, err
 		}
 		return t, do(&t, all, ref)
@@ -94,10 +94,10 @@ func (c *Catalog) alter(ctx context.Context, who sandbox.Principal, name string,
 
 // Remove removes what a reference refers to: a whole template, one of its aliases, or one tag,
 // together with the version if no other tag refers to it. Running sandboxes are not affected.
-func (c *Catalog) Remove(ctx context.Context, who sandbox.Principal, name string, tagged bool) error {
-	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.remove", name)
+func (c *Catalog) Remove(ctx context.Context, caller sandbox.Principal, name string, tagged bool) error {
+	ctx, action := c.audit.Begin(ctx, caller.Actor(), "template.remove", name)
 	var dropped []string
-	_, err := c.alter(ctx, who, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
+	_, err := c.alter(ctx, caller, name, func(t *Template, _ []Template, ref sandbox.Reference) error {
 		if i := slices.Index(t.Aliases, ref.Path()); i >= 0 && !tagged {
 			t.Aliases = slices.Delete(t.Aliases, i, i+1)
 			return nil

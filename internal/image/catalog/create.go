@@ -47,8 +47,8 @@ func (r Request) named() (naming, error) {
 
 // Reserve checks that a caller may make a version of the template with a name and tags. It returns
 // the template's ID, which is a new one if there is no such template.
-func (c *Catalog) Reserve(who sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error) {
-	if err := who.Check(); err != nil {
+func (c *Catalog) Reserve(caller sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error) {
+	if err := caller.Check(); err != nil {
 		return "", ref, err
 	}
 	n, err := Request{Template: name, Tags: tags}.named()
@@ -59,21 +59,21 @@ func (c *Catalog) Reserve(who sandbox.Principal, name string, tags []string) (id
 	if err != nil {
 		return "", ref, err
 	}
-	t, err := target(all, who, n)
+	t, err := target(all, caller, n)
 	return t.ID, n.Reference, err
 }
 
 // Create creates a version of a template, and the template if it does not exist. Afterwards the tag
 // of the reference refers to the version. Without a tag, or for the first version, the plain name
 // refers to it as well.
-func (c *Catalog) Create(ctx context.Context, who sandbox.Principal, req Request) (Template, error) {
-	ctx, action := c.audit.Begin(ctx, who.Actor(), "template.create", req.Template)
-	t, err := c.create(ctx, who, req)
+func (c *Catalog) Create(ctx context.Context, caller sandbox.Principal, req Request) (Template, error) {
+	ctx, action := c.audit.Begin(ctx, caller.Actor(), "template.create", req.Template)
+	t, err := c.create(ctx, caller, req)
 	return t, action.Finish(context.WithoutCancel(ctx), err)
 }
 
-func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request) (Template, error) {
-	if err := who.Check(); err != nil {
+func (c *Catalog) create(ctx context.Context, caller sandbox.Principal, req Request) (Template, error) {
+	if err := caller.Check(); err != nil {
 		return Template{}, err
 	}
 	ref, err := req.named()
@@ -83,17 +83,17 @@ func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request
 	if err := req.Settings.check(); err != nil {
 		return Template{}, err
 	}
-	if !who.OnHost() && req.Settings.namesHost() {
+	if !caller.OnHost() && req.Settings.namesHost() {
 		return Template{}, fault.New(fault.Denied, "local_only", "only a local caller may create a template that binds files or variables of the server's machine").
 			WithHint("bind a secret by its name")
 	}
 	// This comes before the image is pulled.
 	if all, err := c.files.list(); err != nil {
 		return Template{}, err
-	} else if _, err := target(all, who, ref); err != nil {
+	} else if _, err := target(all, caller, ref); err != nil {
 		return Template{}, err
 	}
-	if _, err := c.o.Library.ResolveImage(ctx, req.Image, who.OnHost()); err != nil {
+	if _, err := c.o.Library.ResolveImage(ctx, req.Image, caller.OnHost()); err != nil {
 		return Template{}, err
 	}
 	img, err := c.o.Library.Inspect(req.Image)
@@ -109,12 +109,12 @@ func (c *Catalog) create(ctx context.Context, who sandbox.Principal, req Request
 			v.Start = &start
 		}
 	}
-	t, err := c.begin(ctx, who, ref, img.Digest, v)
+	t, err := c.begin(ctx, caller, ref, img.Digest, v)
 	if err != nil || v.Start == nil {
 		return t, err
 	}
 	number := t.Last
-	memory, note, err := c.sandboxes.Save(ctx, who, t.key(number), t.key(number))
+	memory, note, err := c.sandboxes.Save(ctx, caller, t.key(number), t.key(number))
 	if err == nil {
 		t, err = c.finish(ctx, t.ID, ref, number, memory, note)
 	}
@@ -143,25 +143,25 @@ func healthcheck(h *v1.HealthConfig) []string {
 func now() time.Time { return time.Now().UTC().Round(0) }
 
 // target returns the template of a reference, or a new one.
-func target(all []Template, who sandbox.Principal, ref naming) (Template, error) {
+func target(all []Template, caller sandbox.Principal, ref naming) (Template, error) {
 	for _, t := range all {
 		if !t.is(ref.Reference) {
 			continue
 		}
-		if !t.maySee(who) || ref.id != "" && ref.id != t.ID {
+		if !t.maySee(caller) || ref.id != "" && ref.id != t.ID {
 			return Template{}, nameTaken(ref.Path())
 		}
-		return toChange(all, who, ref.Reference)
+		return toChange(all, caller, ref.Reference)
 	}
 	id := ref.id
 	if id == "" {
 		id = ids.New("t")
 	}
-	return Template{ID: id, Name: ref.Path(), Owner: who.KeyID, Created: now(), Tags: map[string]int{}}, nil
+	return Template{ID: id, Name: ref.Path(), Owner: caller.KeyID, Created: now(), Tags: map[string]int{}}, nil
 }
 
 // begin stores a version. A complete version gets its tags. No image is removed during this.
-func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref naming, digest v1.Hash, v Version) (t Template, err error) {
+func (c *Catalog) begin(ctx context.Context, caller sandbox.Principal, ref naming, digest v1.Hash, v Version) (t Template, err error) {
 	release, err := c.o.Library.Hold(ctx)
 	if err != nil {
 		return t, err
@@ -175,7 +175,7 @@ func (c *Catalog) begin(ctx context.Context, who sandbox.Principal, ref naming, 
 		return t, err
 	}
 	err = c.files.change(ctx, func(all []Template) (Template, error) {
-		if t, err = target(all, who, ref); err != nil {
+		if t, err = target(all, caller, ref); err != nil {
 			return t, err
 		}
 		t.Last++

@@ -71,7 +71,7 @@ func (f *files) put(t Template) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(f.path(t.ID), data, durable.Options{Draft: ".template-*", Mode: 0o600, Lasting: true})
+	return durable.Replace(f.path(t.ID), data, durable.Options{Draft: ".template-*", Mode: 0o600, Sync: true})
 }
 
 // change calls do with all templates and writes the template that it returns. No other process

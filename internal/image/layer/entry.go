@@ -73,7 +73,7 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 
 // clear makes room for an entry: it removes an existing file, except a directory that stays a
 // directory.
-func (t *Tree) clear(parent *place, base, at string, directory bool) error {
+func (t *Tree) clear(parent *openDirectory, base, at string, directory bool) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(parent.file.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -85,7 +85,7 @@ func (t *Tree) clear(parent *place, base, at string, directory bool) error {
 	return t.remove(parent, base, at)
 }
 
-func (t *Tree) directory(parent *place, base, at string, h *tar.Header) error {
+func (t *Tree) directory(parent *openDirectory, base, at string, h *tar.Header) error {
 	// Until Finish, this process can write to it, regardless of its mode.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
@@ -94,7 +94,7 @@ func (t *Tree) directory(parent *place, base, at string, h *tar.Header) error {
 	return t.own(parent, base, h)
 }
 
-func (t *Tree) file(parent *place, base string, h *tar.Header, content io.Reader) error {
+func (t *Tree) file(parent *openDirectory, base string, h *tar.Header, content io.Reader) error {
 	if h.Size > t.limits.Bytes-t.counts.Bytes {
 		return tooLarge(t.limits)
 	}
@@ -114,14 +114,14 @@ func (t *Tree) file(parent *place, base string, h *tar.Header, content io.Reader
 	if err := unix.Fchmod(fd, permissions(h)); err != nil {
 		return err
 	}
-	return touch(parent, base, modified(h))
+	return setTime(parent, base, modified(h))
 }
 
 func tooLarge(limits Limits) error {
 	return fault.Newf(fault.Exhausted, CodeTooLarge, "the image unpacks to more than %d bytes", limits.Bytes)
 }
 
-func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
+func (t *Tree) symlink(parent *openDirectory, base string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) >= longestPath || strings.ContainsRune(h.Linkname, 0) {
 		return refused(h.Name, "the target of the link is not a path")
 	}
@@ -132,11 +132,11 @@ func (t *Tree) symlink(parent *place, base string, h *tar.Header) error {
 	if err := t.own(parent, base, h); err != nil {
 		return err
 	}
-	return touch(parent, base, modified(h))
+	return setTime(parent, base, modified(h))
 }
 
 // link creates a hard link to an existing file of the tree.
-func (t *Tree) link(parent *place, base string, h *tar.Header) error {
+func (t *Tree) link(parent *openDirectory, base string, h *tar.Header) error {
 	name, err := cleanName(h.Linkname)
 	if err != nil {
 		return err
@@ -172,9 +172,9 @@ func (t *Tree) link(parent *place, base string, h *tar.Header) error {
 
 // own sets the owner of a file. Without root, one user owns all files, and the owner is only
 // recorded in the table.
-func (t *Tree) own(parent *place, base string, h *tar.Header) error {
-	const most = 1<<32 - 2 // the last number means "unchanged"
-	if h.Uid < 0 || h.Uid > most || h.Gid < 0 || h.Gid > most {
+func (t *Tree) own(parent *openDirectory, base string, h *tar.Header) error {
+	const limit = 1<<32 - 2 // the last number means "unchanged"
+	if h.Uid < 0 || h.Uid > limit || h.Gid < 0 || h.Gid > limit {
 		return refused(h.Name, "its owner is not a valid user")
 	}
 	if err := t.note(path.Join(parent.path, base), fileowners.Owner{UID: uint32(h.Uid), GID: uint32(h.Gid), SetID: setID(h)}); err != nil || !t.owners {
@@ -209,7 +209,7 @@ func modified(h *tar.Header) time.Time {
 	return h.ModTime
 }
 
-func touch(parent *place, base string, at time.Time) error {
+func setTime(parent *openDirectory, base string, at time.Time) error {
 	stamp := unix.NsecToTimespec(at.UnixNano())
 	return unix.UtimesNanoAt(int(parent.file.Fd()), base, []unix.Timespec{stamp, stamp}, unix.AT_SYMLINK_NOFOLLOW)
 }

@@ -66,7 +66,7 @@ type Tree struct {
 	special Owners
 	dirs    map[string]dirState // by path below the root
 	made    map[string]bool     // paths that come from the layer being unpacked
-	parent  *place              // directory of the last entry
+	parent  *openDirectory      // directory of the last entry
 }
 
 // dirState is set on a directory after its content is complete.
@@ -75,8 +75,8 @@ type dirState struct {
 	modified time.Time
 }
 
-// place is an open directory of the tree.
-type place struct {
+// openDirectory is an open directory of the tree.
+type openDirectory struct {
 	name string // path in the entry
 	path string // path below the root, with links resolved
 	file *os.File

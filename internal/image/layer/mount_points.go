@@ -28,10 +28,10 @@ func (t *Tree) Exists(name string) (bool, error) {
 	return err == nil, err
 }
 
-// Place creates an empty file as a mount point.
-func (t *Tree) Place(name string) error {
+// AddMountPoint creates an empty file as a mount point.
+func (t *Tree) AddMountPoint(name string) error {
 	if dir := path.Dir(name); dir != "." {
-		if err := t.MakeUsual(dir, 0o755); err != nil {
+		if err := t.MakeStandardDirs(dir, 0o755); err != nil {
 			return err
 		}
 	}

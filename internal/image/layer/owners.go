@@ -52,7 +52,7 @@ func (t *Tree) Owners() (fileowners.Table, error) {
 
 // list adds the files of a directory whose owner differs from the directory's, or that have set-id
 // bits.
-func (t *Tree) list(dir *place, above fileowners.Owner, table fileowners.Table) error {
+func (t *Tree) list(dir *openDirectory, above fileowners.Owner, table fileowners.Table) error {
 	entries, err := entriesOf(dir)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (t *Tree) list(dir *place, above fileowners.Owner, table fileowners.Table) 
 	return nil
 }
 
-func entriesOf(dir *place) ([]fs.DirEntry, error) {
+func entriesOf(dir *openDirectory) ([]fs.DirEntry, error) {
 	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

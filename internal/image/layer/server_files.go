@@ -44,8 +44,8 @@ func (t *Tree) MakeOwn(name string, mode uint32) error {
 	return nil
 }
 
-// MakeUsual creates a directory if it does not exist. It follows links within the tree.
-func (t *Tree) MakeUsual(name string, mode uint32) error {
+// MakeStandardDirs creates a directory if it does not exist. It follows links within the tree.
+func (t *Tree) MakeStandardDirs(name string, mode uint32) error {
 	if t.made == nil {
 		t.made = map[string]bool{}
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 // whiteout removes files of the layers below. Files of the present layer stay.
-func (t *Tree) whiteout(parent *place, name, rest string) error {
+func (t *Tree) whiteout(parent *openDirectory, name, rest string) error {
 	switch {
 	case rest == opaque:
 		return t.removeBelow(parent)
@@ -36,7 +36,7 @@ func (t *Tree) whiteout(parent *place, name, rest string) error {
 	return t.remove(parent, rest, at)
 }
 
-func (t *Tree) removeBelow(dir *place) error {
+func (t *Tree) removeBelow(dir *openDirectory) error {
 	names, err := namesIn(dir)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (t *Tree) removeBelow(dir *place) error {
 }
 
 // remove removes a file, or a directory with everything in it. It follows no link.
-func (t *Tree) remove(parent *place, name, at string) error {
+func (t *Tree) remove(parent *openDirectory, name, at string) error {
 	if t.parent != nil && t.parent != parent && (t.parent.path == at || strings.HasPrefix(t.parent.path, at+"/")) {
 		t.forgetParent()
 	}
@@ -99,7 +99,7 @@ func (t *Tree) remove(parent *place, name, at string) error {
 	return unix.Unlinkat(int(parent.file.Fd()), name, unix.AT_REMOVEDIR)
 }
 
-func namesIn(dir *place) ([]string, error) {
+func namesIn(dir *openDirectory) ([]string, error) {
 	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -110,18 +110,18 @@ func namesIn(dir *place) ([]string, error) {
 }
 
 // child opens a directory within another. For a link the error is unix.ELOOP or unix.ENOTDIR.
-func (t *Tree) child(parent *place, name string) (*place, error) {
+func (t *Tree) child(parent *openDirectory, name string) (*openDirectory, error) {
 	fd, err := unix.Openat(int(parent.file.Fd()), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &place{path: path.Join(parent.path, name), file: os.NewFile(uintptr(fd), name)}, nil
+	return &openDirectory{path: path.Join(parent.path, name), file: os.NewFile(uintptr(fd), name)}, nil
 }
 
 // find opens a directory of the tree by its name in an entry. It follows links as a program in the
 // sandbox would: an absolute link, or one with "..", ends at the root of the tree and never leaves
 // it.
-func (t *Tree) find(name string) (*place, error) {
+func (t *Tree) find(name string) (*openDirectory, error) {
 	fd, err := unix.Openat2(int(t.root.Fd()), "./"+name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
@@ -135,7 +135,7 @@ func (t *Tree) find(name string) (*place, error) {
 		f.Close()
 		return nil, err
 	}
-	return &place{name: name, path: at, file: f}, nil
+	return &openDirectory{name: name, path: at, file: f}, nil
 }
 
 // pathOf returns the path of an open directory below the root.
@@ -160,7 +160,7 @@ func (t *Tree) pathOf(f *os.File) (string, error) {
 
 // open is find for the parent directory of an entry, which is created if no layer has it. The
 // parent stays open until the next one, because entries of a directory are usually consecutive.
-func (t *Tree) open(name string) (*place, error) {
+func (t *Tree) open(name string) (*openDirectory, error) {
 	if t.parent != nil && t.parent.name == name {
 		return t.parent, nil
 	}
@@ -177,7 +177,7 @@ func (t *Tree) open(name string) (*place, error) {
 }
 
 // makeDir creates a directory that no layer describes, and those above it.
-func (t *Tree) makeDir(name string) (*place, error) {
+func (t *Tree) makeDir(name string) (*openDirectory, error) {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))
 	if errors.Is(err, unix.ENOENT) && dir != "" {

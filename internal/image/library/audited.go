@@ -18,39 +18,39 @@ type Audited struct {
 func NewAudited(l *Library, log *auditlog.Log) *Audited { return &Audited{l, log} }
 
 // Pull fetches an image from a registry.
-func (a *Audited) Pull(ctx context.Context, who sandbox.Principal, ref, platform string, report func(Progress)) (Image, error) {
-	ctx, action := a.log.Begin(ctx, who.Actor(), "image.pull", ref)
+func (a *Audited) Pull(ctx context.Context, caller sandbox.Principal, ref, platform string, report func(Progress)) (Image, error) {
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.pull", ref)
 	img, err := a.Library.Pull(ctx, ref, platform, report)
 	return img, action.Finish(ctx, err)
 }
 
 // Push sends an image to a registry. The audit entry has the destination.
-func (a *Audited) Push(ctx context.Context, who sandbox.Principal, ref, to string, report func(Progress)) error {
+func (a *Audited) Push(ctx context.Context, caller sandbox.Principal, ref, to string, report func(Progress)) error {
 	target := to
 	if target == "" {
 		target = ref
 	}
-	ctx, action := a.log.Begin(ctx, who.Actor(), "image.push", target)
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.push", target)
 	return action.Finish(ctx, a.Library.Push(ctx, ref, to, report))
 }
 
 // Import reads images from a file of the host.
-func (a *Audited) Import(ctx context.Context, who sandbox.Principal, from, as, platform string, report func(Progress)) ([]Image, error) {
-	ctx, action := a.log.Begin(ctx, who.Actor(), "image.import", from)
+func (a *Audited) Import(ctx context.Context, caller sandbox.Principal, from, as, platform string, report func(Progress)) ([]Image, error) {
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.import", from)
 	list, err := a.Library.Import(ctx, from, as, platform, report)
 	return list, action.Finish(ctx, err)
 }
 
 // Remove removes the names of an image.
-func (a *Audited) Remove(ctx context.Context, who sandbox.Principal, ref string) ([]string, error) {
-	ctx, action := a.log.Begin(ctx, who.Actor(), "image.remove", ref)
+func (a *Audited) Remove(ctx context.Context, caller sandbox.Principal, ref string) ([]string, error) {
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.remove", ref)
 	gone, err := a.Library.Remove(ctx, ref)
 	return gone, action.Finish(ctx, err)
 }
 
 // Prune removes files that no image, sandbox or snapshot needs.
-func (a *Audited) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
-	ctx, action := a.log.Begin(ctx, who.Actor(), "image.prune", "")
+func (a *Audited) Prune(ctx context.Context, caller sandbox.Principal) (Pruned, error) {
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.prune", "")
 	done, err := a.Library.Prune(ctx)
 	return done, action.Finish(ctx, err)
 }

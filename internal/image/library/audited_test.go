@@ -25,17 +25,17 @@ func TestImagesAreInTheAuditLog(t *testing.T) {
 	imagetest.Publish(t, host+"/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "a"})))
 	of := open(t, t.TempDir(), host)
 	var memory audittest.Log
-	images, who := library.NewAudited(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
+	images, caller := library.NewAudited(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
 	ctx := t.Context()
 	file := filepath.Join(t.TempDir(), "image.tar")
 
-	if _, err := images.Pull(ctx, who, host+"/app:1", "", ignore); err != nil {
+	if _, err := images.Pull(ctx, caller, host+"/app:1", "", ignore); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := images.Pull(ctx, who, host+"/app:2", "", ignore); err == nil {
+	if _, err := images.Pull(ctx, caller, host+"/app:2", "", ignore); err == nil {
 		t.Error("a missing image was pulled")
 	}
-	if err := images.Push(ctx, who, host+"/app:1", host+"/copy:1", ignore); err != nil {
+	if err := images.Push(ctx, caller, host+"/app:1", host+"/copy:1", ignore); err != nil {
 		t.Error(err)
 	}
 	out, err := os.Create(file)
@@ -48,20 +48,20 @@ func TestImagesAreInTheAuditLog(t *testing.T) {
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := images.Remove(ctx, who, host+"/app:1"); err != nil {
+	if _, err := images.Remove(ctx, caller, host+"/app:1"); err != nil {
 		t.Error(err)
 	}
-	if _, err := images.Prune(ctx, who); err != nil {
+	if _, err := images.Prune(ctx, caller); err != nil {
 		t.Error(err)
 	}
-	if _, err := images.Import(ctx, who, file, "app:3", "", ignore); err != nil {
+	if _, err := images.Import(ctx, caller, file, "app:3", "", ignore); err != nil {
 		t.Error(err)
 	}
 
 	var got []string
 	for _, e := range memory.Entries() {
 		var d payload.Action
-		if err := json.Unmarshal(e.Data, &d); err != nil || e.Kind != audit.Action || e.Actor != who.Actor() {
+		if err := json.Unmarshal(e.Data, &d); err != nil || e.Kind != audit.Action || e.Actor != caller.Actor() {
 			t.Errorf("entry %+v: %v", e, err)
 		}
 		got = append(got, d.Do+" "+d.Ref+" "+d.Outcome)

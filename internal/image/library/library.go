@@ -93,8 +93,8 @@ func Open(o Options) (*Library, error) {
 		l.blobs.Trace(func(name string) error { return o.Step("blob: " + name) })
 		l.roots.Trace(func(name string) error { return o.Step("tree: " + name) })
 	}
-	l.blobs.Limit(l.room)
-	o.Registry.Room, o.Registry.Log = l.room, o.Log
+	l.blobs.Limit(l.checkBudget)
+	o.Registry.Reserve, o.Registry.Log = l.checkBudget, o.Log
 	l.registry = registry.New(o.Registry)
 	return l, l.sweep()
 }

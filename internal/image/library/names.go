@@ -50,7 +50,7 @@ func (n *names) put(e entry) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(n.file(e.Name), data, durable.Options{Draft: ".name-*", Mode: 0o600, Lasting: true})
+	return durable.Replace(n.file(e.Name), data, durable.Options{Draft: ".name-*", Mode: 0o600, Sync: true})
 }
 
 // remove removes a name and reports whether it existed.

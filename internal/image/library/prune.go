@@ -172,8 +172,8 @@ func (l *Library) left() (int64, error) {
 	return min(l.o.Budget-taken, free), nil
 }
 
-// room returns an error for blobs that exceed the budget.
-func (l *Library) room(bytes int64) error {
+// checkBudget returns an error for blobs that exceed the budget.
+func (l *Library) checkBudget(bytes int64) error {
 	left, err := l.left()
 	if err != nil {
 		return err

@@ -138,8 +138,8 @@ type Templates struct {
 	host sandbox.Templates
 }
 
-// Beside returns the images of the library and the templates of this host.
-func (l *Library) Beside(host sandbox.Templates) *Templates { return &Templates{l, host} }
+// WithFallback returns the images of the library and the templates of this host.
+func (l *Library) WithFallback(host sandbox.Templates) *Templates { return &Templates{l, host} }
 
 // Resolve implements sandbox.Templates.
 func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {

@@ -45,7 +45,7 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 	if err != nil {
 		return Pulled{}, err
 	}
-	if err := c.o.Room(missing(m, blobs)); err != nil {
+	if err := c.o.Reserve(missing(m, blobs)); err != nil {
 		return Pulled{}, err
 	}
 	group, within := errgroup.WithContext(ctx)

@@ -37,9 +37,9 @@ type Options struct {
 	Tries int
 	// Parallel limits how many blobs are fetched at once.
 	Parallel int
-	// Room is called with the number of bytes before blobs are downloaded. Nil means no limit.
-	Room func(bytes int64) error
-	Log  *slog.Logger
+	// Reserve is called with the number of bytes before blobs are downloaded. Nil means no limit.
+	Reserve func(bytes int64) error
+	Log     *slog.Logger
 }
 
 // Client talks to registries.
@@ -61,8 +61,8 @@ func New(o Options) *Client {
 	if o.Parallel == 0 {
 		o.Parallel = 4
 	}
-	if o.Room == nil {
-		o.Room = func(int64) error { return nil }
+	if o.Reserve == nil {
+		o.Reserve = func(int64) error { return nil }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -117,8 +117,8 @@ func store(t *testing.T) *blob.Store {
 	return s
 }
 
-// whole reads a complete image from a store, which verifies each digest.
-func whole(t *testing.T, s *blob.Store, digest v1.Hash) {
+// readImage reads a complete image from a store, which verifies each digest.
+func readImage(t *testing.T, s *blob.Store, digest v1.Hash) {
 	t.Helper()
 	img, err := manifest.Load(s, digest)
 	if err != nil {
@@ -156,7 +156,7 @@ func TestPullAndPush(t *testing.T) {
 	if len(done) != 4 {
 		t.Errorf("progress of %d blobs", len(done))
 	}
-	whole(t, blobs, want)
+	readImage(t, blobs, want)
 
 	stored, err := manifest.Load(blobs, want)
 	if err != nil {
@@ -216,7 +216,7 @@ func TestABrokenOffBlobIsContinued(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, pulled, err)
 			continue
 		}
-		whole(t, blobs, want)
+		readImage(t, blobs, want)
 		if continued := h.requests("bytes="); continued != 4 {
 			t.Errorf("%s: %d requests continue a blob", name, continued)
 		}
@@ -299,7 +299,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	if err != nil || pulled.Manifest != want {
 		t.Fatalf("%+v %v", pulled, err)
 	}
-	whole(t, blobs, want)
+	readImage(t, blobs, want)
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
 		t.Errorf("control: the tag did not move: %v %v", now, err)
 	}

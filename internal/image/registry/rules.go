@@ -47,15 +47,15 @@ func Familiar(ref name.Reference) string {
 // check rejects a repository that the rules do not allow. It is called before any request.
 func (r Rules) check(repo name.Repository) error {
 	full := plain(repo.Name())
-	if len(r.Allow) == 0 || slices.ContainsFunc(r.Allow, func(rule string) bool { return covers(rule, full) }) {
+	if len(r.Allow) == 0 || slices.ContainsFunc(r.Allow, func(rule string) bool { return allows(rule, full) }) {
 		return nil
 	}
 	return fault.Newf(fault.Denied, "registry_not_allowed", "the rules of this machine allow no images from %s", full).
 		WithHint("the setting image_registries allows: " + strings.Join(r.Allow, ", "))
 }
 
-// covers reports whether a rule allows a repository.
-func covers(rule, repo string) bool {
+// allows reports whether a rule allows a repository.
+func allows(rule, repo string) bool {
 	rule = plain(rule)
 	if !strings.Contains(rule, "/") {
 		registry, _, _ := strings.Cut(repo, "/")

@@ -25,9 +25,9 @@ var own = []string{
 	strings.TrimPrefix(sandbox.WorkspaceDir, "/"), "dev", "proc", "sys",
 }
 
-// usual are directories that programs and the guest expect, with their modes. Existing directories
-// of the image are not changed.
-var usual = []struct {
+// standardDirs are directories that programs and the guest expect, with their modes. Existing
+// directories of the image are not changed.
+var standardDirs = []struct {
 	name string
 	mode uint32
 }{
@@ -54,25 +54,25 @@ func places(t *layer.Tree, workingDir string) error {
 			return fmt.Errorf("/%s: %w", dir, err)
 		}
 	}
-	for _, dir := range usual {
-		if err := t.MakeUsual(dir.name, dir.mode); err != nil {
+	for _, dir := range standardDirs {
+		if err := t.MakeStandardDirs(dir.name, dir.mode); err != nil {
 			return fmt.Errorf("/%s: %w", dir.name, err)
 		}
 	}
 	if dir := strings.TrimPrefix(path.Clean("/"+workingDir), "/"); dir != "" {
 		// An image may name a working directory that does not exist. If a file is at that path, the
 		// first command reports it.
-		_ = t.MakeUsual(dir, 0o755)
+		_ = t.MakeStandardDirs(dir, 0o755)
 	}
 	files := map[string]string{strings.TrimPrefix(GuestTarget, "/"): ""}
 	for n := range rootfs.MaxPrograms {
-		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ProgramPlace(n+1, true), "/"), 0o755); err != nil {
+		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ProgramPath(n+1, true), "/"), 0o755); err != nil {
 			return err
 		}
-		files[strings.TrimPrefix(rootfs.ProgramPlace(n+1, false), "/")] = ""
+		files[strings.TrimPrefix(rootfs.ProgramPath(n+1, false), "/")] = ""
 	}
 	for n := range hosttools.MaxTrees {
-		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ToolPlace(n+1), "/"), 0o755); err != nil {
+		if err := t.MakeOwn(strings.TrimPrefix(rootfs.ToolPath(n+1), "/"), 0o755); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func Prepare(t *layer.Tree, workingDir string) (made []string, err error) {
 	want := []string{"etc/passwd", "etc/group", "etc/hosts", "etc/hostname", "etc/resolv.conf", strings.TrimPrefix(path.Clean("/"+workingDir), "/")}
 	want = append(want, own...)
-	for _, dir := range usual {
+	for _, dir := range standardDirs {
 		want = append(want, dir.name, path.Dir(dir.name))
 	}
 	want = append(want, "etc", layer.Reserved)

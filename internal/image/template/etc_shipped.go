@@ -16,8 +16,8 @@ import (
 
 // Limits of the files that a setting may add.
 const (
-	mostEtcBytes = 1 << 20
-	mostEtcFiles = 1000
+	maxEtcBytes = 1 << 20
+	maxEtcFiles = 1000
 )
 
 // dpkgStatus is the file in which dpkg lists the installed packages.
@@ -108,8 +108,8 @@ func (p *plan) showMore(root string, names []string) error {
 			case never(at) || d.IsDir():
 				return nil
 			}
-			if files++; files > mostEtcFiles {
-				return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc contains more than %d files", mostEtcFiles)
+			if files++; files > maxEtcFiles {
+				return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc contains more than %d files", maxEtcFiles)
 			}
 			return p.copyEtc(root, at, func(data []byte) bool { return !bytes.Contains(data, []byte("PRIVATE KEY-----")) })
 		})
@@ -143,7 +143,7 @@ func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 		p.links[name] = to
 		return nil
 	}
-	if !info.Mode().IsRegular() || info.Mode()&0o004 == 0 || info.Size() > mostEtcBytes {
+	if !info.Mode().IsRegular() || info.Mode()&0o004 == 0 || info.Size() > maxEtcBytes {
 		return nil
 	}
 	data, err := os.ReadFile(full)

@@ -68,11 +68,11 @@ var etcFiles = []string{
 func planHost(root string, more ...string) (*plan, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: maps.Clone(ownLinks)}
 	for n := range rootfs.MaxPrograms {
-		p.dirs[rootfs.ProgramPlace(n+1, true)] = 0o755
-		p.files[rootfs.ProgramPlace(n+1, false)] = file{mode: 0o444}
+		p.dirs[rootfs.ProgramPath(n+1, true)] = 0o755
+		p.files[rootfs.ProgramPath(n+1, false)] = file{mode: 0o444}
 	}
 	for n := range hosttools.MaxTrees {
-		p.dirs[rootfs.ToolPlace(n+1)] = 0o755
+		p.dirs[rootfs.ToolPath(n+1)] = 0o755
 	}
 	for _, dir := range systemDirs {
 		if err := p.showSystem(root, dir); err != nil {

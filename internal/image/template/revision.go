@@ -61,8 +61,8 @@ type identity struct {
 	nsec      int64
 }
 
-// look returns a digest of the state of all programs.
-func (v *revision) look() (string, error) {
+// digest returns a digest of the state of all programs.
+func (v *revision) digest() (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var all []byte

@@ -28,11 +28,11 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 	v := &revision{root: root}
 	look := func() string {
 		t.Helper()
-		got, err := v.look()
+		got, err := v.digest()
 		if err != nil || got == "" {
 			t.Fatalf("%q, %v", got, err)
 		}
-		if fresh, err := (&revision{root: root}).look(); err != nil || fresh != got {
+		if fresh, err := (&revision{root: root}).digest(); err != nil || fresh != got {
 			t.Fatalf("another process sees %q, %v; want %q", fresh, err, got)
 		}
 		return got
@@ -75,11 +75,11 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 
 func BenchmarkRevision(b *testing.B) {
 	v := &revision{root: "/"}
-	if _, err := v.look(); err != nil {
+	if _, err := v.digest(); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := v.look(); err != nil {
+		if _, err := v.digest(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -87,7 +87,7 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 		if err != nil {
 			return sandbox.Template{}, err
 		}
-		programs, err := h.revision.look()
+		programs, err := h.revision.digest()
 		if err != nil {
 			return sandbox.Template{}, fmt.Errorf("programs of the host: %w", err)
 		}

@@ -16,8 +16,9 @@ type Agent struct {
 	Program string // the name of its file
 	// Install is the command that installs it on a host. "" means that it is part of every system.
 	Install string
-	// Places are directories below the home directory where the program's own installer puts it.
-	Places []string
+	// InstallDirs are directories below the home directory where the program's own installer puts
+	// it.
+	InstallDirs []string
 	// Env holds further variables for the sandbox, beside one for each secret.
 	Env map[string]string
 	// Keys are the secrets that it can use, the preferred one first.

@@ -61,7 +61,7 @@ func (h Host) dirs(a Agent) []string {
 		list = append(list, filepath.Join(h.Prefix, "bin"))
 	}
 	if h.Home != "" {
-		for _, place := range slices.Concat(a.Places, homePlaces) {
+		for _, place := range slices.Concat(a.InstallDirs, homePlaces) {
 			list = append(list, filepath.Join(h.Home, place))
 		}
 		// The pattern is constant and well-formed, so that Glob cannot fail.
@@ -141,10 +141,10 @@ func (in *Installation) show(what, file string) string {
 	}
 	in.Show = append(in.Show, what)
 	if what == file {
-		return rootfs.ProgramPlace(len(in.Show), false)
+		return rootfs.ProgramPath(len(in.Show), false)
 	}
 	// Both are resolved paths, and tree is an ancestor of file.
-	return rootfs.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
+	return rootfs.ProgramPath(len(in.Show), true) + strings.TrimPrefix(file, what)
 }
 
 // interpreter finds the interpreter of a script: beside the script, or on PATH.

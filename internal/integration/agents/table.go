@@ -14,7 +14,7 @@ func All() []Agent {
 	return []Agent{
 		{
 			Name: "claude", Title: "Claude Code", Program: "claude", Tools: true, Install: "npm install -g @anthropic-ai/claude-code",
-			Places: []string{".claude/local/node_modules/.bin"}, Keys: []Key{anthropic(), anthropicToken()}, Files: claudeFiles,
+			InstallDirs: []string{".claude/local/node_modules/.bin"}, Keys: []Key{anthropic(), anthropicToken()}, Files: claudeFiles,
 			Env: map[string]string{"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_INSTALLATION_CHECKS": "1"},
 		},
 		{
@@ -28,7 +28,7 @@ func All() []Agent {
 		},
 		{
 			Name: "opencode", Title: "opencode", Program: "opencode", Tools: true, Install: "npm install -g opencode-ai",
-			Places: []string{".opencode/bin"}, AllKeys: true, Keys: []Key{anthropic(), openai(), gemini(), openrouter()},
+			InstallDirs: []string{".opencode/bin"}, AllKeys: true, Keys: []Key{anthropic(), openai(), gemini(), openrouter()},
 			Hosts: []policy.Host{{Host: "models.dev", Rules: []policy.Rule{allow("list", "GET", "/api.json")}}},
 			Env:   map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "true"},
 		},

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// most bounds the size of a file that is edited. Some programs store their history in it.
-const most = 64 << 20
+// limit bounds the size of a file that is edited. Some programs store their history in it.
+const limit = 64 << 20
 
 // Change is an edit of a program's configuration that is not written yet.
 type Change struct {
@@ -31,7 +31,7 @@ type Change struct {
 }
 
 // Install returns the change that registers a server with a program.
-func Install(name string, scope Scope, p Place, s Server) (*Change, error) {
+func Install(name string, scope Scope, p Directories, s Server) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if s.URL != "" {
 			ch.Tell = fmt.Sprintf(c.tell, c.title)
@@ -84,7 +84,7 @@ func (f *jsonFile) ask(have any) error {
 }
 
 // Uninstall returns the change that removes the entry.
-func Uninstall(name string, scope Scope, p Place) (*Change, error) {
+func Uninstall(name string, scope Scope, p Directories) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if c.toml {
 			f := tomlFile{string(ch.before)}
@@ -99,7 +99,7 @@ func Uninstall(name string, scope Scope, p Place) (*Change, error) {
 	})
 }
 
-func prepare(name string, scope Scope, p Place, edit func(client, *Change) error) (*Change, error) {
+func prepare(name string, scope Scope, p Directories, edit func(client, *Change) error) (*Change, error) {
 	c, err := find(name)
 	if err != nil {
 		return nil, err
@@ -145,8 +145,8 @@ func (c *Change) read(scope Scope) error {
 		return err
 	case !info.Mode().IsRegular():
 		return errors.New("it is not a regular file")
-	case info.Size() > most:
-		return fmt.Errorf("it has more than %d bytes", most)
+	case info.Size() > limit:
+		return fmt.Errorf("it has more than %d bytes", limit)
 	}
 	c.real, c.mode, c.existed = real, info.Mode().Perm(), true
 	c.before, err = io.ReadAll(f)

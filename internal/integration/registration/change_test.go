@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/integration/registration"
 )
 
-func place(t *testing.T) registration.Place {
-	return registration.Place{Home: t.TempDir(), Directory: t.TempDir(), Variable: func(string) string { return "" }}
+func testDirectories(t *testing.T) registration.Directories {
+	return registration.Directories{Home: t.TempDir(), Directory: t.TempDir(), Variable: func(string) string { return "" }}
 }
 
 var program = registration.Server{Command: "/opt/crannog", Args: []string{"mcp"}}
@@ -28,7 +28,7 @@ func TestInstallEverywhere(t *testing.T) {
 	for _, name := range registration.Clients() {
 		for i, scope := range []registration.Scope{registration.User, registration.Project} {
 			for _, server := range []registration.Server{program, remote, program} {
-				p := place(t)
+				p := testDirectories(t)
 				path := filepath.Join(p.Home, paths[name][0])
 				if scope == registration.Project {
 					path = filepath.Join(p.Directory, paths[name][1])
@@ -76,7 +76,7 @@ func TestInstallEverywhere(t *testing.T) {
 }
 
 func TestTheRestOfAFileStays(t *testing.T) {
-	p := place(t)
+	p := testDirectories(t)
 	path := filepath.Join(p.Home, ".claude.json")
 	const before = "{\n  \"oauth\": \"tok-1\",\n  \"mcpServers\": {\n    \"crannog\": {\"command\": \"/old\", \"url\": \"http://x\", \"disabled\": true}\n  }\n}\n"
 	if err := os.WriteFile(filepath.Join(p.Home, "real.json"), []byte(before), 0o640); err != nil {
@@ -123,7 +123,7 @@ func TestTheRestOfAFileStays(t *testing.T) {
 }
 
 func TestAFileThatChangedMeanwhileIsNotWritten(t *testing.T) {
-	p := place(t)
+	p := testDirectories(t)
 	change, err := registration.Install("gemini", registration.Project, p, program)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestAFileThatChangedMeanwhileIsNotWritten(t *testing.T) {
 }
 
 func TestWhatIsNotUnderstoodStays(t *testing.T) {
-	p := place(t)
+	p := testDirectories(t)
 	path := filepath.Join(p.Directory, ".mcp.json")
 	if err := os.WriteFile(path, []byte("{\"mcpServers\": []}"), 0o644); err != nil {
 		t.Fatal(err)

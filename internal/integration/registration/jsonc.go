@@ -76,11 +76,11 @@ func parse(text []byte) (*object, []byte, error) {
 // unreadable returns a parser's error without the literal that it may quote, which can be a key or
 // contain terminal control characters.
 func unreadable(err error) error {
-	said := strings.TrimPrefix(err.Error(), "hujson: ")
-	if place, _, ok := strings.Cut(said, ": invalid literal: "); ok {
-		said = place + ": a value is not well-formed"
+	text := strings.TrimPrefix(err.Error(), "hujson: ")
+	if place, _, ok := strings.Cut(text, ": invalid literal: "); ok {
+		text = place + ": a value is not well-formed"
 	}
-	return errors.New(said)
+	return errors.New(text)
 }
 
 // places returns the positions of an object's parts. It rejects a text in which any object has the
@@ -128,9 +128,9 @@ func below(text []byte, v hujson.Value) (*object, error) {
 // deepest is how deeply values may be nested.
 const deepest = 200
 
-// mostValues is how many values a text may have. The parser takes some 420 bytes of
+// maxValues is how many values a text may have. The parser takes some 420 bytes of
 // memory for each.
-const mostValues = 500_000
+const maxValues = 500_000
 
 // bounded rejects texts that would crash the parser, which recurses for each bracket without a
 // limit. A file of one megabyte in another person's project would exhaust the stack, and no caller
@@ -157,8 +157,8 @@ func bounded(text []byte) error {
 		case '/':
 			at += comment(text[at:])
 		}
-		if values > mostValues {
-			return fmt.Errorf("it has more than %d values", mostValues)
+		if values > maxValues {
+			return fmt.Errorf("it has more than %d values", maxValues)
 		}
 	}
 	return nil

@@ -32,8 +32,8 @@ type Server struct {
 	URL     string   // instead of a program
 }
 
-// Place describes where configuration files are searched.
-type Place struct {
+// Directories describes where configuration files are searched.
+type Directories struct {
 	Home, Directory string
 	// Variable returns the value of an environment variable.
 	Variable func(string) string
@@ -128,7 +128,7 @@ func find(name string) (client, error) {
 }
 
 // path returns the path of a program's configuration file.
-func (c client) path(scope Scope, p Place) (string, error) {
+func (c client) path(scope Scope, p Directories) (string, error) {
 	switch {
 	case scope == Project:
 		return filepath.Join(p.Directory, c.project), nil

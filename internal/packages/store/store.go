@@ -158,7 +158,7 @@ func (s *Store) Put(e Entry, content io.Reader) error {
 	if err := mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	options := durable.Options{Draft: draft, Mode: 0o444, Lasting: true}
+	options := durable.Options{Draft: draft, Mode: 0o444, Sync: true}
 	err := durable.ReplaceWith(path, options, func(w io.Writer) error {
 		sum := sha256.New()
 		n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(content, e.Size+1))

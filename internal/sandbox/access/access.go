@@ -25,7 +25,7 @@ type Deps struct {
 	Rows      Rows
 	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
-	Questions sandbox.ApprovalRequests
+	Approvals sandbox.ApprovalRequests
 	// Known returns the digest of the policy of a sandbox that is running or being created in this
 	// process, and reports whether there is such a sandbox. The digest is "" if it is not known
 	// yet.

@@ -77,7 +77,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	}
 	seen := func(when string) {
 		t.Helper()
-		hide, err := s.Unseen(t.Context(), "one")
+		hide, err := s.EntryRedactor(t.Context(), "one")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	seen("while it ends")
 	s.Release("one")
 	seen("by its row alone") // like another process does
-	if _, err := s.Unseen(t.Context(), "other"); fault.KindOf(err) != fault.NotFound {
+	if _, err := s.EntryRedactor(t.Context(), "other"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("of an unknown sandbox: %v", err)
 	}
 	if got := access.Variables(a.Secrets, map[string]string{"A": "b"}); got["KEY"] != access.Placeholder("KEY") || got["A"] != "b" {

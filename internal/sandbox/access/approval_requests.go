@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Question returns the approval request for a host, or reports that the policy already allows the
-// host.
-func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostRequest) (egress.ApprovalRequest, bool, error) {
+// ApprovalRequest returns the approval request for a host, or reports that the policy already
+// allows the host.
+func (s *Service) ApprovalRequest(r sandbox.Row, caller sandbox.Principal, w sandbox.HostRequest) (egress.ApprovalRequest, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
 		return egress.ApprovalRequest{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", text.Strict(endpoint, 300)).
@@ -32,7 +32,7 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostR
 	if !slices.Contains(next.Allow, endpoint) {
 		next.Allow = append(slices.Clone(next.Allow), endpoint)
 	}
-	after, err := s.Compile(next.Settled())
+	after, err := s.Compile(next.Resolved())
 	if err != nil {
 		return egress.ApprovalRequest{}, false, err
 	}
@@ -45,8 +45,8 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostR
 	}
 	quorum, expiry := before.Approval(w.Host, w.Port)
 	asker := "local"
-	if !who.Local {
-		asker = approval.RequesterKey(who.KeyID)
+	if !caller.Local {
+		asker = approval.RequesterKey(caller.KeyID)
 		if s.deps.Settings.AgentsAnswer {
 			asker = "an agent's key, which may decide requests"
 		}
@@ -68,20 +68,20 @@ func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.HostR
 
 // Ask requests an approval, and waits as long as the context allows.
 func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
-	if s.deps.Questions == nil {
+	if s.deps.Approvals == nil {
 		return egress.ApprovalOutcome{}, fault.New(fault.Denied, "nobody_to_ask", "this server has no approvers")
 	}
-	return s.deps.Questions.Ask(ctx, q)
+	return s.deps.Approvals.Ask(ctx, q)
 }
 
 // Retire closes open approval requests whose approval would no longer have an effect. Requests
 // under the policy with the digest keep stay open. A failure is harmless: an open request expires,
 // and a grant for another policy cannot be used.
 func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
-	if s.deps.Questions == nil {
+	if s.deps.Approvals == nil {
 		return
 	}
-	if err := s.deps.Questions.Retire(ctx, id, keep, reason); err != nil {
+	if err := s.deps.Approvals.Retire(ctx, id, keep, reason); err != nil {
 		s.deps.Log.Warn("open approval requests not closed", "sandbox", id, "err", err)
 	}
 }

@@ -102,10 +102,10 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 	return s.learn(ctx, r, p)
 }
 
-// Relearn creates the redactor again after another process has put another policy into force. While
-// the values cannot be resolved, all output of the sandbox is withheld so that no secret appears in
-// it.
-func (s *Service) Relearn(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
+// ReloadRedactor creates the redactor again after another process has put another policy into
+// force. While the values cannot be resolved, all output of the sandbox is withheld so that no
+// secret appears in it.
+func (s *Service) ReloadRedactor(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
 	p, err := s.Compile(r.Access)
 	if err == nil {
 		err = s.learn(ctx, r, p)
@@ -124,14 +124,14 @@ func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) er
 	return err
 }
 
-// Settle removes redacted values that the new policy does not need any more, once the policy is in
-// force. Open streams use the same redactor.
-func (s *Service) Settle(id string, p *policy.Policy) {
+// DropUnneeded removes redacted values that the new policy does not need any more, once the policy
+// is in force. Open streams use the same redactor.
+func (s *Service) DropUnneeded(id string, p *policy.Policy) {
 	m := s.Redactor(id)
 	if m == nil {
 		return
 	}
-	if err := m.Settle(redactorOptions(p)); err != nil {
+	if err := m.Relax(redactorOptions(p)); err != nil {
 		s.deps.Log.Error("redaction not changed", "sandbox", id, "err", err)
 	}
 }
@@ -144,10 +144,10 @@ func (s *Service) Unavailable(id string, err error) error {
 		WithHint("a secret of its policy cannot be read; the server's log names it. Restore the secret, or give the sandbox another policy")
 }
 
-// Unseen returns the redactor for a sandbox's audit entries. It does not take the lock of the ID,
-// because it is called while the sandbox is being ended. After an error, no text that the sandbox's
-// programs choose may be written.
-func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
+// EntryRedactor returns the redactor for a sandbox's audit entries. It does not take the lock of
+// the ID, because it is called while the sandbox is being ended. After an error, no text that the
+// sandbox's programs choose may be written.
+func (s *Service) EntryRedactor(ctx context.Context, id string) (func(string) string, error) {
 	digest, _ := s.deps.Known(id)
 	s.mu.Lock()
 	m := s.masks[id]

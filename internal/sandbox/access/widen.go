@@ -41,13 +41,13 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if len(wider) == 0 {
 		return nil
 	}
-	if s.deps.Questions == nil {
+	if s.deps.Approvals == nil {
 		return fault.New(fault.Denied, "policy_widening_denied", "making a strict sandbox's policy wider requires an approval, but this server has no approvers")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
 	defer cancel()
-	answer, err := s.deps.Questions.Ask(ask, egress.ApprovalRequest{
+	answer, err := s.deps.Approvals.Ask(ask, egress.ApprovalRequest{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
 		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
 		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),

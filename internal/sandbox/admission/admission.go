@@ -69,14 +69,14 @@ type Queue struct {
 	log        *slog.Logger
 	now        func() time.Time
 
-	mu      sync.Mutex
-	limit   limit
-	service average // duration of one start
-	lines   rotation
-	others  map[*entry]int // starts of other processes ahead of an admitted caller
-	running int            // callers that were admitted and are not done
-	spare   int            // background work that was admitted and is not done
-	totals  Totals
+	mu         sync.Mutex
+	limit      limit
+	service    average // duration of one start
+	lines      rotation
+	others     map[*entry]int // starts of other processes ahead of an admitted caller
+	running    int            // callers that were admitted and are not done
+	background int            // background work that was admitted and is not done
+	totals     Totals
 }
 
 // Totals count the work of a Queue since its creation.
@@ -115,7 +115,7 @@ func MostAtOnce(processors int) int { return max(1, processors) * slotsPerProces
 // Turn is the right to start one sandbox.
 type Turn struct {
 	queue   *Queue
-	began   time.Time
+	started time.Time
 	caller  bool
 	release func()      // releases the machine's slot
 	late    *time.Timer // gives the turn's place to the next caller
@@ -147,15 +147,15 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 		return nil, err
 	}
 	if q.machine != nil {
-		t.release, err = q.machine.acquire(ctx, func(ahead int) { q.behind(e, ahead) })
-		q.behind(e, -1)
+		t.release, err = q.machine.acquire(ctx, func(ahead int) { q.setPreceding(e, ahead) })
+		q.setPreceding(e, -1)
 		if err != nil {
 			t.release = func() {}
 			t.Done(false)
 			return nil, err
 		}
 	}
-	t.began = q.now()
+	t.started = q.now()
 	t.late = time.AfterFunc(q.patience(), t.pass)
 	return t, nil
 }
@@ -166,7 +166,7 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 func (q *Queue) Try() *Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines.count > 0 || q.running+q.spare >= max(q.limit.now, backgroundLeast) {
+	if q.lines.count > 0 || q.running+q.background >= max(q.limit.now, backgroundLeast) {
 		return nil
 	}
 	t := &Turn{queue: q, release: func() {}}
@@ -177,7 +177,7 @@ func (q *Queue) Try() *Turn {
 		}
 		t.release = release
 	}
-	q.spare++
+	q.background++
 	return t
 }
 
@@ -189,7 +189,7 @@ func (t *Turn) Done(succeeded bool) {
 			t.late.Stop()
 		}
 		if succeeded && t.caller {
-			t.queue.served(t.began)
+			t.queue.served(t.started)
 		}
 		t.pass()
 	})

@@ -35,7 +35,7 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{AtOnce: 3})
 		var mu sync.Mutex
-		now, most, served := 0, 0, 0
+		now, maximum, served := 0, 0, 0
 		var group sync.WaitGroup
 		for range 100 {
 			group.Go(func() {
@@ -46,7 +46,7 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 				}
 				mu.Lock()
 				now++
-				most = max(most, now)
+				maximum = max(maximum, now)
 				mu.Unlock()
 				time.Sleep(time.Second)
 				mu.Lock()
@@ -56,12 +56,12 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 				turn.Done(true)
 			})
 		}
-		began := time.Now()
+		started := time.Now()
 		group.Wait()
-		if most != 3 || served != 100 {
-			t.Errorf("%d at once and %d served, want 3 and 100", most, served)
+		if maximum != 3 || served != 100 {
+			t.Errorf("%d at once and %d served, want 3 and 100", maximum, served)
 		}
-		if took := time.Since(began); took != 34*time.Second {
+		if took := time.Since(started); took != 34*time.Second {
 			t.Errorf("100 starts of a second, three at once, took %s, want 34s", took)
 		}
 	})
@@ -128,16 +128,16 @@ func TestPlaces(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		want := map[string]int{"0": 1, "3": 2, "1": 3, "4": 4, "2": 5}
-		all := q.Places("", true)
+		all := q.Positions("", true)
 		if len(all) != len(want) {
 			t.Fatalf("%d places, want %d", len(all), len(want))
 		}
 		for _, p := range all {
-			if p.Place != want[p.Label] || p.Sandbox != "s" || p.Waited != 3*time.Second || p.Expected != time.Duration(p.Place)*time.Second/2 {
+			if p.Number != want[p.Label] || p.Sandbox != "s" || p.Waited != 3*time.Second || p.Expected != time.Duration(p.Number)*time.Second/2 {
 				t.Errorf("%+v, want place %d", p, want[p.Label])
 			}
 		}
-		if own := q.Places("b", false); len(own) != 2 {
+		if own := q.Positions("b", false); len(own) != 2 {
 			t.Errorf("b sees %d places, want its own 2", len(own))
 		}
 		// A new key comes after the first caller of each other key, so it has the third place.
@@ -169,14 +169,14 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 				overloaded(t.Context(), t, q, "a")
 			}
 		}
-		began := time.Now()
+		started := time.Now()
 		overloaded(t.Context(), t, q, "d")
 		group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "d", Always: true}) })
 		synctest.Wait()
 		if n := q.Status().Waiting; n != 5 {
 			t.Errorf("%d wait, want 5 with the one that is never refused", n)
 		}
-		if took := time.Since(began); took != 0 {
+		if took := time.Since(started); took != 0 {
 			t.Errorf("the refusal took %s", took)
 		}
 		if s := q.Status(); s.Totals.Refused != 2 {
@@ -272,10 +272,10 @@ func TestStartThatStandsStillGivesItsPlaceAway(t *testing.T) {
 		q := New(Options{AtOnce: 1})
 		serve(t, q, time.Second)
 		stuck := begin(t, q, "attacker")
-		began := time.Now()
+		started := time.Now()
 		other := begin(t, q, "a")
-		if took := time.Since(began); took != patienceLeast {
-			t.Errorf("another key waited for %s, want %s", took, patienceLeast)
+		if took := time.Since(started); took != minTimeout {
+			t.Errorf("another key waited for %s, want %s", took, minTimeout)
 		}
 		stuck.Done(true)
 		if s := q.Status(); s.Starting != 1 {

@@ -18,40 +18,40 @@ const (
 // the rate has risen and reverses if the rate has fallen. If the step made no
 // difference it goes down, because each start is then faster.
 type limit struct {
-	now, least, most int
+	now, least, limit int
 
 	direction int
 	rate      float64 // starts per second in the previous window, or 0
-	began     time.Time
+	started   time.Time
 	finished  int
 }
 
 // newLimit returns a limit that is fixed if atOnce is positive.
 func newLimit(atOnce, processors int) limit {
 	if atOnce > 0 {
-		return limit{now: atOnce, least: atOnce, most: atOnce}
+		return limit{now: atOnce, least: atOnce, limit: atOnce}
 	}
 	n := max(1, processors)
-	return limit{now: n, least: n, most: MostAtOnce(n), direction: 1}
+	return limit{now: n, least: n, limit: MostAtOnce(n), direction: 1}
 }
 
 // completed counts a successful start, and reports whether the limit has changed. waiting reports
 // whether callers wait: without a queue, the rate of starts is the rate of requests and says
 // nothing about the machine.
 func (l *limit) completed(now time.Time, waiting bool) bool {
-	if l.least == l.most {
+	if l.least == l.limit {
 		return false
 	}
 	if !waiting {
-		l.began, l.finished, l.rate = time.Time{}, 0, 0
+		l.started, l.finished, l.rate = time.Time{}, 0, 0
 		return false
 	}
-	if l.began.IsZero() {
-		l.began, l.finished = now, 0
+	if l.started.IsZero() {
+		l.started, l.finished = now, 0
 		return false
 	}
 	l.finished++
-	elapsed := now.Sub(l.began)
+	elapsed := now.Sub(l.started)
 	if l.finished < max(windowLeast, windowRounds*l.now) || elapsed <= 0 {
 		return false
 	}
@@ -65,12 +65,12 @@ func (l *limit) completed(now time.Time, waiting bool) bool {
 		l.direction = -1
 	}
 	before := l.now
-	l.now = min(max(l.now+l.direction, l.least), l.most)
+	l.now = min(max(l.now+l.direction, l.least), l.limit)
 	if l.now == before {
 		// The limit is at an end of its range: the next step leads away from it.
 		l.direction = -l.direction
 	}
-	l.rate, l.began, l.finished = rate, now, 0
+	l.rate, l.started, l.finished = rate, now, 0
 	return l.now != before
 }
 

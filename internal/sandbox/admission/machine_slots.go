@@ -18,18 +18,18 @@ import (
 // while it starts a sandbox, and a file for each ticket, which a process locks while it waits. The
 // kernel drops the locks of a process that dies, so none is left behind.
 type Machine struct {
-	dir   string
-	slots int
-	still time.Duration // after so long without progress of others, none is expected
-	drawn atomic.Int64  // tickets of this process
+	dir       string
+	slots     int
+	stallTime time.Duration // after so long without progress of others, none is expected
+	drawn     atomic.Int64  // tickets of this process
 }
 
 const (
 	slotPrefix   = "slot-"
 	ticketPrefix = "ticket-"
-	// A waiting process polls after pollLeast, and less and less often down to pollMost.
+	// A waiting process polls after pollLeast, and less and less often down to maxPoll.
 	pollLeast = 2 * time.Millisecond
-	pollMost  = 20 * time.Millisecond
+	maxPoll   = 20 * time.Millisecond
 	// standstill is longer than a start may take.
 	standstill = 2 * time.Minute
 )
@@ -59,7 +59,7 @@ func OpenMachine(dir string, slots int) (*Machine, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return nil, fmt.Errorf("slots for starts: %s is not a directory that only this user can write", dir)
 	}
-	return &Machine{dir: dir, slots: max(1, slots), still: standstill}, nil
+	return &Machine{dir: dir, slots: max(1, slots), stallTime: standstill}, nil
 }
 
 // acquire waits for a slot, and calls waits with the number of tickets that are
@@ -88,7 +88,7 @@ func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release f
 		waits(ahead)
 		if ahead != last {
 			last, moved = ahead, time.Now()
-		} else if time.Since(moved) > m.still {
+		} else if time.Since(moved) > m.stallTime {
 			return func() {}, nil
 		}
 		if ahead == 0 {
@@ -101,7 +101,7 @@ func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release f
 			return nil, context.Cause(ctx)
 		case <-timer.C:
 		}
-		wait = min(wait*3/2, pollMost)
+		wait = min(wait*3/2, maxPoll)
 		timer.Reset(wait)
 	}
 }

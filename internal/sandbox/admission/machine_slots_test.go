@@ -82,7 +82,7 @@ func ignore(int) {}
 
 func TestMachineHasSoManySlots(t *testing.T) {
 	m := openMachine(t, 3)
-	var now, most atomic.Int64
+	var now, maximum atomic.Int64
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
@@ -91,16 +91,16 @@ func TestMachineHasSoManySlots(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if n := now.Add(1); n > most.Load() {
-				most.Store(n)
+			if n := now.Add(1); n > maximum.Load() {
+				maximum.Store(n)
 			}
 			now.Add(-1)
 			release()
 		})
 	}
 	group.Wait()
-	if most.Load() > 3 {
-		t.Errorf("%d at once, want at most 3", most.Load())
+	if maximum.Load() > 3 {
+		t.Errorf("%d at once, want at most 3", maximum.Load())
 	}
 	if left := entries(t, m); len(left) > 3 {
 		t.Errorf("left behind: %v", left)
@@ -191,7 +191,7 @@ func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
 	for _, what := range []string{"slot", "ticket"} {
 		t.Run(what, func(t *testing.T) {
 			m := openMachine(t, 1)
-			m.still = 0
+			m.stallTime = 0
 			other(t, what, m.dir)
 			release, err := m.acquire(t.Context(), ignore)
 			if err != nil {

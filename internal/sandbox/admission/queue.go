@@ -50,7 +50,7 @@ func (q *Queue) refuse(ctx context.Context, key string) error {
 	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
 		return q.overloaded(fmt.Sprintf("%d sandboxes of this key are waiting to start, which is the limit per key", own), own/4)
 	}
-	place := q.lines.placeOfNext(key)
+	place := q.lines.nextPosition(key)
 	if q.running < q.limit.now {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// behind records how many starts of other processes precede that of an admitted caller. A negative
-// number ends the wait.
-func (q *Queue) behind(e *entry, ahead int) {
+// setPreceding records how many starts of other processes precede that of an admitted caller. A
+// negative number ends the wait.
+func (q *Queue) setPreceding(e *entry, ahead int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ahead < 0 {
@@ -128,12 +128,12 @@ func (q *Queue) behind(e *entry, ahead int) {
 	q.others[e] = ahead
 }
 
-// A start that takes patienceFactor times as long as usual, and at least
-// patienceLeast, releases its slot and continues without one.
+// A start that takes timeoutFactor times as long as usual, and at least
+// minTimeout, releases its slot and continues without one.
 const (
-	patienceFactor  = 10
-	patienceLeast   = 10 * time.Second
-	patienceUnknown = time.Minute
+	timeoutFactor  = 10
+	minTimeout     = 10 * time.Second
+	defaultTimeout = time.Minute
 )
 
 // patience returns how long a start keeps its place. Without this limit, an attacker could resume a
@@ -143,18 +143,18 @@ func (q *Queue) patience() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.service.value == 0 {
-		return patienceUnknown
+		return defaultTimeout
 	}
-	return max(patienceFactor*q.service.value, patienceLeast)
+	return max(timeoutFactor*q.service.value, minTimeout)
 }
 
 // served records a successful start.
-func (q *Queue) served(began time.Time) {
+func (q *Queue) served(started time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
 	q.totals.Completed++
-	q.service.add(now.Sub(began))
+	q.service.add(now.Sub(started))
 	if q.limit.completed(now, q.lines.count > 0) {
 		q.log.Debug("starts at once", "limit", q.limit.now, "waiting", q.lines.count, "service", q.service.value)
 	}
@@ -165,7 +165,7 @@ func (q *Queue) pass(caller bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !caller {
-		q.spare--
+		q.background--
 		return
 	}
 	q.running--

@@ -79,9 +79,9 @@ func (r *rotation) waiting(key string) int {
 	return 0
 }
 
-// place returns the position in the whole rotation of the caller at one index of the line at
+// position returns the position in the whole rotation of the caller at one index of the line at
 // another index. The next caller to be served has position 1.
-func (r *rotation) place(at, index int) int {
+func (r *rotation) position(at, index int) int {
 	ahead := index
 	for i, l := range r.lines {
 		switch {
@@ -94,10 +94,10 @@ func (r *rotation) place(at, index int) int {
 	return ahead + 1
 }
 
-// placeOfNext returns the position that the next request of a key would get.
-func (r *rotation) placeOfNext(key string) int {
+// nextPosition returns the position that the next request of a key would get.
+func (r *rotation) nextPosition(key string) int {
 	if at := r.find(key); at >= 0 {
-		return r.place(at, len(r.lines[at].entries))
+		return r.position(at, len(r.lines[at].entries))
 	}
-	return r.place(len(r.lines), 0)
+	return r.position(len(r.lines), 0)
 }

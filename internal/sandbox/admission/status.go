@@ -16,10 +16,10 @@ type Status struct {
 	Totals Totals
 }
 
-// Place is a caller's place in a Queue.
-type Place struct {
+// Position is a caller's place in a Queue.
+type Position struct {
 	Label, Sandbox string
-	Place          int           // 1 is the next
+	Number         int           // 1 is the next
 	Waited         time.Duration // until now
 	Expected       time.Duration // from now on; 0 before the first start has been measured
 }
@@ -37,26 +37,26 @@ func (q *Queue) Status() Status {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := Status{
-		AtOnce: q.limit.now, Starting: q.running, Background: q.spare, Waiting: q.lines.count, MaxWaiting: q.maxWaiting,
+		AtOnce: q.limit.now, Starting: q.running, Background: q.background, Waiting: q.lines.count, MaxWaiting: q.maxWaiting,
 		ServiceTime: q.service.value, Totals: q.totals,
 	}
 	if q.running >= q.limit.now {
-		s.Wait, _ = q.expected(q.lines.place(len(q.lines.lines), 0))
+		s.Wait, _ = q.expected(q.lines.position(len(q.lines.lines), 0))
 	}
 	return s
 }
 
-// Places returns the places of the callers of a key, or of all keys if all is set: first those that
-// only wait for other processes, then the queue.
-func (q *Queue) Places(key string, all bool) []Place {
+// Positions returns the places of the callers of a key, or of all keys if all is set: first those
+// that only wait for other processes, then the queue.
+func (q *Queue) Positions(key string, all bool) []Position {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
-	var out []Place
+	var out []Position
 	for e, ahead := range q.others {
 		if all || e.ask.Key == key {
-			p := Place{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Place: ahead + 1, Waited: now.Sub(e.since)}
-			p.Expected, _ = q.expected(p.Place)
+			p := Position{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Number: ahead + 1, Waited: now.Sub(e.since)}
+			p.Expected, _ = q.expected(p.Number)
 			out = append(out, p)
 		}
 	}
@@ -65,8 +65,8 @@ func (q *Queue) Places(key string, all bool) []Place {
 			continue
 		}
 		for i, e := range l.entries {
-			p := Place{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Place: q.lines.place(at, i), Waited: now.Sub(e.since)}
-			p.Expected, _ = q.expected(p.Place)
+			p := Position{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Number: q.lines.position(at, i), Waited: now.Sub(e.since)}
+			p.Expected, _ = q.expected(p.Number)
 			out = append(out, p)
 		}
 	}

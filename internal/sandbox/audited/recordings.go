@@ -17,9 +17,9 @@ type Recordings struct {
 func (s *Service) Recordings() *Recordings { return &Recordings{s.Service.Recordings(), s} }
 
 // KeepRecordings keeps a sandbox's recordings beyond its end.
-func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	ctx, a := r.audited.begin(ctx, who, "recordings.keep", ref)
-	out, err := r.Service.KeepRecordings(ctx, who, ref)
+func (r *Recordings) KeepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	ctx, a := r.audited.begin(ctx, caller, "recordings.keep", ref)
+	out, err := r.Service.KeepRecordings(ctx, caller, ref)
 	if err == nil && out.ID == "" {
 		return out, nil // nothing was done
 	}
@@ -27,7 +27,7 @@ func (r *Recordings) KeepRecordings(ctx context.Context, who sandbox.Principal, 
 }
 
 // DiscardRecordings removes retained recordings.
-func (r *Recordings) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
-	ctx, a := r.audited.begin(ctx, who, "recordings.discard", id)
-	return a.Finish(ctx, r.Service.DiscardRecordings(ctx, who, id))
+func (r *Recordings) DiscardRecordings(ctx context.Context, caller sandbox.Principal, id string) error {
+	ctx, a := r.audited.begin(ctx, caller, "recordings.discard", id)
+	return a.Finish(ctx, r.Service.DiscardRecordings(ctx, caller, id))
 }

@@ -21,7 +21,7 @@ type Action struct {
 	name    string
 	ref     string
 	sandbox string
-	began   time.Time
+	started time.Time
 	written bool // whether it succeeded
 }
 
@@ -31,7 +31,7 @@ type actionKey struct{}
 
 // Begin starts the action of a caller's request. ref is the caller's name for the sandbox.
 func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Context, *Action) {
-	a := &Action{log: l, actor: actor, name: name, ref: ref, began: time.Now()}
+	a := &Action{log: l, actor: actor, name: name, ref: ref, started: time.Now()}
 	return context.WithValue(ctx, actionKey{}, a), a
 }
 
@@ -127,7 +127,7 @@ func (a *Action) failed(err error) {
 const maxRef = 100
 
 func (a *Action) draft(err error) audit.Draft {
-	data := payload.Action{Do: a.name, Outcome: "ok", TookMS: time.Since(a.began).Milliseconds()}
+	data := payload.Action{Do: a.name, Outcome: "ok", TookMS: time.Since(a.started).Milliseconds()}
 	if err != nil {
 		data.Outcome = cmp.Or(fault.CodeOf(err), string(fault.KindOf(err)))
 	}

@@ -118,9 +118,9 @@ func Entry(ctx context.Context, kind audit.Kind, sandbox string, data any) audit
 // Refused writes an entry for a request that was refused before it reached the service. The number
 // of such entries per minute is limited.
 func (l *Log) Refused(actor, what, outcome string) {
-	const most = 200
-	if len(what) > most {
-		what = what[:most] + "…"
+	const limit = 200
+	if len(what) > limit {
+		what = what[:limit] + "…"
 	}
 	l.refuse(audit.Draft{Kind: audit.Action, Actor: actor, Data: payload.Action{Do: what, Outcome: outcome}})
 }

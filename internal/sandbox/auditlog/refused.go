@@ -11,7 +11,7 @@ import (
 // disk.
 const (
 	refusedEvery = time.Minute
-	refusedMost  = 60
+	maxRefused   = 60
 )
 
 // refused counts the requests that were refused in one minute.
@@ -26,7 +26,7 @@ func (r *refused) over(now time.Time) int64 {
 	if now.Sub(r.since) < refusedEvery {
 		return 0
 	}
-	over := max(r.count-refusedMost, 0)
+	over := max(r.count-maxRefused, 0)
 	*r = refused{since: now}
 	return over
 }
@@ -37,7 +37,7 @@ func (l *Log) refuse(d audit.Draft) {
 	l.mu.Lock()
 	over := l.refused.over(now)
 	l.refused.count++
-	full := l.refused.count > refusedMost
+	full := l.refused.count > maxRefused
 	l.mu.Unlock()
 	l.reportOver(over)
 	if full {

@@ -16,26 +16,26 @@ import (
 )
 
 // Apply writes changes of the workspace into the host directory of which the workspace is a copy.
-func (s *Service) Apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error) {
+func (s *Service) Apply(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ApplyRequest) (sandbox.Applied, error) {
 	if req.DryRun {
-		return s.apply(ctx, who, ref, req) // only a comparison
+		return s.apply(ctx, caller, ref, req) // only a comparison
 	}
-	ctx, d := s.audit.Begin(ctx, who, "apply", ref)
-	out, err := s.apply(ctx, who, ref, req)
+	ctx, d := s.audit.Begin(ctx, caller, "apply", ref)
+	out, err := s.apply(ctx, caller, ref, req)
 	return out, d.Finish(ctx, err)
 }
 
-func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (_ sandbox.Applied, err error) {
-	if err := who.Check(); err != nil {
+func (s *Service) apply(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ApplyRequest) (_ sandbox.Applied, err error) {
+	if err := caller.Check(); err != nil {
 		return sandbox.Applied{}, err
 	}
-	if !who.Local {
+	if !caller.Local {
 		// An API key gives access to sandboxes only. The directory belongs to the user of the
 		// server's machine.
 		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine apply changes to its directories").
 			WithHint("export them instead: crannog export")
 	}
-	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
+	o, err := s.open(ctx, caller, ref, sandbox.ChangesRequest{})
 	if err != nil {
 		return sandbox.Applied{}, err
 	}
@@ -61,16 +61,16 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 			return sandbox.Applied{}, err
 		}
 	}
-	if out.Approval, err = s.settleExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
+	if out.Approval, err = s.decideExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
 		return sandbox.Applied{}, err
 	}
-	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
+	now, err := s.applyShared(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
 		// This precedes the writing of the files, so that nothing leaves the sandbox without an
 		// entry and a signature.
 		c.chosen, out.Applied = come, come
-		err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
+		err := s.recordExport(ctx, caller, o, c, o.record.Workspace, out.Approval)
 		if err == nil && req.Provenance {
-			out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval})
+			out.Provenance, err = s.attest(ctx, caller, o, c, released{out: outApply, approval: out.Approval})
 		}
 		return err
 	})
@@ -98,20 +98,20 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 }
 
 // Export writes changes to an unnamed file.
-func (s *Service) Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
-	ctx, d := s.audit.Begin(ctx, who, "export", ref)
-	out, err := s.export(ctx, who, ref, req)
+func (s *Service) Export(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
+	ctx, d := s.audit.Begin(ctx, caller, "export", ref)
+	out, err := s.export(ctx, caller, ref, req)
 	return out, d.Finish(ctx, err)
 }
 
-func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (_ *sandbox.Exported, err error) {
+func (s *Service) export(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ExportRequest) (_ *sandbox.Exported, err error) {
 	if req.Format != formatTar && req.Format != formatPatch {
 		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
 	}
 	if s.kept == nil {
 		return nil, fault.New(fault.Unsupported, "export_unavailable", "this server does not support exports")
 	}
-	o, err := s.open(ctx, who, ref, req.ChangesRequest)
+	o, err := s.open(ctx, caller, ref, req.ChangesRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +143,12 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 	if err != nil {
 		return nil, err
 	}
-	approval, err := s.settleExport(ctx, o, c, req.Format, req.Digest)
+	approval, err := s.decideExport(ctx, o, c, req.Format, req.Digest)
 	if err == nil {
-		err = s.recordExport(ctx, who, o, c, req.Format, approval)
+		err = s.recordExport(ctx, caller, o, c, req.Format, approval)
 	}
 	if err == nil && req.Provenance {
-		out.Provenance, err = s.attest(ctx, who, o, c, released{out: req.Format, artifact: out.SHA256, approval: approval})
+		out.Provenance, err = s.attest(ctx, caller, o, c, released{out: req.Format, artifact: out.SHA256, approval: approval})
 	}
 	if err != nil {
 		return nil, errors.Join(err, out.Close())

@@ -21,9 +21,9 @@ import (
 // Source finds sandboxes and opens their files for reading.
 type Source interface {
 	// Resolve returns the row of the sandbox that a caller names, if the caller may see it.
-	Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
+	Resolve(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error)
 	// Snapshot returns the snapshot that a caller names, if the caller may use it.
-	Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error)
+	Snapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Stored, error)
 	// Policy compiles the policy that is in force under an access.
 	Policy(a sandbox.Access) (*policy.Policy, error)
 	// HostBinds returns the host files that are mounted in a sandbox's instance.
@@ -58,7 +58,7 @@ type Opened struct {
 // Audit writes the audit entries about exported changes.
 type Audit interface {
 	// Begin starts the entry of a caller's request.
-	Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, Action)
+	Begin(ctx context.Context, caller sandbox.Principal, do, ref string) (context.Context, Action)
 	// Append writes entries durably. It is called before an action that must not happen without
 	// them.
 	Append(ctx context.Context, drafts ...audit.Draft) error
@@ -108,7 +108,7 @@ type Service struct {
 	journals  string
 	signing   *provenance.Keys
 	version   string
-	comparing turns
+	comparing slots
 }
 
 // New makes a Service.
@@ -116,6 +116,6 @@ func New(d Deps) *Service {
 	return &Service{
 		source: d.Source, audit: d.Audit, log: d.Log, questions: d.Approvals,
 		manifests: d.Manifests, copies: d.Copies, kept: d.Retained, journals: d.Journals,
-		signing: d.Provenance, version: d.Version, comparing: make(turns, maxComparing),
+		signing: d.Provenance, version: d.Version, comparing: make(slots, maxComparing),
 	}
 }

@@ -19,12 +19,12 @@ const (
 )
 
 // Changes compares the files of a sandbox with an earlier state.
-func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ sandbox.ChangeSet, err error) {
+func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ sandbox.ChangeSet, err error) {
 	in, err := policy.Chosen(req.Paths)
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
-	o, err := s.open(ctx, who, ref, req)
+	o, err := s.open(ctx, caller, ref, req)
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
@@ -54,7 +54,7 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	}
 	if slices.ContainsFunc(list, func(c changeset.Change) bool { return c.Text != "" }) {
 		// Showing the content of files is an export too.
-		if err := s.audit.Note(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
+		if err := s.audit.Note(s.exportDraft(ctx, caller, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
 			return sandbox.ChangeSet{}, err
 		}
 	}
@@ -123,9 +123,9 @@ func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	return out
 }
 
-// settleExport applies the policy to a choice. It returns the approval that was used, or the reason
+// decideExport applies the policy to a choice. It returns the approval that was used, or the reason
 // why nothing is exported. The caller writes the audit entry before the export.
-func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
+func (s *Service) decideExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
 		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not the same as those that were shown").
 			WithHint("show them again: crannog diff")

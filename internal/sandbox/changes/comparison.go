@@ -79,7 +79,7 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 	}
 	if err == nil {
 		if o.dir == sandbox.WorkspaceDir {
-			err = o.judgeGit(ctx, set)
+			err = o.inspectGit(ctx, set)
 		}
 		if err == nil && o.git != nil {
 			err = o.addRepository(ctx, set, lines, text)

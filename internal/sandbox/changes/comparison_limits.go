@@ -19,12 +19,12 @@ const maxComparing = 2
 // would block everyone else's comparisons for ever.
 const comparingTime = 5 * time.Minute
 
-// turns limits the comparisons that run at once.
-type turns chan struct{}
+// slots limits the comparisons that run at once.
+type slots chan struct{}
 
 // await waits for a place among the running comparisons, and returns a function that releases it.
 // The context ends with the time limit of the place.
-func (t turns) await(ctx context.Context) (until time.Time, done func() error, err error) {
+func (t slots) await(ctx context.Context) (until time.Time, done func() error, err error) {
 	select {
 	case t <- struct{}{}:
 	case <-ctx.Done():
@@ -46,19 +46,19 @@ func inTime(ctx context.Context, until time.Time) (context.Context, context.Canc
 		fault.Newf(fault.Timeout, "comparison_timeout", "the sandbox's files could not be compared within %s", comparingTime))
 }
 
-// guestPatience is how long a guest may send nothing in the middle of an answer, as while it
+// guestTimeout is how long a guest may send nothing in the middle of an answer, as while it
 // computes checksums of large files.
-const guestPatience = 2 * time.Minute
+const guestTimeout = 2 * time.Minute
 
 // errGuestSilent is the cause with which the guest's stream is canceled.
-var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent no data for %s", guestPatience)
+var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent no data for %s", guestTimeout)
 
 // awaited sends a request to the guest and cancels it when the next piece of the answer takes
-// longer than guestPatience. A program with root inside may have replaced the guest, and must not
+// longer than guestTimeout. A program with root inside may have replaced the guest, and must not
 // block the caller by answering slowly.
 func awaited(ctx context.Context, ask func(context.Context) (*http.Response, error)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(guestPatience, func() { cancel(errGuestSilent) })
+	late := time.AfterFunc(guestTimeout, func() { cancel(errGuestSilent) })
 	end := func() {
 		late.Stop()
 		cancel(nil)
@@ -94,7 +94,7 @@ type listened struct {
 func (l *listened) Read(b []byte) (int, error) {
 	// The timeout is stopped between reads, because the guest may be silent while the caller does
 	// not read.
-	l.late.Reset(guestPatience)
+	l.late.Reset(guestTimeout)
 	n, err := l.ReadCloser.Read(b)
 	l.late.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {

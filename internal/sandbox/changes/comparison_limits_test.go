@@ -38,7 +38,7 @@ func (*spell) Close() error { return nil }
 // A guest that sends a little at a time is waited for as long as its caller waits, and a reader may
 // take its time.
 func TestSilentGuestsAreNotAwaited(t *testing.T) {
-	const little = guestPatience - time.Second
+	const little = guestTimeout - time.Second
 	for name, c := range map[string]struct {
 		before time.Duration
 		pauses []time.Duration
@@ -93,7 +93,7 @@ func TestSilentGuestsAreNotAwaited(t *testing.T) {
 // A comparison has a time limit, which its context enforces.
 func TestComparisonsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := make(turns, 1)
+		all := make(slots, 1)
 		until, done, err := all.await(t.Context())
 		if err != nil {
 			t.Fatal(err)

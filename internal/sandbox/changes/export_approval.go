@@ -112,8 +112,8 @@ func plainName(name string) string {
 }
 
 // recordExport writes an audit entry before the export, so that no data leaves without one.
-func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) error {
-	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
+func (s *Service) recordExport(ctx context.Context, caller sandbox.Principal, o *comparison, c choice, to, approval string) error {
+	return s.audit.Append(ctx, s.exportDraft(ctx, caller, o, c, to, approval))
 }
 
 // flaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with too
@@ -124,7 +124,7 @@ const flaggedBytes = 32 << 10
 const toDiff = "diff"
 
 // exportDraft returns the entry of an export.
-func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) audit.Draft {
+func (s *Service) exportDraft(ctx context.Context, caller sandbox.Principal, o *comparison, c choice, to, approval string) audit.Draft {
 	e := payload.Export{
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
 		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changeset.CountMasked(c.chosen),
@@ -140,7 +140,7 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *com
 			e.Flagged = append(e.Flagged, told(ch.Path))
 		}
 	}
-	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
+	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: caller.Actor(), Data: e}
 }
 
 // nameRedactor returns the redactor for file names in the audit log and in approval requests. A

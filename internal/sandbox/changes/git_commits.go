@@ -22,11 +22,11 @@ func (v *gitVerdict) add(o gitVerdict) {
 
 // brings returns the hidden and protected files that the new commits of a reference change,
 // compared with the commits on which they are based; old is the reference's earlier target.
-func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
+func (j *gitInspection) brings(r *inspectedRepository, dir, id, old string) (gitVerdict, error) {
 	if r.err != nil {
 		return gitVerdict{}, r.err
 	}
-	v, err := j.judgeTip(r, top(dir), id, old)
+	v, err := j.inspectTip(r, top(dir), id, old)
 	if err != nil || v.none() || r.history.Whole() {
 		return v, err
 	}
@@ -35,10 +35,10 @@ func (j *gitJudge) brings(r *judged, dir, id, old string) (gitVerdict, error) {
 		return gitVerdict{}, err
 	}
 	r.looked = nil
-	return j.judgeTip(r, top(dir), id, old)
+	return j.inspectTip(r, top(dir), id, old)
 }
 
-func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, error) {
+func (j *gitInspection) inspectTip(r *inspectedRepository, inside, id, old string) (gitVerdict, error) {
 	tip, err := r.history.Find(id)
 	if err != nil || tip == nil {
 		return gitVerdict{}, err
@@ -72,7 +72,7 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 		return gitVerdict{}, err
 	}
 	for _, c := range made {
-		between, err := j.judgeCommit(r, inside, c)
+		between, err := j.inspectCommit(r, inside, c)
 		if err != nil {
 			return gitVerdict{}, err
 		}
@@ -81,9 +81,9 @@ func (j *gitJudge) judgeTip(r *judged, inside, id, old string) (gitVerdict, erro
 	return v, nil
 }
 
-// judgeCommit checks one commit. Only files that differ from those of every parent are compared
+// inspectCommit checks one commit. Only files that differ from those of every parent are compared
 // with the bases: a merge may take one side's file, and so may later commits.
-func (j *gitJudge) judgeCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
+func (j *gitInspection) inspectCommit(r *inspectedRepository, inside string, c *objects.Commit) (gitVerdict, error) {
 	if v, ok := r.looked[c]; ok {
 		return v, nil
 	}
@@ -97,7 +97,7 @@ func (j *gitJudge) judgeCommit(r *judged, inside string, c *objects.Commit) (git
 	return v, err
 }
 
-func (j *gitJudge) compareCommit(r *judged, inside string, c *objects.Commit) (gitVerdict, error) {
+func (j *gitInspection) compareCommit(r *inspectedRepository, inside string, c *objects.Commit) (gitVerdict, error) {
 	touched := false
 	for _, parent := range r.history.Parents(c) {
 		err := r.reader.Changed(parent, c.Tree, func(name, _ string) error {
@@ -118,10 +118,12 @@ func (j *gitJudge) compareCommit(r *judged, inside string, c *objects.Commit) (g
 	return j.against(r, inside, bases, c.Tree)
 }
 
-func (j *gitJudge) guarded(inside string) bool { return j.hides(inside) || j.match.Protected(inside) }
+func (j *gitInspection) guarded(inside string) bool {
+	return j.hides(inside) || j.match.Protected(inside)
+}
 
 // against compares a tree with its bases. A file is unchanged if it equals that of any base.
-func (j *gitJudge) against(r *judged, inside string, bases []string, tree string) (v gitVerdict, err error) {
+func (j *gitInspection) against(r *inspectedRepository, inside string, bases []string, tree string) (v gitVerdict, err error) {
 	changed := map[string]int{}
 	for _, base := range bases {
 		err := r.reader.Changed(base, tree, func(name, _ string) error {

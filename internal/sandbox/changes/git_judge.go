@@ -33,16 +33,16 @@ func (o *comparison) scratch() (*os.Root, func() error, error) {
 
 // Limits of the data that is fetched for inspection. References beyond them are not exported.
 const (
-	maxLooked     = 1 << 30
-	maxLookedAt   = 200_000
-	maxRefFile    = 16 << 20
-	maxKnownNames = 100_000
+	maxInspected        = 1 << 30
+	maxInspectedCommits = 200_000
+	maxRefFile          = 16 << 20
+	maxKnownNames       = 100_000
 )
 
-// gitJudge inspects the changes of a sandbox in git repositories. An exported reference includes
-// its commits, and checking out or merging a commit that lacks a hidden file would remove that
-// file.
-type gitJudge struct {
+// gitInspection inspects the changes of a sandbox in git repositories. An exported reference
+// includes its commits, and checking out or merging a commit that lacks a hidden file would remove
+// that file.
+type gitInspection struct {
 	o       *comparison
 	was     *os.Root // the directory as the sandbox got it
 	match   policy.Matcher
@@ -53,11 +53,11 @@ type gitJudge struct {
 	byPath  map[string]int
 	files   *os.Root          // changes whose content was fetched
 	fetched map[string]string // file names of the fetched content
-	repos   map[string]*judged
+	repos   map[string]*inspectedRepository
 }
 
-// judged is a repository whose changes are inspected.
-type judged struct {
+// inspectedRepository is a repository whose changes are inspected.
+type inspectedRepository struct {
 	reader  *objects.Reader
 	history *objects.History // names of commits that existed before
 	known   []string         // their names
@@ -66,13 +66,13 @@ type judged struct {
 	undo    []func() error
 }
 
-// judgeGit flags the references whose commits change files that the policy hides or protects. It
+// inspectGit flags the references whose commits change files that the policy hides or protects. It
 // rewrites indexes for the host: without the marks of the guest, and with the host's entries for
 // hidden files.
-func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
+func (o *comparison) inspectGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
-	j := &gitJudge{
-		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*judged{},
+	j := &gitInspection{
+		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*inspectedRepository{},
 		deny: len(files.Deny) > 0, hidden: sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
 	}
 	if j.was == nil {
@@ -87,7 +87,7 @@ func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err erro
 		if c.New == nil || c.New.Type != changeset.Regular || c.Refused() {
 			continue
 		}
-		switch dir, rest := j.place(c.Path); {
+		switch dir, rest := j.repositoryOf(c.Path); {
 		case dir == "":
 		case rest == "index":
 			indexes = append(indexes, i)
@@ -98,14 +98,14 @@ func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err erro
 	if len(refs)+len(indexes) == 0 {
 		return nil
 	}
-	if err := j.judge(ctx, refs, indexes); err != nil {
+	if err := j.inspect(ctx, refs, indexes); err != nil {
 		return err
 	}
 	set.Digest = changeset.Digest(set.Changes)
 	return nil
 }
 
-func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
+func (j *gitInspection) inspect(ctx context.Context, refs, indexes []int) (err error) {
 	root, drop, err := j.o.scratch()
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 
 // wanted returns the changes whose content has to be inspected: references, indexes, and, if there
 // are references, objects. It reports whether they are within the limits.
-func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
+func (j *gitInspection) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
 	}
@@ -167,7 +167,7 @@ func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole b
 		bytes += c.New.Size
 		found = append(found, c)
 	}
-	if whole = bytes <= maxLooked && len(found) <= maxLookedAt; whole {
+	if whole = bytes <= maxInspected && len(found) <= maxInspectedCommits; whole {
 		list = append(list, found...)
 	}
 	slices.SortFunc(list, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
@@ -179,8 +179,9 @@ func objectFile(name string) bool {
 	return strings.Contains("/"+name, "/objects/")
 }
 
-// place returns the repository to which an index or a reference belongs, or "", and its path there.
-func (j *gitJudge) place(name string) (dir, rest string) {
+// repositoryOf returns the repository to which an index or a reference belongs, or "", and its path
+// there.
+func (j *gitInspection) repositoryOf(name string) (dir, rest string) {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
 		last := i == len(parts)-1
@@ -205,7 +206,7 @@ func (j *gitJudge) place(name string) (dir, rest string) {
 
 // isRepository reports whether git recognises a directory as a repository, or as the private part
 // of a linked work tree.
-func (j *gitJudge) isRepository(dir string) bool {
+func (j *gitInspection) isRepository(dir string) bool {
 	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
 		return true
 	}
@@ -235,11 +236,13 @@ func top(dir string) string {
 	return path.Join(sandbox.WorkspaceDir, dir)
 }
 
-func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || j.hidden(inside) != "" }
+func (j *gitInspection) hides(inside string) bool {
+	return j.match.Denied(inside) || j.hidden(inside) != ""
+}
 
 // unchecked flags a git reference whose content cannot be determined. The policy either denies it
 // or requires approval.
-func (j *gitJudge) unchecked(c *changeset.Change) {
+func (j *gitInspection) unchecked(c *changeset.Change) {
 	if j.deny {
 		c.Flags = append(c.Flags, changeset.GitUnchecked)
 		return
@@ -247,18 +250,18 @@ func (j *gitJudge) unchecked(c *changeset.Change) {
 	j.protect(c, "")
 }
 
-func (j *gitJudge) protect(c *changeset.Change, name string) {
+func (j *gitInspection) protect(c *changeset.Change, name string) {
 	if c.Because = name; !c.Has(changeset.Protected) {
 		c.Flags = append(c.Flags, changeset.Protected)
 	}
 }
 
 // text returns the fetched content of a file.
-func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
+func (j *gitInspection) text(c *changeset.Change, limit int64) ([]byte, bool) {
 	name, ok := j.fetched[c.Path]
 	if !ok {
 		return nil, false
 	}
-	text, err := gitfile.Read(j.files, name, most)
+	text, err := gitfile.Read(j.files, name, limit)
 	return text, err == nil
 }

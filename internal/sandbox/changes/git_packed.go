@@ -24,10 +24,10 @@ func unjudged(list []changeset.Change) []changeset.Change {
 // packed checks references whose files were removed. If packed-refs has the same reference, the
 // reference still exists. If packed-refs itself is not exported, the removal must not be exported
 // either, because the branch would be lost. Unchanged references are dropped.
-func (j *gitJudge) packed(same map[string]bool) {
+func (j *gitInspection) packed(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]
-		dir, rest := j.place(c.Path)
+		dir, rest := j.repositoryOf(c.Path)
 		if c.New != nil || c.Old == nil || c.Old.Type != changeset.Regular || !strings.HasPrefix(rest, "refs/") {
 			continue
 		}

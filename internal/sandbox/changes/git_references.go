@@ -15,8 +15,8 @@ import (
 )
 
 // reference flags a file of references.
-func (j *gitJudge) reference(c *changeset.Change) {
-	dir, rest := j.place(c.Path)
+func (j *gitInspection) reference(c *changeset.Change) {
+	dir, rest := j.repositoryOf(c.Path)
 	text, ok := j.text(c, maxRefFile)
 	if !ok || strings.HasPrefix(rest, "reftable/") {
 		j.unchecked(c)
@@ -45,12 +45,12 @@ func (j *gitJudge) reference(c *changeset.Change) {
 }
 
 // names returns the references that a file contained.
-func (j *gitJudge) names(file string) map[string]string {
+func (j *gitInspection) names(file string) map[string]string {
 	text, err := gitfile.Read(j.was, file, maxRefFile)
 	if err != nil {
 		return nil
 	}
-	_, rest := j.place(file)
+	_, rest := j.repositoryOf(file)
 	return refNames(rest, string(text))
 }
 
@@ -74,11 +74,11 @@ func refNames(file, text string) map[string]string {
 
 // repository opens the objects of a repository: the earlier ones and those fetched from the
 // sandbox.
-func (j *gitJudge) repository(dir string) *judged {
+func (j *gitInspection) repository(dir string) *inspectedRepository {
 	if r := j.repos[dir]; r != nil {
 		return r
 	}
-	r := &judged{}
+	r := &inspectedRepository{}
 	j.repos[dir] = r
 	came := newFiles{root: j.files, names: map[string]string{}}
 	for name, as := range j.fetched {
@@ -131,8 +131,8 @@ func (f newFiles) Names() ([]string, error) {
 // index returns the index to export. equal reports whether it tracks the same files as the host's
 // index, whatever metadata it has about the files inside. A nil index means that the file stays
 // unchanged.
-func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
-	dir, _ := j.place(c.Path)
+func (j *gitInspection) index(c *changeset.Change) (text []byte, equal bool) {
+	dir, _ := j.repositoryOf(c.Path)
 	inside := top(dir)
 	hidden := func(name string) bool { return j.hides(path.Join(inside, name)) }
 	data, ok := j.text(c, index.MaxBytes)

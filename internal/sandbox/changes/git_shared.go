@@ -161,7 +161,7 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 			c.Flags = append(c.Flags, changeset.GitUnchecked)
 		}
 	}
-	if err := g.judgeGit(ctx, part); err != nil {
+	if err := g.inspectGit(ctx, part); err != nil {
 		return err
 	}
 	for _, c := range part.Changes {
@@ -174,10 +174,10 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	return nil
 }
 
-// bring applies changes to the workspace and to the repository that it shares. All checks for both
-// come first; then ready is called once, with all changes. It returns the new manifest entries,
-// also with an error.
-func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
+// applyShared applies changes to the workspace and to the repository that it shares. All checks for
+// both come first; then ready is called once, with all changes. It returns the new manifest
+// entries, also with an error.
+func (s *Service) applyShared(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
 	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
 	}

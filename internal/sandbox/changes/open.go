@@ -19,7 +19,7 @@ import (
 
 // open opens the files that a request selects, and their earlier state. The caller must close the
 // result.
-func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ *comparison, err error) {
+func (s *Service) open(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ *comparison, err error) {
 	o := &comparison{dir: req.Dir, since: req.Since, service: s}
 	if o.dir == "" {
 		o.dir = sandbox.WorkspaceDir
@@ -41,7 +41,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 			err = errors.Join(err, o.close())
 		}
 	}()
-	r, err := s.source.Resolve(ctx, who, ref)
+	r, err := s.source.Resolve(ctx, caller, ref)
 	maybeKept := (fault.KindOf(err) == fault.NotFound || err == nil && r.State == sandbox.Stopped) && s.kept != nil
 	if err != nil && !maybeKept {
 		return nil, err
@@ -55,7 +55,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 	defer cancel()
 	if maybeKept {
 		// The sandbox's row exists, so it can also be found by its name.
-		if found, keptErr := s.openRetained(who, cmp.Or(r.ID, ref), o); found || keptErr != nil {
+		if found, keptErr := s.openRetained(caller, cmp.Or(r.ID, ref), o); found || keptErr != nil {
 			return o, keptErr
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Service) open(ctx context.Context, who sandbox.Principal, ref string, r
 		return nil, err
 	}
 	if o.since != sinceStart {
-		return o, s.openSnapshot(ctx, who, o)
+		return o, s.openSnapshot(ctx, caller, o)
 	}
 	return o, s.openStart(ctx, o)
 }
@@ -93,8 +93,8 @@ func (s *Service) openSource(ctx context.Context, o *comparison) error {
 }
 
 // openSnapshot prepares a comparison of the files with a snapshot.
-func (s *Service) openSnapshot(ctx context.Context, who sandbox.Principal, o *comparison) error {
-	n, err := s.source.Snapshot(ctx, who, o.since)
+func (s *Service) openSnapshot(ctx context.Context, caller sandbox.Principal, o *comparison) error {
+	n, err := s.source.Snapshot(ctx, caller, o.since)
 	if err != nil {
 		return err
 	}

@@ -19,20 +19,20 @@ import (
 var retainedBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges retains the changes below the workspace beyond the sandbox's end.
-func (s *Service) KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
-	ctx, d := s.audit.Begin(ctx, who, "changes.keep", ref)
-	out, err := s.keepChanges(ctx, who, ref)
+func (s *Service) KeepChanges(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
+	ctx, d := s.audit.Begin(ctx, caller, "changes.keep", ref)
+	out, err := s.keepChanges(ctx, caller, ref)
 	if err == nil && out.Files == 0 {
 		return out, nil // nothing was done
 	}
 	return out, d.Commit(ctx, err)
 }
 
-func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref string) (_ sandbox.KeptChanges, err error) {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) keepChanges(ctx context.Context, caller sandbox.Principal, ref string) (_ sandbox.KeptChanges, err error) {
+	if err := s.mayKeep(caller); err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
+	o, err := s.open(ctx, caller, ref, sandbox.ChangesRequest{})
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
@@ -121,11 +121,11 @@ func toRetained(m retained.Meta) sandbox.KeptChanges {
 
 // mayKeep refuses callers that may not retain changes. Retained changes are meant for the host's
 // directories, and use the host's disk.
-func (s *Service) mayKeep(who sandbox.Principal) error {
-	if err := who.Check(); err != nil {
+func (s *Service) mayKeep(caller sandbox.Principal) error {
+	if err := caller.Check(); err != nil {
 		return err
 	}
-	if !who.Local {
+	if !caller.Local {
 		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine retain changes of ended sandboxes")
 	}
 	if s.kept == nil {
@@ -135,8 +135,8 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 }
 
 // ListChanges returns the retained changes, newest first.
-func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandbox.KeptChanges, error) {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) ListChanges(_ context.Context, caller sandbox.Principal) ([]sandbox.KeptChanges, error) {
+	if err := s.mayKeep(caller); err != nil {
 		return nil, err
 	}
 	list, err := s.kept.List()
@@ -151,14 +151,14 @@ func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandb
 }
 
 // DiscardChanges removes the retained changes of a sandbox.
-func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error {
-	ctx, d := s.audit.Begin(ctx, who, "changes.discard", id)
-	return d.Finish(ctx, s.discardChanges(ctx, who, id))
+func (s *Service) DiscardChanges(ctx context.Context, caller sandbox.Principal, id string) error {
+	ctx, d := s.audit.Begin(ctx, caller, "changes.discard", id)
+	return d.Finish(ctx, s.discardChanges(ctx, caller, id))
 }
 
 // discardChanges removes the retained changes of a run, and also its recordings.
-func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id string) error {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) discardChanges(ctx context.Context, caller sandbox.Principal, id string) error {
+	if err := s.mayKeep(caller); err != nil {
 		return err
 	}
 	if _, err := s.kept.Meta(id); err != nil {
@@ -169,9 +169,9 @@ func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id 
 
 // openRetained opens the retained changes of a sandbox that does not exist any more. It reports
 // whether there are any.
-func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) (bool, error) {
+func (s *Service) openRetained(caller sandbox.Principal, id string, o *comparison) (bool, error) {
 	m, err := s.kept.Meta(id)
-	if fault.KindOf(err) == fault.NotFound || err == nil && !who.Local {
+	if fault.KindOf(err) == fault.NotFound || err == nil && !caller.Local {
 		return false, nil
 	}
 	if err != nil {

@@ -52,7 +52,7 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 // attest signs a statement about an export. The signed tree head in the statement covers the audit
 // entry of the export. An entry about the signature is durable before the caller gets the
 // signature, so the audit log lists all signatures.
-func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
+func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
 	point, err := s.audit.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparis
 		return nil, err
 	}
 	sum := sha256.Sum256(envelope)
-	return envelope, s.audit.Append(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: payload.Provenance{
+	return envelope, s.audit.Append(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: caller.Actor(), Data: payload.Provenance{
 		Artifact: out.artifact, Subjects: len(statement.Subject), Envelope: hex.EncodeToString(sum[:]), Key: signer.Public.ID(),
 		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: point.Size,
 	}})

@@ -109,28 +109,28 @@ type Share struct {
 // in the order in which to create them. The cost of a kind must be positive.
 func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
 	b.forget(at)
-	type wish struct {
+	type demandOf struct {
 		Share
-		most int
-		heat float64
+		limit int
+		heat  float64
 	}
-	var wishes []wish
+	var wishes []demandOf
 	for _, kind := range b.floors {
-		wishes = append(wishes, wish{Share: Share{Kind: kind}, most: 1, heat: math.Inf(1)})
+		wishes = append(wishes, demandOf{Share: Share{Kind: kind}, limit: 1, heat: math.Inf(1)})
 	}
 	for kind, e := range b.kinds {
 		if e.heat < regular {
 			continue
 		}
-		most := min(MaxEach, max(1, int(math.Round(e.peak))))
-		if i := slices.IndexFunc(wishes, func(w wish) bool { return w.Kind == kind }); i >= 0 {
-			wishes[i].most = most
+		limit := min(MaxEach, max(1, int(math.Round(e.peak))))
+		if i := slices.IndexFunc(wishes, func(w demandOf) bool { return w.Kind == kind }); i >= 0 {
+			wishes[i].limit = limit
 		} else {
-			wishes = append(wishes, wish{Share: Share{Kind: kind}, most: most, heat: e.heat})
+			wishes = append(wishes, demandOf{Share: Share{Kind: kind}, limit: limit, heat: e.heat})
 		}
 	}
-	slices.SortStableFunc(wishes, func(a, b wish) int {
-		return cmp.Or(cmp.Compare(b.heat, a.heat), cmp.Compare(b.most, a.most))
+	slices.SortStableFunc(wishes, func(a, b demandOf) int {
+		return cmp.Or(cmp.Compare(b.heat, a.heat), cmp.Compare(b.limit, a.limit))
 	})
 	total := 0
 	for round, more := 0, true; more; round++ {
@@ -138,7 +138,7 @@ func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64)
 		for i := range wishes {
 			w := &wishes[i]
 			price := cost(w.Kind)
-			if w.Count != round || w.Count >= w.most || total >= MaxTotal || price <= 0 || price > budget {
+			if w.Count != round || w.Count >= w.limit || total >= MaxTotal || price <= 0 || price > budget {
 				continue
 			}
 			budget -= price

@@ -17,8 +17,8 @@ const (
 	// percentage of all memory that must stay available.
 	stalled = 10
 	scarce  = 8
-	// calm is how long pressure must have been absent before the budget rises again.
-	calm = 30 * time.Second
+	// reliefTime is how long pressure must have been absent before the budget rises again.
+	reliefTime = 30 * time.Second
 )
 
 // Gauge determines how much memory warm sandboxes may use. The zero value is ready for use.
@@ -35,7 +35,7 @@ func (g *Gauge) Budget(m Memory, used int64, at time.Time) int64 {
 	if m.Stalled >= stalled || m.Available < m.Total/100*scarce {
 		g.pressed = at
 	}
-	if !g.pressed.IsZero() && at.Sub(g.pressed) < calm {
+	if !g.pressed.IsZero() && at.Sub(g.pressed) < reliefTime {
 		return 0
 	}
 	// The available memory does not include the memory of the warm sandboxes.

@@ -15,14 +15,14 @@ const (
 // Pace determines whether callers leave time to make a warm sandbox. The zero value is ready for
 // use. It is not safe for concurrent use.
 type Pace struct {
-	last    time.Time // when a creation was last in progress
-	asked   time.Time // when a creation was last requested
-	hurried bool      // whether the last request came soon after the one before
+	last          time.Time // when a creation was last in progress
+	asked         time.Time // when a creation was last requested
+	closeTogether bool      // whether the last request came soon after the one before
 }
 
 // Add records that a caller requests a sandbox.
 func (p *Pace) Add(at time.Time) {
-	p.last, p.asked, p.hurried = at, at, at.Sub(p.asked) < soon
+	p.last, p.asked, p.closeTogether = at, at, at.Sub(p.asked) < soon
 }
 
 // End records that a creation or a change of state has ended.
@@ -31,7 +31,7 @@ func (p *Pace) End(at time.Time) { p.last = at }
 // Left returns how much longer there must be no creation, if positive.
 func (p *Pace) Left(at time.Time) time.Duration {
 	pause := quiet
-	if p.hurried {
+	if p.closeTogether {
 		pause = Hasty
 	}
 	return pause - at.Sub(p.last)

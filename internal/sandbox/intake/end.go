@@ -45,7 +45,7 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	defer cancel()
 	if err := errors.Join(s.spools.Drain(ctx, id, last), s.spools.Leave(id)); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
-		s.behind.Store(true)
+		s.pending.Store(true)
 		return false
 	}
 	s.deps.Redactors.Release(id)
@@ -74,7 +74,7 @@ func (s *Service) Forget(ctx context.Context, id string) error {
 	defer cancel()
 	if err := s.spools.Drain(ctx, id, true); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
-		s.behind.Store(true)
+		s.pending.Store(true)
 		return s.spools.Leave(id)
 	}
 	return s.Remove(id)
@@ -94,7 +94,7 @@ func (s *Service) Remove(id string) error {
 
 // Retry calls CatchUp if events are known to remain.
 func (s *Service) Retry(ctx context.Context) error {
-	if !s.behind.Swap(false) {
+	if !s.pending.Swap(false) {
 		return nil
 	}
 	return s.CatchUp(ctx)

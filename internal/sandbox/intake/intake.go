@@ -48,7 +48,7 @@ type Rows interface {
 
 // Redactors returns the redactors for events.
 type Redactors interface {
-	Unseen(ctx context.Context, id string) (func(string) string, error)
+	EntryRedactor(ctx context.Context, id string) (func(string) string, error)
 	// Retain preserves the redactor of a sandbox that ends, and Release drops it.
 	Retain(id string)
 	Release(id string)
@@ -56,9 +56,9 @@ type Redactors interface {
 
 // Service is safe for concurrent use.
 type Service struct {
-	deps   Deps
-	spools *ingest.Ingester // nil ingests nothing
-	behind atomic.Bool      // whether events were left that can be ingested later
+	deps    Deps
+	spools  *ingest.Ingester // nil ingests nothing
+	pending atomic.Bool      // whether events were left that can be ingested later
 }
 
 // New returns a Service.
@@ -71,7 +71,7 @@ func New(d Deps) (*Service, error) {
 	if d.Flows != nil {
 		forms = append(forms, ingest.Flows(d.Flows.Path()))
 	}
-	hide := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.Unseen(ctx, id) }
+	hide := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.EntryRedactor(ctx, id) }
 	var err error
 	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Redact: hide, Log: d.Log}); err != nil {
 		return nil, fmt.Errorf("open the events of engines: %w", err)

@@ -42,18 +42,18 @@ func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
 
 // untouched reports whether events contain no change of the workspace.
 func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) bool {
-	began := false
+	started := false
 	for {
 		e, err := from.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return began
+			return started
 		case err != nil, e.Kind == events.Gap:
 			return false // some events were not seen
 		case e.Kind == events.File && touches(b, e.Path):
 			return false
 		}
-		began = true
+		started = true
 	}
 }
 

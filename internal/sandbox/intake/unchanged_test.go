@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-type told []events.Event
+type eventList []events.Event
 
-func (t *told) Next() (events.Event, error) {
+func (t *eventList) Next() (events.Event, error) {
 	if len(*t) == 0 {
 		return events.Event{}, io.EOF
 	}
@@ -27,21 +27,21 @@ func (t *told) Next() (events.Event, error) {
 // or an unknown path means that the files are compared.
 func TestOnlyWhatWasSeenIsUnchanged(t *testing.T) {
 	file := func(path string) events.Event { return events.Event{Kind: events.File, Path: path} }
-	began := events.Event{Kind: events.Began}
+	started := events.Event{Kind: events.Began}
 	for name, c := range map[string]struct {
-		events told
+		events eventList
 		want   bool
 	}{
 		"nothing was watched": {nil, false},
-		"nothing happened":    {told{began, {Kind: events.Exec}, {Kind: events.Exit}}, true},
-		"elsewhere":           {told{began, file("/tmp/x"), file("/workspace2/x"), file("/home/workspace")}, true},
-		"inside":              {told{began, file("/tmp/x"), file("/workspace/a")}, false},
-		"itself":              {told{began, file("/workspace")}, false},
-		"above":               {told{began, file("/")}, false},
-		"unknown":             {told{began, file("workspace/a")}, false},
-		"no path":             {told{began, file("")}, false},
-		"gap":                 {told{began, {Kind: events.Gap, Lost: 1}}, false},
-		"damaged":             {told{began, {}}, false},
+		"nothing happened":    {eventList{started, {Kind: events.Exec}, {Kind: events.Exit}}, true},
+		"elsewhere":           {eventList{started, file("/tmp/x"), file("/workspace2/x"), file("/home/workspace")}, true},
+		"inside":              {eventList{started, file("/tmp/x"), file("/workspace/a")}, false},
+		"itself":              {eventList{started, file("/workspace")}, false},
+		"above":               {eventList{started, file("/")}, false},
+		"unknown":             {eventList{started, file("workspace/a")}, false},
+		"no path":             {eventList{started, file("")}, false},
+		"gap":                 {eventList{started, {Kind: events.Gap, Lost: 1}}, false},
+		"damaged":             {eventList{started, {}}, false},
 	} {
 		if got := untouched(&c.events, sandbox.Base{}); got != c.want {
 			t.Errorf("%s: %v", name, got)

@@ -21,8 +21,8 @@ const leastWait = 200 * time.Millisecond
 // host once approved. A host that is already allowed is granted at once. A host that no approval
 // could allow is Denied. A repeated request is the same request, whatever its reason: a program
 // must not wear approvers down by rewording it.
-func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) AskAccess(ctx context.Context, caller sandbox.Principal, ref string, w sandbox.HostRequest) (egress.ApprovalOutcome, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return egress.ApprovalOutcome{}, err
 	}
@@ -33,7 +33,7 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return egress.ApprovalOutcome{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was created without a network", r.ID).
 			WithHint("create a new sandbox with a network")
 	}
-	q, granted, err := s.access.Question(r, who, w)
+	q, granted, err := s.access.ApprovalRequest(r, caller, w)
 	if err != nil || granted {
 		return egress.ApprovalOutcome{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
 	}

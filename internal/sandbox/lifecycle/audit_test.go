@@ -297,8 +297,8 @@ func TestRefusedRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// told checks that the audit log agrees with the rows about each sandbox.
-func (r *rig) told() {
+// checkAudit checks that the audit log agrees with the rows about each sandbox.
+func (r *rig) checkAudit() {
 	r.t.Helper()
 	state := make(map[string]sandbox.State)
 	for _, e := range r.record.Entries() {

@@ -32,10 +32,10 @@ type boot struct {
 	attachment *sandbox.Attachment // nil is no network
 	env        map[string]string   // of the network
 	state      *savedstate.Opened
-	// lasting replaces the caller's context once the old instance has lost its network, and stop
+	// detached replaces the caller's context once the old instance has lost its network, and stop
 	// ends it.
-	lasting context.Context
-	stop    func()
+	detached context.Context
+	stop     func()
 }
 
 // newBoot prepares the boot of an instance from a source.
@@ -130,7 +130,7 @@ func (b *boot) attach(ctx context.Context) error {
 		// old instance has no network from here on, so the replacement must not stop if the caller
 		// goes away.
 		ctx, b.stop = unlessRemoved(ctx)
-		b.lasting = ctx
+		b.detached = ctx
 		if err := b.s.detach(ctx, b.row); err != nil {
 			return err
 		}
@@ -215,12 +215,12 @@ func closeFile(f *os.File) {
 
 // start makes the engine start the instance. The guest makes all checks before it is ready.
 func (b *boot) start(ctx context.Context) (err error) {
-	if b.lasting != nil {
-		ctx = b.lasting
+	if b.detached != nil {
+		ctx = b.detached
 	}
-	most, dir := bootTimeout, b.state.Dir
+	limit, dir := bootTimeout, b.state.Dir
 	if b.state.Archive != nil {
-		b.spec.Boot.Files, b.config.Archive, most = b.state.Archive, true, archiveTimeout
+		b.spec.Boot.Files, b.config.Archive, limit = b.state.Archive, true, archiveTimeout
 	}
 	if b.state.Archive != nil || dir != "" {
 		b.config.Renew = b.from.renew
@@ -228,8 +228,8 @@ func (b *boot) start(ctx context.Context) (err error) {
 	if b.spec.Boot.Config, err = json.Marshal(b.config); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, most,
-		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", limit))
 	defer cancel()
 	if err := b.runOn(ctx, dir); err != nil {
 		err = rootfs.BootError(err)
@@ -246,8 +246,8 @@ func (b *boot) startBounded(ctx context.Context) error {
 	if err := b.launch(ctx); err != nil {
 		return err
 	}
-	if b.lasting != nil {
-		ctx = b.lasting
+	if b.detached != nil {
+		ctx = b.detached
 	}
 	e, err := b.s.engines.Of(b.row.Engine)
 	if err != nil {

@@ -39,8 +39,8 @@ func (b *boot) serve(ctx context.Context) error {
 	if st == nil || b.from.reading || b.state != nil && b.state.Dir != "" {
 		return nil
 	}
-	if b.lasting != nil {
-		ctx = b.lasting
+	if b.detached != nil {
+		ctx = b.detached
 	}
 	err := b.serveIn(ctx, st)
 	if err != nil && b.from.replace {
@@ -91,7 +91,7 @@ func (v *served) run(ctx context.Context, st *sandbox.Start) error {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if exit, err := program.Pump(&v.output, &v.output); err == nil {
+		if exit, err := program.Stream(&v.output, &v.output); err == nil {
 			ended <- exit
 		}
 	}()
@@ -150,7 +150,7 @@ func (v *served) try(ctx context.Context, ready []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	exit, err := p.Pump(io.Discard, io.Discard)
+	exit, err := p.Stream(io.Discard, io.Discard)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(err, p.Kill(ctx))
 	}

@@ -50,8 +50,8 @@ func (b *breaking) fail(name string) {
 	b.fails, b.ran = name, nil
 }
 
-func (b *breaking) Insert(ctx context.Context, r sandbox.Row, most int) error {
-	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, most))
+func (b *breaking) Insert(ctx context.Context, r sandbox.Row, limit int) error {
+	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, limit))
 }
 
 func (b *breaking) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
@@ -227,7 +227,7 @@ func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
 			t.Errorf("%s: it was resumed", step)
 		}
 		r.nothing()
-		r.images(1)
+		r.wantImages(1)
 		row, err := r.store.Get(t.Context(), sb.ID)
 		if err != nil || row.State != sandbox.Paused || len(b.attached) > 0 {
 			t.Errorf("%s: %s, attached %v, %v", step, row.State, b.attached, err)

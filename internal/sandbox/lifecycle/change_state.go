@@ -16,8 +16,8 @@ const awaitEvery = 20 * time.Millisecond
 // lockForChange waits until no other operation is changing the sandbox, then locks it for a
 // change of its state. The returned function unlocks it. The returned context ends
 // when the sandbox is removed or the Service is closed.
-func (s *Service) lockForChange(ctx context.Context, who sandbox.Principal, ref string) (context.Context, sandbox.Row, func(), error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) lockForChange(ctx context.Context, caller sandbox.Principal, ref string) (context.Context, sandbox.Row, func(), error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return nil, sandbox.Row{}, nil, err
 	}
@@ -35,7 +35,7 @@ func (s *Service) lockForChangeOf(ctx context.Context, id string) (context.Conte
 		return nil, sandbox.Row{}, nil, err
 	}
 	release := func() { done(); unlock() }
-	r, err := s.settled(ctx, id)
+	r, err := s.stableRow(ctx, id)
 	if err != nil {
 		release()
 		return nil, sandbox.Row{}, nil, err
@@ -43,9 +43,9 @@ func (s *Service) lockForChangeOf(ctx context.Context, id string) (context.Conte
 	return ctx, r, release, nil
 }
 
-// settled returns the row of a sandbox once no other process has it in a transitional state. The
+// stableRow returns the row of a sandbox once no other process has it in a transitional state. The
 // lock of the ID must be held.
-func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
+func (s *Service) stableRow(ctx context.Context, id string) (sandbox.Row, error) {
 	for {
 		r, err := s.store.Get(ctx, id)
 		if err == nil {
@@ -76,9 +76,9 @@ func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, er
 	return moved, err
 }
 
-// lasting returns a context for work that must be finished even if the caller goes
+// withoutCaller returns a context for work that must be finished even if the caller goes
 // away.
-func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 

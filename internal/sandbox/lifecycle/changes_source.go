@@ -22,13 +22,13 @@ func (s *Service) Changes() *changes.Service { return s.kept.changes }
 type changesSource struct{ s *Service }
 
 // Resolve implements changes.Source.
-func (c changesSource) Resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
-	return c.s.resolve(ctx, who, ref)
+func (c changesSource) Resolve(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
+	return c.s.resolve(ctx, caller, ref)
 }
 
 // Snapshot implements changes.Source.
-func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
-	return c.s.planner.snapshots.find(ctx, who, ref)
+func (c changesSource) Snapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Stored, error) {
+	return c.s.planner.snapshots.find(ctx, caller, ref)
 }
 
 // Policy implements changes.Source.
@@ -50,8 +50,8 @@ func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened,
 		if err != nil {
 			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
 		}
-		twin, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
-		return changes.Opened{Row: twin, Mask: mask, Close: drop}, err
+		other, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
+		return changes.Opened{Row: other, Mask: mask, Close: drop}, err
 	case sandbox.Creating, sandbox.Stopping, sandbox.Pausing, sandbox.Resuming, sandbox.Waiting, sandbox.Stopped:
 	}
 	return changes.Opened{}, notNow(r)
@@ -59,8 +59,8 @@ func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened,
 
 // OpenSnapshot implements changes.Source.
 func (c changesSource) OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (changes.Opened, error) {
-	twin, drop, err := c.s.reading(ctx, r, n.Base, n.Limits, n.Workspace, n.SavedState())
-	return changes.Opened{Row: twin, Close: drop}, err
+	other, drop, err := c.s.reading(ctx, r, n.Base, n.Limits, n.Workspace, n.SavedState())
+	return changes.Opened{Row: other, Close: drop}, err
 }
 
 // Guest implements changes.Source.
@@ -102,8 +102,8 @@ func (c changesSource) DropRecording(ctx context.Context, id string) error {
 type changesAudit struct{ s *Service }
 
 // Begin implements changes.Audit.
-func (c changesAudit) Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, changes.Action) {
-	return c.s.audit.Begin(ctx, who.Actor(), do, ref)
+func (c changesAudit) Begin(ctx context.Context, caller sandbox.Principal, do, ref string) (context.Context, changes.Action) {
+	return c.s.audit.Begin(ctx, caller.Actor(), do, ref)
 }
 
 // Append implements changes.Audit.

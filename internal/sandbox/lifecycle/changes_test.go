@@ -29,11 +29,11 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// yard is a rig with one sandbox that has a workspace directory, and whose guest has a copy of it
-// for tests to change.
-type yard struct {
+// workspaceRig is a rig with one sandbox that has a workspace directory, and whose guest has a copy
+// of it for tests to change.
+type workspaceRig struct {
 	*rig
-	desk         *desk
+	approvals    *fakeApprovals
 	host, inside string
 	state        string
 	keys         *provenance.Keys
@@ -64,20 +64,20 @@ func guestFiles(dir string) http.Handler {
 	})
 }
 
-func newYard(t *testing.T, access sandbox.Access) *yard {
+func newWorkspaceRig(t *testing.T, access sandbox.Access) *workspaceRig {
 	t.Helper()
-	return newYardWith(t, access, nil)
+	return newWorkspaceRigWith(t, access, nil)
 }
 
-// newYardWith changes the service, and puts more files into the directory.
-func newYardWith(t *testing.T, access sandbox.Access, change option, more ...map[string]string) *yard {
+// newWorkspaceRigWith changes the service, and puts more files into the directory.
+func newWorkspaceRigWith(t *testing.T, access sandbox.Access, change option, more ...map[string]string) *workspaceRig {
 	t.Helper()
-	y := &yard{desk: &desk{}, host: t.TempDir(), inside: t.TempDir()}
+	y := &workspaceRig{approvals: &fakeApprovals{}, host: t.TempDir(), inside: t.TempDir()}
 	state := t.TempDir()
 	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
 	y.options = func(d *lifecycle.Deps) {
 		d.Provenance = y.keys
-		d.Questions, d.Kept, d.Journals = y.desk, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
+		d.Approvals, d.Kept, d.Journals = y.approvals, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
 		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
 		if change != nil {
 			change(d)
@@ -116,7 +116,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-func (y *yard) remove(name string) {
+func (y *workspaceRig) remove(name string) {
 	y.t.Helper()
 	if err := os.Remove(filepath.Join(y.inside, name)); err != nil {
 		y.t.Fatal(err)
@@ -124,7 +124,7 @@ func (y *yard) remove(name string) {
 }
 
 // outside returns a file of the host, or "-" if there is none.
-func (y *yard) outside(name string) string {
+func (y *workspaceRig) outside(name string) string {
 	y.t.Helper()
 	text, err := os.ReadFile(filepath.Join(y.host, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +136,7 @@ func (y *yard) outside(name string) string {
 	return string(text)
 }
 
-func (y *yard) changes() []string {
+func (y *workspaceRig) changes() []string {
 	y.t.Helper()
 	set, err := y.Changes().Changes(y.t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	if err != nil {
@@ -155,7 +155,7 @@ func paths(list []changeset.Change) (out []string) {
 func level(l string) sandbox.Access { return sandbox.Access{Level: l, Net: sandbox.NetNone} }
 
 func TestWhatIsAllowedIsApplied(t *testing.T) {
-	y := newYard(t, level("standard"))
+	y := newWorkspaceRig(t, level("standard"))
 	want := []string{"changed a.txt", "created new", "created new/b.txt"}
 	if got := y.changes(); !slices.Equal(got, want) {
 		t.Fatalf("%q", got)
@@ -194,7 +194,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 // P38: if the policy requires an approval, nothing is exported before it, and then exactly the
 // approved changes, once.
 func TestDeletionsAreAskedAbout(t *testing.T) {
-	y := newYard(t, level("standard"))
+	y := newWorkspaceRig(t, level("standard"))
 	y.remove("gone.txt")
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
@@ -204,7 +204,7 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	if n := len(y.record.Entries(audit.Exported)); n != 0 {
 		t.Errorf("%d exports on record", n)
 	}
-	q := y.desk.asked[0]
+	q := y.approvals.asked[0]
 	if q.Kind != egress.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
 		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
 		t.Errorf("%+v", q)
@@ -225,13 +225,13 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 			return err
 		},
 	} {
-		n := len(y.desk.asked)
+		n := len(y.approvals.asked)
 		wantKind(t, again(), fault.Denied, "export_pending")
-		if len(y.desk.asked) != n+1 || y.desk.asked[n].Facts["digest"] == q.Facts["digest"] && y.desk.asked[n].Facts["to"] == q.Facts["to"] {
-			t.Errorf("%s: %+v", name, y.desk.asked[n:])
+		if len(y.approvals.asked) != n+1 || y.approvals.asked[n].Facts["digest"] == q.Facts["digest"] && y.approvals.asked[n].Facts["to"] == q.Facts["to"] {
+			t.Errorf("%s: %+v", name, y.approvals.asked[n:])
 		}
 	}
-	y.desk.granted = true
+	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || done.Approval != "a1" || y.outside("gone.txt") != "-" || y.outside("a.txt") != "evil\n" {
 		t.Fatalf("%+v %v", done, err)
@@ -251,7 +251,7 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
 		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
 	}}
-	y := newYard(t, deny)
+	y := newWorkspaceRig(t, deny)
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_denied")
 	for _, format := range []string{"tar", "patch"} {
@@ -271,7 +271,7 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y = newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	y = newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
 	if err != nil || y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "new\n" {
 		t.Errorf("%+v %v", done, err)
@@ -288,7 +288,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	named := newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
 	elsewhere := sandbox.ChangesRequest{Dir: "/no-such-place", Text: true}
 	_, err = named.Changes().Export(t.Context(), local, named.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	wantKind(t, err, fault.NotFound, "nothing_to_export")
@@ -301,7 +301,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 			t.Errorf("the text of %s comes out", c.Path)
 		}
 	}
-	all := newYard(t, level("light")) // the control
+	all := newWorkspaceRig(t, level("light")) // the control
 	out, err := all.Changes().Export(t.Context(), local, all.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +315,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 
 // P38: nothing is exported without an audit entry.
 func TestNothingComesOutUnrecorded(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
@@ -332,7 +332,7 @@ func TestNothingComesOutUnrecorded(t *testing.T) {
 
 // P38: reading the content of files is an export, and has an audit entry. Names and counts are not.
 func TestTextsThatAreShownAreOnRecord(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	// The longest paths that a sandbox can choose fit into an entry.
 	for i := range 100 {
 		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
@@ -367,7 +367,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 
 // P38: flagged files are exported only on request, and some files not even then.
 func TestFlaggedFilesStayInside(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	write(t, y.inside, ".git/hooks/post-checkout", "#!/bin/sh\n")
 	write(t, y.inside, ".envrc", "export X=1\n")
 	if err := os.Symlink("/etc/passwd", filepath.Join(y.inside, "out")); err != nil {
@@ -391,7 +391,7 @@ func TestFlaggedFilesStayInside(t *testing.T) {
 // Keys see and export the changes of their own sandboxes, but change no directory of the host. For
 // other keys the sandbox does not exist.
 func TestWhoMayBringOut(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	sb := y.create(alice)
 	for _, ref := range []string{y.sb.ID, sb.ID} {
 		_, err := y.Changes().Apply(t.Context(), alice, ref, sandbox.ApplyRequest{})

@@ -15,7 +15,7 @@ import (
 // Many comparisons at once wait for each other, because each may make the server hold as much
 // memory as a sandbox can cause. Callers that leave get an error.
 func TestComparisonsTakeTurns(t *testing.T) {
-	y := newYard(t, sandbox.Access{})
+	y := newWorkspaceRig(t, sandbox.Access{})
 	come, goOn := make(chan struct{}), make(chan struct{})
 	files := y.files
 	y.files = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// beside is another process with the same state.
-func (r *rig) beside(t *testing.T, options ...option) *rig {
+// otherProcess is another process with the same state.
+func (r *rig) otherProcess(t *testing.T, options ...option) *rig {
 	t.Helper()
 	other := &rig{t: t, dir: r.dir, ends: make(map[string]time.Time)}
 	other.open(append(options, func(d *lifecycle.Deps) { d.Process = sandbox.Process{PID: 1 << 29, Start: "beside"} })...)
@@ -32,7 +32,7 @@ func (r *rig) beside(t *testing.T, options ...option) *rig {
 func TestStatesChangeElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
-		other := r.beside(t)
+		other := r.otherProcess(t)
 		ctx := t.Context()
 		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Hour })
 		n := r.snapshot(alice, sb.ID, "")
@@ -77,7 +77,7 @@ func TestStatesChangeElsewhere(t *testing.T) {
 // Two processes that resume at once make one instance.
 func TestResumesOfTwoProcesses(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
-	other := r.beside(t)
+	other := r.otherProcess(t)
 	sb := r.create(alice)
 	for range 20 {
 		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
@@ -97,7 +97,7 @@ func TestResumesOfTwoProcesses(t *testing.T) {
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
 			t.Fatal(err)
 		}
-		r.images(0)
+		r.wantImages(0)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestRemovalDuringStates(t *testing.T) {
 				r.setFault(nil)
 				close(release)
 				group.Wait()
-				r.images(0)
+				r.wantImages(0)
 				r.nothing()
 			})
 		})
@@ -155,10 +155,10 @@ func TestRemovalBeforeTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		sb := r.create(alice)
-		begun, release := 0, make(chan struct{})
+		started, release := 0, make(chan struct{})
 		r.setFault(func(at fake.Step, _ string) error {
 			if at == fake.CheckpointBegin {
-				begun++ // the lock of the ID is held
+				started++ // the lock of the ID is held
 				<-release
 			}
 			return nil
@@ -181,10 +181,10 @@ func TestRemovalBeforeTheQueue(t *testing.T) {
 		synctest.Wait()
 		close(release)
 		group.Wait()
-		if begun != 1 {
-			t.Errorf("%d of 5 snapshots were begun, which the removal waited for", begun)
+		if started != 1 {
+			t.Errorf("%d of 5 snapshots were begun, which the removal waited for", started)
 		}
-		r.images(0)
+		r.wantImages(0)
 		r.nothing()
 	})
 }
@@ -257,7 +257,7 @@ func TestProgramsChangeBeforeThePause(t *testing.T) {
 // P26: a copy's secrets are resolved for it and never copied: values that came with the sandbox are
 // sealed again under the copy's own name, and are removed with it.
 func TestSecretsOfCopies(t *testing.T) {
-	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
+	way, keeps := &inputRecorder{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps })
 	ctx := t.Context()
 	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
@@ -268,21 +268,21 @@ func TestSecretsOfCopies(t *testing.T) {
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
-	twin := forks[0].Sandbox
-	if way.last.Sandbox != twin.ID || len(way.last.Secrets) != 1 || way.last.Secrets[0].Value != "canary-one" {
+	other := forks[0].Sandbox
+	if way.last.Sandbox != other.ID || len(way.last.Secrets) != 1 || way.last.Secrets[0].Value != "canary-one" {
 		t.Errorf("attached %+v", way.last)
 	}
-	if twin.Access.Own == sb.Access.Own || twin.Access.Own == "" || twin.Access.Values != nil {
-		t.Errorf("its values are %q, the source's %q", twin.Access.Own, sb.Access.Own)
+	if other.Access.Own == sb.Access.Own || other.Access.Own == "" || other.Access.Values != nil {
+		t.Errorf("its values are %q, the source's %q", other.Access.Own, sb.Access.Own)
 	}
 	if err := r.Remove(ctx, alice, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || way.last.Sandbox != twin.ID || len(way.last.Secrets) != 1 {
+	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || way.last.Sandbox != other.ID || len(way.last.Secrets) != 1 {
 		t.Errorf("without its source: %v, %+v", err, way.last)
 	}
 	// Neither a snapshot nor a sandbox made from it has them.
-	n := r.snapshot(alice, twin.ID, "")
+	n := r.snapshot(alice, other.ID, "")
 	row, err := r.store.GetSnapshot(ctx, n.ID)
 	if err != nil || row.Access.Own != "" {
 		t.Errorf("the snapshot names %q, %v", row.Access.Own, err)
@@ -295,7 +295,7 @@ func TestSecretsOfCopies(t *testing.T) {
 // Nothing leaves a sandbox while it is being saved, because its later actions are not part of the
 // saved state.
 func TestWayOutIsShutForAPause(t *testing.T) {
-	way := &road{}
+	way := &inputRecorder{}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 	ctx := t.Context()
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
@@ -329,14 +329,14 @@ func TestWayOutIsShutForAPause(t *testing.T) {
 	}
 }
 
-// deaf is a gateway that does not answer the first change until the caller gives up.
-type deaf struct {
-	road
+// unresponsiveGateway is a gateway that does not answer the first change until the caller gives up.
+type unresponsiveGateway struct {
+	inputRecorder
 	once  sync.Once
 	asked chan struct{}
 }
 
-func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
+func (w *unresponsiveGateway) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
 	w.once.Do(func() {
 		close(w.asked)
 		<-ctx.Done()
@@ -348,7 +348,7 @@ func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
 // An operation that a removal interrupts returns an error about the removal, and not about a
 // failure.
 func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
-	way := &deaf{asked: make(chan struct{})}
+	way := &unresponsiveGateway{asked: make(chan struct{})}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
 	removed := make(chan error, 1)
@@ -361,7 +361,7 @@ func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	if err := <-removed; err != nil {
 		t.Error(err)
 	}
-	r.images(0)
+	r.wantImages(0)
 	r.nothing()
 }
 
@@ -370,7 +370,7 @@ func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 func TestPauseWithoutALink(t *testing.T) {
 	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
 		t.Run(string(step), func(t *testing.T) {
-			way := &road{}
+			way := &inputRecorder{}
 			r := newRig(t, func(d *lifecycle.Deps) { d.Gateway = way })
 			ctx := t.Context()
 			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
@@ -423,17 +423,17 @@ func TestCopyOfAWorkspaceIsShared(t *testing.T) {
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
-	twin := forks[0].Sandbox
-	n := r.snapshot(local, twin.ID, "")
+	other := forks[0].Sandbox
+	n := r.snapshot(local, other.ID, "")
 	for _, step := range []struct {
 		do   func() error
 		want int
 	}{
 		{func() error { return r.Remove(ctx, local, sb.ID) }, 1},
-		{func() error { _, err := r.Pause(ctx, local, twin.ID, false); return err }, 1},
+		{func() error { _, err := r.Pause(ctx, local, other.ID, false); return err }, 1},
 		{func() error { return wholly(r.Reconcile(ctx)) }, 1},
-		{func() error { _, _, err := r.Resume(ctx, local, twin.ID, 0); return err }, 1},
-		{func() error { return r.Remove(ctx, local, twin.ID) }, 1},
+		{func() error { _, _, err := r.Resume(ctx, local, other.ID, 0); return err }, 1},
+		{func() error { return r.Remove(ctx, local, other.ID) }, 1},
 		{func() error { _, err := r.Prune(ctx, local); return err }, 1},
 		{func() error { return r.RemoveSnapshot(ctx, local, n.ID) }, 0},
 	} {

@@ -11,8 +11,8 @@ import (
 // sandbox belongs to the local user, whose references may name any of them. An attacker with a
 // session could have them sent to a host of his choice. Existing bindings may stay, with their
 // destinations.
-func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
-	if who.Session == "" {
+func checkReferences(caller sandbox.Principal, next, before sandbox.Access) error {
+	if caller.Session == "" {
 		return nil // references of keys are refused where they are resolved
 	}
 	for _, d := range next.Documents {

@@ -11,7 +11,7 @@ import (
 // P42: a session of the web console sees all sandboxes, and cannot name files or variables of the
 // server's machine; the machine's user can.
 func TestConsoleNamesNothingOfTheHost(t *testing.T) {
-	keys, with := newKeeper(t)
+	keys, with := newSecretStore(t)
 	keys.set("TOKEN", firstValue)
 	r := newRig(t, with)
 	console := sandbox.Principal{Local: true, Session: "c1"}
@@ -37,8 +37,8 @@ func TestConsoleNamesNothingOfTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := func(who sandbox.Principal, a sandbox.Access) error {
-		_, err := r.SetAccess(t.Context(), who, box.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
+	set := func(caller sandbox.Principal, a sandbox.Access) error {
+		_, err := r.SetAccess(t.Context(), caller, box.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
 		return err
 	}
 	if err := set(console, bindFile("a.test")); err != nil {

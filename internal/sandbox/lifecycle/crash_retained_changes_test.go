@@ -51,8 +51,8 @@ func keeping(dir string, step func(string)) (option, *recording.Store) {
 	}, tapes
 }
 
-// said is the output of the run's command.
-const said = "what it said"
+// commandOutput is the output of the run's command.
+const commandOutput = "what it said"
 
 // leave creates a sandbox, and does what crannog run does at its end.
 func leave(dir, what string) error {
@@ -84,7 +84,7 @@ func leave(dir, what string) error {
 	}
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
-		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
@@ -105,7 +105,7 @@ func leave(dir, what string) error {
 	if err != nil {
 		return err
 	}
-	tape.Output(1, []byte(said))
+	tape.Output(1, []byte(commandOutput))
 	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func leftBehind(t *testing.T, dir string) string {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if text, err := io.ReadAll(f); err != nil || !strings.Contains(string(text), said) {
+		if text, err := io.ReadAll(f); err != nil || !strings.Contains(string(text), commandOutput) {
 			t.Errorf("%q %v", text, err)
 		}
 	case len(kept) > 0:

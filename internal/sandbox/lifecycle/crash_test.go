@@ -104,7 +104,7 @@ func live(dir string) error {
 		return err
 	}
 	s, err := audited.NewService(lifecycle.Deps{
-		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {

@@ -20,12 +20,12 @@ const undoTimeout = 30 * time.Second
 
 // Create creates a sandbox and returns when it is ready. After an error nothing of the sandbox is
 // left.
-func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
-	began := time.Now()
+func (s *Service) Create(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	started := time.Now()
 	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	r, template, compiled, err := s.planner.plan(ctx, who, req)
+	r, template, compiled, err := s.planner.plan(ctx, caller, req)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -34,9 +34,9 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 		return sandbox.Sandbox{}, err
 	}
 	from, err := s.planner.origin(&r, template, compiled)
-	if bootInstead(template, err) {
+	if exceedsTemplate(template, err) {
 		req.Boots = true
-		return s.Create(ctx, who, req)
+		return s.Create(ctx, caller, req)
 	}
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -61,19 +61,19 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox
 	if search != nil {
 		r.Base.Keys = search.Found()
 	}
-	return s.created(ctx, r, began, "engine"), nil
+	return s.created(ctx, r, started, "engine"), nil
 }
 
 // created starts to watch a sandbox that is ready.
-func (s *Service) created(ctx context.Context, r sandbox.Row, began time.Time, source string) sandbox.Sandbox {
+func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time, source string) sandbox.Sandbox {
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)
 	if r.Ephemeral {
 		s.live.hold(r.ID)
 	}
-	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(began))
+	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
-		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(began).Round(time.Millisecond).String(),
+		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(started).Round(time.Millisecond).String(),
 	})
 	return r.Shown()
 }

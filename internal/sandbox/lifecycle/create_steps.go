@@ -96,7 +96,7 @@ func (b *boot) makeRunning(ctx context.Context) error {
 // markCrashed makes the maintenance loop end a sandbox that could not be cleaned up. Its row still
 // exists.
 func (b *boot) markCrashed(ctx context.Context) {
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	if _, err := b.s.store.Move(ctx, b.row.ID, sandbox.Move{From: []sandbox.State{sandbox.Creating, sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonCrashed}); err != nil {
 		b.s.log.Error("failed sandbox not marked", "sandbox", b.row.ID, "err", err)

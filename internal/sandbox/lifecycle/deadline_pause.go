@@ -63,7 +63,7 @@ func (d *deadlines) pause(b *liveSandbox) {
 		d.live.undelay(b.id)
 	case slices.Contains([]string{sandbox.CodeUnknown, sandbox.CodeNotRunning, sandbox.CodeRemoved, sandbox.CodeChanged}, fault.CodeOf(err)):
 		// Another process has extended, paused or ended it.
-		ctx, cancel := lasting(d.work.ctx)
+		ctx, cancel := withoutCaller(d.work.ctx)
 		defer cancel()
 		if err := d.operations.locked(ctx, b.id, d.sandboxes.refresh); err != nil {
 			d.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
@@ -94,7 +94,7 @@ func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
 		return err
 	}
 	d.log.Error("sandbox ended: it could not be paused", "sandbox", r.ID, "err", err)
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	return d.sandboxes.endRun(ctx, r.ID, r.Run, sandbox.ReasonPauseFailed, time.Time{})
 }

@@ -47,8 +47,8 @@ type deadlines struct {
 	late map[chan struct{}]bool // pauses in progress
 }
 
-// rouse makes run check all deadlines again.
-func (d *deadlines) rouse() {
+// checkAll makes run check all deadlines again.
+func (d *deadlines) checkAll() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -88,7 +88,7 @@ func (d *deadlines) runDue(now time.Time) {
 // expire ends a sandbox whose time is up according to this process. The row decides, because
 // another process may have extended the sandbox.
 func (d *deadlines) expire(b *liveSandbox) {
-	ctx, cancel := lasting(d.work.ctx)
+	ctx, cancel := withoutCaller(d.work.ctx)
 	defer cancel()
 	err := d.operations.locked(ctx, b.id, d.expireLocked)
 	if err == nil {
@@ -103,13 +103,13 @@ func (d *deadlines) expire(b *liveSandbox) {
 }
 
 func (d *deadlines) expireLocked(ctx context.Context, id string) error {
-	began, err := d.store.Move(ctx, id, sandbox.Move{
+	started, err := d.store.Move(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonTimeout, EndedBy: time.Now(),
 	})
 	if err != nil {
 		return err
 	}
-	if began {
+	if started {
 		return d.sandboxes.finish(ctx, id, time.Time{})
 	}
 	return d.sandboxes.refresh(ctx, id)
@@ -118,13 +118,13 @@ func (d *deadlines) expireLocked(ctx context.Context, id string) error {
 // retry checks the deadline of a sandbox again after a while.
 func (d *deadlines) retry(b *liveSandbox) {
 	d.live.notEnding(b)
-	d.rouse()
+	d.checkAll()
 }
 
 // set adopts the end in a row.
 func (d *deadlines) set(r sandbox.Row) {
 	d.live.setEnd(r)
-	d.rouse()
+	d.checkAll()
 }
 
 // notifyTimeout limits how long a request waits for the guest to accept its new end.
@@ -143,5 +143,5 @@ func (d *deadlines) notify(ctx context.Context, r sandbox.Row) {
 	if err != nil {
 		d.log.Warn("guest did not accept its end", "sandbox", r.ID, "err", err)
 	}
-	d.live.setOwed(r.ID, err != nil)
+	d.live.setEndUnsent(r.ID, err != nil)
 }

@@ -118,14 +118,14 @@ func TestDeafGuestIsToldAgain(t *testing.T) {
 		r := newRig(t)
 		sb := r.create(alice)
 		r.mu.Lock()
-		r.deaf = true
+		r.refuseUpdates = true
 		r.mu.Unlock()
 		later, err := r.Extend(t.Context(), alice, sb.ID, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.mu.Lock()
-		r.deaf = false
+		r.refuseUpdates = false
 		r.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		synctest.Wait()

@@ -27,9 +27,9 @@ type Deps struct {
 	// Flows stores the flow files. Without them, sandboxes that request a network are refused.
 	Gateway sandbox.Gateway
 	Sealed  sandbox.Sealed
-	// Questions stores approval requests, which are closed with the policy or the sandbox that made
+	// Approvals stores approval requests, which are closed with the policy or the sandbox that made
 	// them.
-	Questions sandbox.ApprovalRequests
+	Approvals sandbox.ApprovalRequests
 	Flows     *flows.Dir
 	// Volumes attaches volumes. Without it, sandboxes that request a volume are refused.
 	Volumes sandbox.Volumes
@@ -63,7 +63,7 @@ type Deps struct {
 	// Admission decides when a sandbox may be started; nil creates a queue for this Service alone.
 	Admission *admission.Queue
 	// Room checks the disk for new sandboxes; the zero value has no limits.
-	Room diskroom.Room
+	Room diskroom.Check
 	// Process is the process to which the Service's ephemeral sandboxes belong; zero is this one.
 	// Alive reports whether another process still runs; nil asks the kernel.
 	Process sandbox.Process

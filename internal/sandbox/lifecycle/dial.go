@@ -48,7 +48,7 @@ func (s *Service) undialed(ctx context.Context, b *liveSandbox, run int64, cause
 	case err != nil:
 		return s.absent(ctx, b.id, cause)
 	case left || r.State != sandbox.Running || r.Run != run:
-		return notThere(r, cause)
+		return instanceReplaced(r, cause)
 	case fault.KindOf(cause) == fault.Internal:
 		s.log.Warn("sandbox not reached", "sandbox", b.id, "err", cause)
 		return fault.Wrap(cause, fault.Unavailable, "sandbox_unreachable", "the sandbox cannot be reached now")
@@ -68,7 +68,7 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 		if err := s.engines.mustServe(r); err != nil {
 			return err
 		}
-		return notThere(r, cause)
+		return instanceReplaced(r, cause)
 	case isUnknown(err):
 		return err
 	case ctx.Err() != nil:
@@ -79,9 +79,9 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	return err
 }
 
-// notThere is the error for a row with another instance than the requested one. Nothing was sent
-// into it.
-func notThere(r sandbox.Row, cause error) error {
+// instanceReplaced is the error for a row with another instance than the requested one. Nothing was
+// sent into it.
+func instanceReplaced(r sandbox.Row, cause error) error {
 	switch r.State {
 	case sandbox.Pausing, sandbox.Resuming:
 		return fault.Wrap(cause, fault.Conflict, sandbox.CodeChanged, fmt.Sprintf("Sandbox \"%s\" is %s; try again", r.ID, r.State))

@@ -12,8 +12,8 @@ import (
 // Remove ends a sandbox and keeps its row. For a sandbox that has ended or is paused, it also
 // removes the row and all data. A sandbox that is being created is canceled, and concurrent
 // removals of the same sandbox all succeed.
-func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Remove(ctx context.Context, caller sandbox.Principal, ref string) error {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -49,8 +49,8 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 }
 
 // Forget ends a sandbox, if it runs, and removes its row.
-func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Forget(ctx context.Context, caller sandbox.Principal, ref string) error {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -75,23 +75,23 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 			return false, err
 		}
 	}
-	began, err := s.stopping(ctx, id, sandbox.Move{
+	started, err := s.stopping(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming}, To: sandbox.Stopping, Reason: reason,
 	})
 	if err != nil {
 		return false, err
 	}
-	return began, s.finish(ctx, id, at)
+	return started, s.finish(ctx, id, at)
 }
 
 // endRun is end for an instance that has stopped by itself. It does nothing if the sandbox has
 // another instance by now, or is being paused.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
-	began, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
+	started, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
 	if err != nil {
 		return err
 	}
-	if !began {
+	if !started {
 		return s.refresh(ctx, id)
 	}
 	return s.finish(ctx, id, at)
@@ -101,9 +101,9 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 // sandbox, the instance ends first, which frees its space. If the row still cannot be written, it
 // keeps naming an instance that does not exist, and the next reconciliation ends the sandbox again.
 func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
-	began, err := s.store.Move(ctx, id, m)
+	started, err := s.store.Move(ctx, id, m)
 	if fault.KindOf(err) != fault.Exhausted {
-		return began, err
+		return started, err
 	}
 	s.log.Warn("the disk is full: ending a sandbox before its row can be written", "sandbox", id, "err", err)
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {

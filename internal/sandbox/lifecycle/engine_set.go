@@ -59,7 +59,7 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		if chosen, err = e.Choose(c); err != nil {
 			return nil, "", err
 		}
-		return chosen, e.Instead(c, chosen), nil
+		return chosen, e.WhyNotDefault(c, chosen), nil
 	}
 	made, err := e.Of(from.Engine)
 	if err != nil {
@@ -112,19 +112,19 @@ func (e engines) imageFinder(asked string) engine.ImageFinder {
 	if asked == "" {
 		asked = e.Default().Info().Name
 	}
-	able, _ := engine.Ability[engine.ImageFinder](e.Registry, asked)
+	able, _ := engine.As[engine.ImageFinder](e.Registry, asked)
 	return able
 }
 
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
-	able, _ := engine.Ability[engine.Meter](e.Registry, name)
+	able, _ := engine.As[engine.Meter](e.Registry, name)
 	return able
 }
 
 // observer returns an engine's ability to write events about programs, or nil.
 func (e engines) observer(name string) engine.Observer {
-	able, _ := engine.Ability[engine.Observer](e.Registry, name)
+	able, _ := engine.As[engine.Observer](e.Registry, name)
 	return able
 }
 

@@ -254,7 +254,7 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 
 	retire := func(d *lifecycle.Deps) { d.Settings.SnapshotRetention = time.Nanosecond }
 	r.open(retire)
-	r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full")
+	r.images.budget = fault.New(fault.Exhausted, "snapshot_budget", "full")
 	prune := func() {
 		t.Helper()
 		if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
@@ -272,14 +272,14 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 	if _, err := r.FindSnapshot(ctx, alice, kept.ID); err != nil {
 		t.Errorf("the snapshot of the missing engine: %v", err)
 	}
-	r.images(1)
+	r.wantImages(1)
 	r.close()
 
 	r.open()
-	if err := r.album.Remove(ctx, kept.ID); err != nil {
+	if err := r.images.Remove(ctx, kept.ID); err != nil {
 		t.Fatal(err)
 	}
-	r.images(0)
+	r.wantImages(0)
 	prune()
 	if _, err := r.FindSnapshot(ctx, alice, kept.ID); err != nil {
 		t.Errorf("the row of the missing engine's snapshot: %v", err)

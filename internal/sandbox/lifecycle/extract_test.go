@@ -41,7 +41,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
 		t.Errorf("the guest was given %+v", c)
 	}
-	r.images(0)
+	r.wantImages(0)
 
 	// A running sandbox stays as it is, except for a later end.
 	r.state(sb.ID).Remember("x", "2")
@@ -56,7 +56,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	if _, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !was || r.state(sb.ID).File("f") != "one" {
 		t.Errorf("files only: %t, %v", was, err)
 	}
-	r.images(0)
+	r.wantImages(0)
 }
 
 // After any failure it is paused as before, with its memory.
@@ -89,18 +89,18 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			begun := make(chan struct{})
+			started := make(chan struct{})
 			block := make(chan struct{})
 			r.setFault(func(at fake.Step, _ string) error {
 				if at == fake.ExtractBegin {
-					close(begun)
+					close(started)
 					<-block
 				}
 				return nil
 			})
 			done := make(chan error, 1)
 			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
-			<-begun
+			<-started
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
 				t.Errorf("during the resume it is %s, %v", got.State, err)
 			}
@@ -125,7 +125,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			if name == "remove" {
 				want = 0
 			}
-			r.images(want)
+			r.wantImages(want)
 			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
 				t.Errorf("left: %v, %v", list, err)
 			}

@@ -22,9 +22,9 @@ import (
 // errDead is returned to a process that continues after its simulated death.
 var errDead = errors.New("this process is dead")
 
-// grave stops a process at its n-th tick: all its later calls hang, as if it had been killed there,
-// while its sandboxes continue.
-type grave struct {
+// crashPoints stops a process at its n-th tick: all its later calls hang, as if it had been killed
+// there, while its sandboxes continue.
+type crashPoints struct {
 	mu     sync.Mutex
 	armed  bool
 	left   int
@@ -32,15 +32,17 @@ type grave struct {
 	buried chan struct{} // closed when the test ends, so that nothing hangs on
 }
 
-func newGrave() *grave { return &grave{fell: make(chan struct{}), buried: make(chan struct{})} }
+func newGrave() *crashPoints {
+	return &crashPoints{fell: make(chan struct{}), buried: make(chan struct{})}
+}
 
-func (g *grave) arm(n int) {
+func (g *crashPoints) arm(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.armed, g.left = true, n
 }
 
-func (g *grave) tick() error {
+func (g *crashPoints) tick() error {
 	g.mu.Lock()
 	if !g.armed {
 		g.mu.Unlock()
@@ -58,8 +60,8 @@ func (g *grave) tick() error {
 	return errDead
 }
 
-// around ticks before and after a step.
-func around[T any](g *grave, do func() (T, error)) (T, error) {
+// crashAround ticks before and after a step.
+func crashAround[T any](g *crashPoints, do func() (T, error)) (T, error) {
 	var none T
 	if err := g.tick(); err != nil {
 		return none, err
@@ -68,69 +70,69 @@ func around[T any](g *grave, do func() (T, error)) (T, error) {
 	return v, errors.Join(err, g.tick())
 }
 
-func (g *grave) around(do func() error) error {
-	_, err := around(g, func() (struct{}, error) { return struct{}{}, do() })
+func (g *crashPoints) crashAround(do func() error) error {
+	_, err := crashAround(g, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
 // doomed is a store whose process dies at a tick.
 type doomed struct {
 	sandbox.Store
-	*grave
+	*crashPoints
 }
 
 func (d doomed) Insert(ctx context.Context, r sandbox.Row, max int) error {
-	return d.around(func() error { return d.Store.Insert(ctx, r, max) })
+	return d.crashAround(func() error { return d.Store.Insert(ctx, r, max) })
 }
 
 func (d doomed) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
-	return around(d.grave, func() (bool, error) { return d.Store.Move(ctx, id, m) })
+	return crashAround(d.crashPoints, func() (bool, error) { return d.Store.Move(ctx, id, m) })
 }
 
 func (d doomed) Delete(ctx context.Context, id string) error {
-	return d.around(func() error { return d.Store.Delete(ctx, id) })
+	return d.crashAround(func() error { return d.Store.Delete(ctx, id) })
 }
 
 func (d doomed) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
-	return d.around(func() error { return d.Store.InsertSnapshot(ctx, n) })
+	return d.crashAround(func() error { return d.Store.InsertSnapshot(ctx, n) })
 }
 
 func (d doomed) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
-	return d.around(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes, needs) })
+	return d.crashAround(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes, needs) })
 }
 
 func (d doomed) DeleteSnapshot(ctx context.Context, id string) error {
-	return d.around(func() error { return d.Store.DeleteSnapshot(ctx, id) })
+	return d.crashAround(func() error { return d.Store.DeleteSnapshot(ctx, id) })
 }
 
-// torn is an album whose process dies at a tick.
+// torn is fakeImages whose process dies at a tick.
 type torn struct {
-	*album
-	*grave
+	*fakeImages
+	*crashPoints
 }
 
 func (a torn) Begin(id string) (sandbox.Draft, error) {
-	d, err := around(a.grave, func() (sandbox.Draft, error) { return a.album.Begin(id) })
-	return tornDraft{d, a.grave}, err
+	d, err := crashAround(a.crashPoints, func() (sandbox.Draft, error) { return a.fakeImages.Begin(id) })
+	return tornDraft{d, a.crashPoints}, err
 }
 
 func (a torn) Remove(ctx context.Context, id string) error {
-	return a.around(func() error { return a.album.Remove(ctx, id) })
+	return a.crashAround(func() error { return a.fakeImages.Remove(ctx, id) })
 }
 
 type tornDraft struct {
 	sandbox.Draft
-	*grave
+	*crashPoints
 }
 
 func (d tornDraft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
-	return around(d.grave, func() (sandbox.Image, error) { return d.Draft.Commit(ctx, parent) })
+	return crashAround(d.crashPoints, func() (sandbox.Image, error) { return d.Draft.Commit(ctx, parent) })
 }
 
-func (d tornDraft) Abort() error { return d.around(d.Draft.Abort) }
+func (d tornDraft) Abort() error { return d.crashAround(d.Draft.Abort) }
 
 // victim is a Service of a process that dies, on the state of a rig.
-func victim(t *testing.T, r *rig, g *grave) *audited.Service {
+func victim(t *testing.T, r *rig, g *crashPoints) *audited.Service {
 	t.Helper()
 	st, err := store.Open(t.Context(), r.dir)
 	if err != nil {
@@ -141,7 +143,7 @@ func victim(t *testing.T, r *rig, g *grave) *audited.Service {
 		t.Fatal(err)
 	}
 	s, err := audited.NewService(lifecycle.Deps{
-		Store: doomed{st, g}, Engines: fake.Registry(eng), Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
+		Store: doomed{st, g}, Engines: fake.Registry(eng), Templates: templates{}, Images: torn{r.images, g}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
 	})
 	if err != nil {
@@ -261,9 +263,9 @@ func (r *rig) survives(id string, want []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	r.record.Crash()
-	defer r.told()
+	defer r.checkAudit()
 	var err error
-	if r.album, err = newAlbum(r.album.dir); err != nil { // as a starting process does
+	if r.images, err = newFakeImages(r.images.dir); err != nil { // as a starting process does
 		r.t.Fatal(err)
 	}
 	report := r.reconcile()
@@ -293,7 +295,7 @@ func (r *rig) survives(id string, want []string) {
 	if _, err := r.Prune(ctx, local); err != nil {
 		r.t.Error(err)
 	}
-	r.images(len(snapshots.Snapshots) + paused)
+	r.wantImages(len(snapshots.Snapshots) + paused)
 	held, err := r.engine.List(ctx)
 	if err != nil || len(held) != len(live) {
 		r.t.Errorf("the engine holds %v for %v, %v", held, live, err)

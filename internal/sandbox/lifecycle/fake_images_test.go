@@ -15,34 +15,34 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// album stores images as plain directories, and fails on demand. An album that is opened again
+// fakeImages stores images as plain directories, and fails on demand. When it is opened again, it
 // removes drafts, as if their process had died.
-type album struct {
+type fakeImages struct {
 	dir string
 
 	mu     sync.Mutex
 	budget error // of Begin
-	most   int   // greatest number of images, if not zero
+	limit  int   // greatest number of images, if not zero
 	commit error // of Commit
 	leased int
 	loose  map[string]bool // images that a reboot would lose
 }
 
-func newAlbum(dir string) (*album, error) {
-	a := &album{dir: dir, loose: make(map[string]bool)}
+func newFakeImages(dir string) (*fakeImages, error) {
+	a := &fakeImages{dir: dir, loose: make(map[string]bool)}
 	return a, errors.Join(os.RemoveAll(filepath.Join(dir, "drafts")),
 		os.MkdirAll(filepath.Join(dir, "drafts"), 0o700), os.MkdirAll(filepath.Join(dir, "images"), 0o700))
 }
 
-func (a *album) image(id string) string { return filepath.Join(a.dir, "images", id) }
+func (a *fakeImages) image(id string) string { return filepath.Join(a.dir, "images", id) }
 
-func (a *album) Begin(id string) (sandbox.Draft, error) {
+func (a *fakeImages) Begin(id string) (sandbox.Draft, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.budget != nil {
 		return nil, a.budget
 	}
-	if list, _ := os.ReadDir(filepath.Join(a.dir, "images")); a.most > 0 && len(list) >= a.most {
+	if list, _ := os.ReadDir(filepath.Join(a.dir, "images")); a.limit > 0 && len(list) >= a.limit {
 		return nil, fault.New(fault.Exhausted, "snapshot_budget", "full")
 	}
 	d := &sketch{a: a, id: id, dir: filepath.Join(a.dir, "drafts", id)}
@@ -50,7 +50,7 @@ func (a *album) Begin(id string) (sandbox.Draft, error) {
 }
 
 type sketch struct {
-	a       *album
+	a       *fakeImages
 	id, dir string
 	parts   []engine.Part
 	ended   bool
@@ -107,12 +107,12 @@ func sumOf(dir string) (string, int64, error) {
 }
 
 type hold struct {
-	a   *album
+	a   *fakeImages
 	id  string
 	sum string
 }
 
-func (a *album) Lease(_ context.Context, id, sum string) (sandbox.Lease, error) {
+func (a *fakeImages) Lease(_ context.Context, id, sum string) (sandbox.Lease, error) {
 	if _, err := os.Stat(a.image(id)); err != nil {
 		return nil, fault.New(fault.NotFound, "image_not_found", "no image "+id)
 	}
@@ -138,9 +138,9 @@ func (l *hold) Release() error {
 	return nil
 }
 
-func (a *album) Remove(_ context.Context, id string) error { return os.RemoveAll(a.image(id)) }
+func (a *fakeImages) Remove(_ context.Context, id string) error { return os.RemoveAll(a.image(id)) }
 
-func (a *album) Sizes(context.Context) (map[string]sandbox.ImageSize, error) {
+func (a *fakeImages) Sizes(context.Context) (map[string]sandbox.ImageSize, error) {
 	entries, err := os.ReadDir(filepath.Join(a.dir, "images"))
 	out := make(map[string]sandbox.ImageSize)
 	for _, e := range entries {
@@ -150,7 +150,7 @@ func (a *album) Sizes(context.Context) (map[string]sandbox.ImageSize, error) {
 	return out, err
 }
 
-func (a *album) Prune(ctx context.Context, keep func(string) bool) (freed int64, err error) {
+func (a *fakeImages) Prune(ctx context.Context, keep func(string) bool) (freed int64, err error) {
 	sizes, err := a.Sizes(ctx)
 	for id, size := range sizes {
 		if !keep(id) {
@@ -161,9 +161,9 @@ func (a *album) Prune(ctx context.Context, keep func(string) bool) (freed int64,
 	return freed, err
 }
 
-func (a *album) Settle(ctx context.Context) (int64, error) { return 0, a.Persist(ctx) }
+func (a *fakeImages) Deduplicate(ctx context.Context) (int64, error) { return 0, a.Persist(ctx) }
 
-func (a *album) Persist(ctx context.Context) error {
+func (a *fakeImages) Persist(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -174,10 +174,10 @@ func (a *album) Persist(ctx context.Context) error {
 }
 
 // counts returns the numbers of images and drafts, and of those in use.
-func (a *album) counts() (images, drafts, leased int) {
+func (a *fakeImages) counts() (images, drafts, leased int) {
 	list, _ := os.ReadDir(filepath.Join(a.dir, "images"))
-	begun, _ := os.ReadDir(filepath.Join(a.dir, "drafts"))
+	started, _ := os.ReadDir(filepath.Join(a.dir, "drafts"))
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(list), len(begun), a.leased
+	return len(list), len(started), a.leased
 }

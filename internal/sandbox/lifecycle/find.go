@@ -10,8 +10,8 @@ import (
 )
 
 // Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
-func (s *Service) Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	return s.linkOf(r).Shown(), err
 }
 
@@ -24,8 +24,8 @@ func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
 }
 
 // resolve returns the row of the sandbox that a caller names, if the caller may see it.
-func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
-	if err := who.Check(); err != nil {
+func (s *Service) resolve(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
+	if err := caller.Check(); err != nil {
 		return sandbox.Row{}, err
 	}
 	if idPattern.MatchString(ref) {
@@ -33,7 +33,7 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 		if err != nil {
 			return sandbox.Row{}, err
 		}
-		if !who.MaySee(r) {
+		if !caller.MaySee(r) {
 			return sandbox.Row{}, sandbox.Unknown(ref)
 		}
 		auditlog.About(ctx, r.ID)
@@ -42,11 +42,11 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 	if !namePattern.MatchString(ref) {
 		return sandbox.Row{}, sandbox.Unknown(ref)
 	}
-	found, err := s.store.Find(ctx, ref, who)
+	found, err := s.store.Find(ctx, ref, caller)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
-	r, err := choose(found, ref, who)
+	r, err := choose(found, ref, caller)
 	if err == nil {
 		auditlog.About(ctx, r.ID)
 	}
@@ -55,16 +55,16 @@ func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string
 
 // choose selects one of several rows, in the order of their rank. A local caller's own sandbox has
 // precedence over a key's with the same name.
-func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row, error) {
+func choose(found []sandbox.Row, ref string, caller sandbox.Principal) (sandbox.Row, error) {
 	ranks := make([][]sandbox.Row, 3)
 	for _, r := range found {
 		switch {
-		case !who.MaySee(r):
+		case !caller.MaySee(r):
 		case r.Name == ref && r.State != sandbox.Stopped:
 			ranks[0] = append(ranks[0], r)
 		case r.Name == ref:
 			ranks[1] = append(ranks[1], r)
-		case strings.HasPrefix(r.ID, ref) && who.Local:
+		case strings.HasPrefix(r.ID, ref) && caller.Local:
 			ranks[2] = append(ranks[2], r)
 		}
 	}
@@ -76,7 +76,7 @@ func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row
 			return same[0], nil
 		}
 		for _, r := range same {
-			if r.Name == ref && r.Owner == who.KeyID {
+			if r.Name == ref && r.Owner == caller.KeyID {
 				return r, nil
 			}
 		}
@@ -90,8 +90,8 @@ func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row
 const maxPage = 100
 
 // List returns a page of the caller's sandboxes; local callers see all.
-func (s *Service) List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
-	if err := who.Check(); err != nil {
+func (s *Service) List(ctx context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+	if err := caller.Check(); err != nil {
 		return sandbox.Page{}, err
 	}
 	if f.Limit < 0 || f.Limit > maxPage {
@@ -103,7 +103,7 @@ func (s *Service) List(ctx context.Context, who sandbox.Principal, f sandbox.Fil
 	if err := checkMetadata(f.Metadata); err != nil {
 		return sandbox.Page{}, err
 	}
-	q := sandbox.Query{Filter: f, Owner: who.KeyID, AllOwners: who.Local}
+	q := sandbox.Query{Filter: f, Owner: caller.KeyID, AllOwners: caller.Local}
 	// One row more than the page holds shows whether there is another page.
 	q.Limit++
 	rows, err := s.store.List(ctx, q)
@@ -126,8 +126,8 @@ func (s *Service) List(ctx context.Context, who sandbox.Principal, f sandbox.Fil
 }
 
 // Logs returns the log of a sandbox, oldest line first.
-func (s *Service) Logs(ctx context.Context, who sandbox.Principal, ref string) ([]sandbox.LogEntry, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Logs(ctx context.Context, caller sandbox.Principal, ref string) ([]sandbox.LogEntry, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return nil, err
 	}

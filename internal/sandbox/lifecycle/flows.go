@@ -18,8 +18,8 @@ import (
 )
 
 // Policy returns the policy of a sandbox.
-func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Policy(ctx context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +27,8 @@ func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string)
 }
 
 // Flows calls yield for each event of a sandbox's network attachment.
-func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Flows(ctx context.Context, caller sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (s *Service) FlowSize(id string) int64 {
 
 // Asked returns the names that programs in a sandbox without a network looked up after the given
 // time.
-func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Asked(ctx context.Context, caller sandbox.Principal, ref string, since time.Time) ([]string, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 		return nil, nil
 	}
 	// The sandbox may have had a network and secrets before.
-	hide, err := s.access.Unseen(ctx, r.ID)
+	hide, err := s.access.EntryRedactor(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +135,10 @@ func askedAfter(asked guest.Lookups, ago time.Duration) []string {
 	return names
 }
 
-// Unseen returns the redactor for a sandbox's audit entries. After an error, no text that its
-// programs choose may be written.
-func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
-	return s.access.Unseen(ctx, id)
+// EntryRedactor returns the redactor for a sandbox's audit entries. After an error, no text that
+// its programs choose may be written.
+func (s *Service) EntryRedactor(ctx context.Context, id string) (func(string) string, error) {
+	return s.access.EntryRedactor(ctx, id)
 }
 
 // Survey makes the engine write events about a sandbox's files. Callers use it at the end of work

@@ -15,9 +15,9 @@ import (
 // moment ago.
 func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 	logs := flows.New(t.TempDir())
-	with := func(d *lifecycle.Deps) { d.Gateway, d.Flows = &road{}, logs }
+	with := func(d *lifecycle.Deps) { d.Gateway, d.Flows = &inputRecorder{}, logs }
 	r := newRig(t, with)
-	other := r.beside(t, with)
+	other := r.otherProcess(t, with)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
 	f, err := logs.Create(sb.ID)
 	if err != nil {

@@ -21,8 +21,8 @@ const maxCopies = 100
 
 // Fork copies a running sandbox. If the audit log refuses the entry of the request, all copies are
 // removed.
-func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	forks, err := s.fork(ctx, who, ref, req)
+func (s *Service) Fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	forks, err := s.fork(ctx, caller, ref, req)
 	if err != nil {
 		return forks, err
 	}
@@ -38,19 +38,19 @@ func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, r
 	return nil, lost
 }
 
-func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+func (s *Service) fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	if err := s.starts.room.Check(); err != nil {
 		return nil, err
 	}
-	ttl, err := s.planner.checkFork(who, req)
+	ttl, err := s.planner.checkFork(caller, req)
 	if err != nil {
 		return nil, err
 	}
-	r, draft, needs, err := s.template(ctx, who, ref, req.FilesOnly)
+	r, draft, needs, err := s.template(ctx, caller, ref, req.FilesOnly)
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
+	started := time.Now()
 	from := savedstate.Source{Saved: sandbox.Saved{FilesOnly: req.FilesOnly}, Dir: draft.Dir(), Needs: needs}
 	forks := s.copyAll(ctx, r, source{Source: from, renew: guest.Copied, again: true}, ttl, req)
 	copied := payload.Copied{Asked: len(forks), FilesOnly: req.FilesOnly}
@@ -60,7 +60,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 		}
 	}
 	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
-	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
+	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// The rest of the draft is removed with this process after an error.
 	if err := draft.Abort(); err != nil {
@@ -70,8 +70,8 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 }
 
 // template saves a running sandbox once for all its copies.
-func (s *Service) template(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
-	ctx, r, release, err := s.lockForChange(ctx, who, ref)
+func (s *Service) template(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
+	ctx, r, release, err := s.lockForChange(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl t
 
 // copyOne makes one copy. After an error nothing of it is left.
 func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, from source) (sandbox.Sandbox, error) {
-	began := time.Now()
+	started := time.Now()
 	if ctx.Err() != nil {
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
@@ -136,5 +136,5 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 	if err := s.make(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return s.created(ctx, r, began, "copy"), nil
+	return s.created(ctx, r, started, "copy"), nil
 }

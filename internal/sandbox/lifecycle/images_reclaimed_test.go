@@ -28,8 +28,8 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 		t.Error(err)
 	}
 	r.Service = nil
-	if len(r.album.loose) > 0 {
-		t.Errorf("a reboot would lose %v", r.album.loose)
+	if len(r.images.loose) > 0 {
+		t.Errorf("a reboot would lose %v", r.images.loose)
 	}
 	if err := r.store.Close(); err != nil {
 		t.Error(err)
@@ -40,10 +40,10 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
-	r.album.most = 2
+	r.images.limit = 2
 	r.snapshot(alice, sb.ID, "held")
 	orphan := func() {
-		if err := os.Mkdir(r.album.image("orphan"), 0o700); err != nil {
+		if err := os.Mkdir(r.images.image("orphan"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,15 +51,15 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	if _, err := r.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 1}); err != nil {
 		t.Error(err)
 	}
-	r.images(1)
+	r.wantImages(1)
 	orphan()
 	if _, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{}); err != nil {
 		t.Error(err)
 	}
-	r.images(2)
+	r.wantImages(2)
 	_, err := r.Pause(t.Context(), alice, sb.ID, false)
 	wantKind(t, err, fault.Exhausted, "snapshot_budget")
-	r.images(2)
+	r.wantImages(2)
 }
 
 // A process that ends waits for the pauses that deadlines have begun, but not for one that takes

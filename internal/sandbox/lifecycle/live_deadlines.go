@@ -12,7 +12,7 @@ func (l *liveSandboxes) nextDue() time.Time {
 	defer l.mu.RUnlock()
 	var next time.Time
 	for _, b := range l.all {
-		end := b.due()
+		end := b.nextDeadline()
 		if b.ending || end.IsZero() {
 			continue
 		}
@@ -29,7 +29,7 @@ func (l *liveSandboxes) takeDue(now time.Time) (pause, end []*liveSandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, b := range l.all {
-		if at := b.due(); b.ending || at.IsZero() || at.After(now) {
+		if at := b.nextDeadline(); b.ending || at.IsZero() || at.After(now) {
 			continue
 		}
 		b.ending = true
@@ -72,30 +72,30 @@ func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
 	return r.State == sandbox.Running && b.record.Run != r.Run
 }
 
-// setOwed records whether the guest of a sandbox must still be sent its end.
-func (l *liveSandboxes) setOwed(id string, owed bool) {
+// setEndUnsent records whether the guest of a sandbox must still be sent its end.
+func (l *liveSandboxes) setEndUnsent(id string, owed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.all[id]; b != nil {
-		b.owed = owed
+		b.endUnsent = owed
 	}
 }
 
-// owed returns the row of a sandbox, and reports whether its guest must still be sent its end.
-func (l *liveSandboxes) owed(id string) (sandbox.Row, bool) {
+// unsentEnd returns the row of a sandbox, and reports whether its guest must still be sent its end.
+func (l *liveSandboxes) unsentEnd(id string) (sandbox.Row, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if b := l.all[id]; b != nil {
-		return b.record, b.owed
+		return b.record, b.endUnsent
 	}
 	return sandbox.Row{}, false
 }
 
-// delayLeast and delayMost are the shortest and the longest delay of a deadline after a failed
+// delayLeast and maxDelay are the shortest and the longest delay of a deadline after a failed
 // pause.
 const (
 	delayLeast = time.Second
-	delayMost  = time.Minute
+	maxDelay   = time.Minute
 )
 
 // delay sets the time of the next attempt if a pause fails, later each time. It is called before
@@ -105,7 +105,7 @@ func (l *liveSandboxes) delay(id string) delay {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.delays[id]
-	d = delay{tries: d.tries + 1, until: time.Now().Add(min(delayLeast<<min(d.tries, 16), delayMost))}
+	d = delay{tries: d.tries + 1, until: time.Now().Add(min(delayLeast<<min(d.tries, 16), maxDelay))}
 	l.delays[id] = d
 	if b := l.all[id]; b != nil {
 		b.notBefore = d.until

@@ -24,7 +24,7 @@ type liveSandbox struct {
 	// notBefore is the time of the next check of the deadline, if that is later than the sandbox's
 	// end.
 	notBefore time.Time
-	owed      bool // the guest was not sent the latest end yet
+	endUnsent bool // the guest was not sent the latest end yet
 	samples   ring
 }
 
@@ -38,8 +38,8 @@ func (b *liveSandbox) left() bool {
 	}
 }
 
-// due returns when a deadline requires action. Zero means that there is no deadline.
-func (b *liveSandbox) due() time.Time {
+// nextDeadline returns when a deadline requires action. Zero means that there is no deadline.
+func (b *liveSandbox) nextDeadline() time.Time {
 	end := b.record.EndAt
 	if !end.IsZero() && b.notBefore.After(end) {
 		return b.notBefore
@@ -146,7 +146,7 @@ func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool)
 	if b == nil {
 		return false, false, false
 	}
-	same = b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
+	same = b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.endUnsent)
 	return true, same, b.record.PolicyDigest != r.PolicyDigest
 }
 

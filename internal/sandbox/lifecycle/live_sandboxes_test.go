@@ -51,7 +51,7 @@ func TestFailedPausesArePutOff(t *testing.T) {
 	var last delay
 	for i := range 10 {
 		d := l.delay("a")
-		if d.tries != i+1 || d.until.Before(last.until) || d.until.After(time.Now().Add(delayMost)) {
+		if d.tries != i+1 || d.until.Before(last.until) || d.until.After(time.Now().Add(maxDelay)) {
 			t.Fatalf("put off: %+v after %+v", d, last)
 		}
 		last = d
@@ -84,7 +84,7 @@ func TestAnotherInstanceIsNoticed(t *testing.T) {
 	if there, same, policy := l.compare(r); !there || !same || policy {
 		t.Errorf("the same row: %t, %t, %t", there, same, policy)
 	}
-	l.setOwed("a", true)
+	l.setEndUnsent("a", true)
 	if _, same, _ := l.compare(r); same {
 		t.Error("an end of which the guest has not heard is taken for known")
 	}

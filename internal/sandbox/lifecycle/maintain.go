@@ -13,10 +13,10 @@ import (
 const maintainEvery = 5 * time.Second
 
 // keepStopped limits the number of rows of stopped sandboxes, whatever their age, so that a client
-// that creates and removes in a loop does not fill the disk. They are counted once in retireRounds.
+// that creates and removes in a loop does not fill the disk. They are counted once in removeRounds.
 const (
 	keepStopped  = 10_000
-	retireRounds = 12
+	removeRounds = 12
 )
 
 // maintain keeps this Service and the store consistent.
@@ -36,8 +36,8 @@ func (s *Service) maintain() {
 		if err := s.reconciler.follow(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 			s.log.Warn("store not read", "err", err)
 		}
-		if round%retireRounds == 0 {
-			if err := s.retire(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+		if round%removeRounds == 0 {
+			if err := s.removeOldRows(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("old rows not removed", "err", err)
 			}
 			if err := s.intake.CatchUp(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
@@ -51,12 +51,12 @@ func (s *Service) maintain() {
 			}
 		}
 		// The host may have been suspended, which timers do not notice.
-		s.deadlines.rouse()
+		s.deadlines.checkAll()
 	}
 }
 
-// retire removes rows of sandboxes that stopped long ago.
-func (s *Service) retire(ctx context.Context) error {
+// removeOldRows removes rows of sandboxes that stopped long ago.
+func (s *Service) removeOldRows(ctx context.Context) error {
 	for _, q := range []sandbox.Query{
 		{StoppedBefore: time.Now().Add(-s.settings.Retention)},
 		{Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}, Skip: keepStopped},

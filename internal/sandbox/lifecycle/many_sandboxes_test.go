@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// crowd is many callers who act on each other's sandboxes.
-type crowd struct {
+// concurrentCallers is many callers who act on each other's sandboxes.
+type concurrentCallers struct {
 	t        *testing.T
 	services []*rig
 
@@ -26,27 +26,27 @@ type crowd struct {
 }
 
 // caller acts at random and checks what must hold whatever the others do.
-func (c *crowd) caller(seed uint64, who sandbox.Principal) error {
+func (c *concurrentCallers) caller(seed uint64, caller sandbox.Principal) error {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var mine []string
 	for range 40 {
 		r := c.services[rnd.IntN(len(c.services))]
 		switch n := rnd.IntN(10); {
 		case n < 3 || len(mine) == 0:
-			sb, err := r.Create(c.t.Context(), who, sandbox.CreateRequest{Template: "base"})
+			sb, err := r.Create(c.t.Context(), caller, sandbox.CreateRequest{Template: "base"})
 			if err != nil {
 				return fmt.Errorf("create: %w", err)
 			}
 			mine = append(mine, sb.ID)
 			c.mu.Lock()
-			c.owners[sb.ID] = who.KeyID
+			c.owners[sb.ID] = caller.KeyID
 			c.mu.Unlock()
 		case n < 6:
-			if err := c.act(r, who, mine[rnd.IntN(len(mine))], rnd); err != nil {
+			if err := c.act(r, caller, mine[rnd.IntN(len(mine))], rnd); err != nil {
 				return err
 			}
 		case n < 9:
-			if err := c.intrude(r, who, rnd); err != nil {
+			if err := c.intrude(r, caller, rnd); err != nil {
 				return err
 			}
 		default:
@@ -59,17 +59,17 @@ func (c *crowd) caller(seed uint64, who sandbox.Principal) error {
 }
 
 // act operates on one's own sandbox, which may have ended.
-func (c *crowd) act(r *rig, who sandbox.Principal, id string, rnd *rand.Rand) error {
+func (c *concurrentCallers) act(r *rig, caller sandbox.Principal, id string, rnd *rand.Rand) error {
 	var err error
 	switch rnd.IntN(4) {
 	case 0:
-		_, err = r.SetTimeout(c.t.Context(), who, id, time.Duration(rnd.IntN(3))*time.Millisecond)
+		_, err = r.SetTimeout(c.t.Context(), caller, id, time.Duration(rnd.IntN(3))*time.Millisecond)
 	case 1:
-		_, err = r.Extend(c.t.Context(), who, id, time.Hour)
+		_, err = r.Extend(c.t.Context(), caller, id, time.Hour)
 	case 2:
-		err = r.Remove(c.t.Context(), who, id)
+		err = r.Remove(c.t.Context(), caller, id)
 	case 3:
-		err = r.Forget(c.t.Context(), who, id)
+		err = r.Forget(c.t.Context(), caller, id)
 	}
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return fmt.Errorf("own sandbox: %w", err)
@@ -78,11 +78,11 @@ func (c *crowd) act(r *rig, who sandbox.Principal, id string, rnd *rand.Rand) er
 }
 
 // intrude tries to operate on another owner's sandbox.
-func (c *crowd) intrude(r *rig, who sandbox.Principal, rnd *rand.Rand) error {
+func (c *concurrentCallers) intrude(r *rig, caller sandbox.Principal, rnd *rand.Rand) error {
 	c.mu.Lock()
 	var victim string
 	for id, owner := range c.owners { // in random order
-		if owner != who.KeyID {
+		if owner != caller.KeyID {
 			victim = id
 			break
 		}
@@ -92,14 +92,14 @@ func (c *crowd) intrude(r *rig, who sandbox.Principal, rnd *rand.Rand) error {
 		return nil
 	}
 	ops := []func() error{
-		func() error { return r.Remove(c.t.Context(), who, victim) },
-		func() error { return r.Forget(c.t.Context(), who, victim) },
-		func() error { _, err := r.SetTimeout(c.t.Context(), who, victim, 0); return err },
-		func() error { _, err := r.Get(c.t.Context(), who, victim); return err },
+		func() error { return r.Remove(c.t.Context(), caller, victim) },
+		func() error { return r.Forget(c.t.Context(), caller, victim) },
+		func() error { _, err := r.SetTimeout(c.t.Context(), caller, victim, 0); return err },
+		func() error { _, err := r.Get(c.t.Context(), caller, victim); return err },
 	}
 	err := ops[rnd.IntN(len(ops))]()
 	if fault.KindOf(err) != fault.NotFound || fault.CodeOf(err) != "sandbox_not_found" {
-		return fmt.Errorf("%s got at %s: %v", who.KeyID, victim, err)
+		return fmt.Errorf("%s got at %s: %v", caller.KeyID, victim, err)
 	}
 	return nil
 }
@@ -113,12 +113,12 @@ func TestCrowd(t *testing.T) {
 		second := &rig{t: t, dir: first.dir, ends: map[string]time.Time{}}
 		second.open()
 		defer second.close()
-		c := &crowd{t: t, services: []*rig{first, second}, owners: map[string]string{}}
+		c := &concurrentCallers{t: t, services: []*rig{first, second}, owners: map[string]string{}}
 		errs := make([]error, 12)
 		var group sync.WaitGroup
 		for i := range errs {
-			who := sandbox.Principal{KeyID: fmt.Sprintf("key%d", i%4)}
-			group.Go(func() { errs[i] = c.caller(uint64(i), who) })
+			caller := sandbox.Principal{KeyID: fmt.Sprintf("key%d", i%4)}
+			group.Go(func() { errs[i] = c.caller(uint64(i), caller) })
 		}
 		group.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -153,11 +153,11 @@ func TestTenThousand(t *testing.T) {
 		n = 1000 // SQLite in Go is forty times slower with the race detector
 	}
 	r := newRig(t)
-	began := time.Now().Add(-time.Hour)
+	started := time.Now().Add(-time.Hour)
 	for i := range n {
 		// Groups of ten start at the same moment, so that the ID decides the order.
 		sb := sandbox.Sandbox{
-			ID: fmt.Sprintf("i%019d", i), Owner: "alice", State: sandbox.Stopped, StartedAt: began.Add(time.Duration(i/10) * time.Millisecond),
+			ID: fmt.Sprintf("i%019d", i), Owner: "alice", State: sandbox.Stopped, StartedAt: started.Add(time.Duration(i/10) * time.Millisecond),
 			StoppedAt: time.Now(), Metadata: map[string]string{"n": fmt.Sprint(i % 8), "all": "yes"}, TemplateID: templateID,
 		}
 		if err := r.store.Insert(t.Context(), sandbox.Row{Sandbox: sb}, n+1); err != nil {
@@ -189,7 +189,7 @@ func TestTenThousand(t *testing.T) {
 		"metadata":         {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "yes"}}, n / 8},
 		"other value":      {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "no"}}, 0},
 		"hostile metadata": {sandbox.Filter{Metadata: map[string]string{"n": "3' OR '1'='1"}}, 0},
-		"started after":    {sandbox.Filter{StartedAfter: began.Add(time.Duration(n/10-10) * time.Millisecond)}, 100},
+		"started after":    {sandbox.Filter{StartedAfter: started.Add(time.Duration(n/10-10) * time.Millisecond)}, 100},
 		"template":         {sandbox.Filter{TemplateID: "other"}, 0},
 		"state":            {sandbox.Filter{States: []sandbox.State{sandbox.Running, sandbox.Creating}}, 0},
 	} {

@@ -92,8 +92,8 @@ func (s *Service) read(ctx context.Context, meter engine.Meter, b *liveSandbox) 
 }
 
 // Metrics returns the samples of a time span, and one taken now. A stopped sandbox has none.
-func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string, from, to time.Time) ([]sandbox.Metric, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) Metrics(ctx context.Context, caller sandbox.Principal, ref string, from, to time.Time) ([]sandbox.Metric, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type operations struct {
 	// outcome.
 	unwritten map[string]bool
 	failures  map[string]failure // of resuming
-	begun     sync.WaitGroup
+	started   sync.WaitGroup
 }
 
 // failure is the outcome of the latest attempt to resume a sandbox.
@@ -65,7 +65,7 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 		cancel(nil)
 		return nil, nil, removedMeanwhile()
 	}
-	o.begun.Add(1)
+	o.started.Add(1)
 	o.cancels[id] = cancel
 	return ctx, func() {
 		o.mu.Lock()
@@ -73,7 +73,7 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 		o.mu.Unlock()
 		cancel(nil)
 		o.after()
-		o.begun.Done()
+		o.started.Done()
 	}, nil
 }
 
@@ -144,7 +144,7 @@ func (o *operations) close() {
 		cancel(shuttingDown())
 	}
 	o.mu.Unlock()
-	o.begun.Wait()
+	o.started.Wait()
 }
 
 // owe leaves a sandbox in a transitional state to the maintenance loop.
@@ -185,10 +185,10 @@ func (o *operations) moved(id string, err error) {
 }
 
 // failedSince returns the error of a resumption that has failed since a request began.
-func (o *operations) failedSince(id string, began time.Time) error {
+func (o *operations) failedSince(id string, started time.Time) error {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if f := o.failures[id]; f.err != nil && f.at.After(began) {
+	if f := o.failures[id]; f.err != nil && f.at.After(started) {
 		return f.err
 	}
 	return nil

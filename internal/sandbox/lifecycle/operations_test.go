@@ -72,8 +72,8 @@ func TestWhatIsOwed(t *testing.T) {
 	pausing := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "a", State: sandbox.Pausing}}
 	here := process{alive: func(sandbox.Process) bool { return true }}
 	for _, step := range []struct {
-		err  error
-		owed bool
+		err       error
+		endUnsent bool
 	}{
 		{fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many"), false}, // the row is unchanged
 		{errors.New("disk"), true},
@@ -81,7 +81,7 @@ func TestWhatIsOwed(t *testing.T) {
 		{nil, false},
 	} {
 		o.moved("a", step.err)
-		if o.owes("a") != step.owed || o.stranded(here, pausing) != step.owed {
+		if o.owes("a") != step.endUnsent || o.stranded(here, pausing) != step.endUnsent {
 			t.Errorf("after %v: owed %t, stranded %t", step.err, o.owes("a"), o.stranded(here, pausing))
 		}
 	}

@@ -17,14 +17,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// road is a gateway without a network that records its inputs.
-type road struct {
+// inputRecorder is a gateway without a network that records its inputs.
+type inputRecorder struct {
 	mu   sync.Mutex
 	last sandbox.Attachment
 	fail error
 }
 
-func (w *road) take(a sandbox.Attachment) error {
+func (w *inputRecorder) take(a sandbox.Attachment) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fail == nil {
@@ -33,22 +33,22 @@ func (w *road) take(a sandbox.Attachment) error {
 	return w.fail
 }
 
-func (w *road) setFail(err error) {
+func (w *inputRecorder) setFail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail = err
 }
 
-func (w *road) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+func (w *inputRecorder) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
 	if err := w.take(a); err != nil {
 		return sandbox.Link{}, err
 	}
 	null, err := os.Open(os.DevNull)
 	return sandbox.Link{End: null}, err
 }
-func (w *road) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
-func (w *road) Detach(context.Context, string) error                       { return nil }
-func (w *road) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
+func (w *inputRecorder) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
+func (w *inputRecorder) Detach(context.Context, string) error                       { return nil }
+func (w *inputRecorder) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
 // safe stores sandboxes' own values.
 type safe struct {
@@ -114,7 +114,7 @@ func ruled(t testing.TB, value string) sandbox.Access {
 // A sandbox's own values are encrypted before they are used, are found by another process, and are
 // removed with the access that bound them.
 func TestOwnValues(t *testing.T) {
-	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
+	way, keeps := &inputRecorder{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
 	with := func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps }
 	r := newRig(t, with)
 	ctx := t.Context()

@@ -19,8 +19,8 @@ import (
 const commitTimeout = 10 * time.Minute
 
 // Pause saves a running sandbox and ends its processes.
-func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
-	ctx, r, release, err := s.lockForChange(ctx, who, ref)
+func (s *Service) Pause(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+	ctx, r, release, err := s.lockForChange(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -36,7 +36,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	if r.State != sandbox.Running {
 		return sandbox.Row{}, notNow(r)
 	}
-	began := time.Now()
+	started := time.Now()
 	save, format, err := s.states.Saver(ctx, r, filesOnly)
 	if err != nil {
 		return sandbox.Row{}, err
@@ -68,7 +68,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	if err != nil {
 		return sandbox.Row{}, s.undoPause(ctx, r, draft, err)
 	}
-	return s.commitPause(ctx, r, draft, began)
+	return s.commitPause(ctx, r, draft, started)
 }
 
 // gate closes a sandbox's network, or opens it again as its policy allows.
@@ -112,7 +112,7 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
 	}
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
 	if err := s.gate(ctx, r, true); err != nil {
@@ -131,7 +131,7 @@ func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Dr
 }
 
 // commitPause makes the saved state the current state of the sandbox.
-func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, began time.Time) (sandbox.Row, error) {
+func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, started time.Time) (sandbox.Row, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
 	image, err := draft.Commit(ctx, r.At)
@@ -155,8 +155,8 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 	}
 	s.intake.Drain(ctx, r.ID, false)
 	s.access.Retire(ctx, r.ID, "", "the sandbox is paused")
-	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(began))
-	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
-	s.states.Settle()
+	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(started))
+	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
+	s.states.RequestDeduplication()
 	return r, nil
 }

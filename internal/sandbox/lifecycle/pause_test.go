@@ -47,10 +47,10 @@ func (r *rig) failAt(step fake.Step, err error) {
 	})
 }
 
-// images fails the test unless there are exactly so many images and no drafts.
-func (r *rig) images(want int) {
+// wantImages fails the test unless there are exactly so many images and no drafts.
+func (r *rig) wantImages(want int) {
 	r.t.Helper()
-	if images, drafts, leased := r.album.counts(); images != want || drafts != 0 || leased != 0 {
+	if images, drafts, leased := r.images.counts(); images != want || drafts != 0 || leased != 0 {
 		r.t.Errorf("%d images, %d drafts, %d leased; want %d, 0, 0", images, drafts, leased, want)
 	}
 }
@@ -75,7 +75,7 @@ func TestPauseAndResume(t *testing.T) {
 	if _, ok := r.Live(sb.ID); ok {
 		t.Error("live while it is paused")
 	}
-	r.images(1)
+	r.wantImages(1)
 	if list, err := r.engine.List(ctx); err != nil || len(list) != 0 {
 		t.Errorf("the engine still holds %v, %v", list, err)
 	}
@@ -114,7 +114,7 @@ func TestPauseAndResume(t *testing.T) {
 	if c := r.booted(); c.Renew != guest.Resumed || c.SandboxID != sb.ID || c.AccessToken != sb.AccessToken || c.Archive {
 		t.Errorf("the guest was given %+v", c)
 	}
-	r.images(0)
+	r.wantImages(0)
 	again, was, err := r.Resume(ctx, alice, sb.ID, time.Hour)
 	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute {
 		t.Errorf("a running one: %t, %v, %v", was, again.EndAt, err)
@@ -141,7 +141,7 @@ func TestPauseOfFilesOnly(t *testing.T) {
 	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
 		t.Errorf("the guest was given %+v", c)
 	}
-	r.images(0)
+	r.wantImages(0)
 }
 
 // A paused sandbox has no row that could be looked up once it is removed.
@@ -156,7 +156,7 @@ func TestRemovalOfAPausedSandbox(t *testing.T) {
 	}
 	_, err := r.Get(t.Context(), alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	r.images(0)
+	r.wantImages(0)
 	r.nothing()
 }
 
@@ -164,10 +164,10 @@ func TestRemovalOfAPausedSandbox(t *testing.T) {
 func TestPauseFailsAtEachStep(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
-		"begin":  func(r *rig) { r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
+		"begin":  func(r *rig) { r.images.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
 		"save":   func(r *rig) { r.failAt(fake.CheckpointBegin, broken) },
 		"saved":  func(r *rig) { r.failAt(fake.CheckpointSaved, syscall.ENOSPC) },
-		"commit": func(r *rig) { r.album.commit = broken },
+		"commit": func(r *rig) { r.images.commit = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -179,14 +179,14 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			r.setFault(nil)
-			r.album.budget, r.album.commit = nil, nil
+			r.images.budget, r.images.commit = nil, nil
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running {
 				t.Errorf("it is %s, %v", got.State, err)
 			}
 			if _, ok := r.Live(sb.ID); !ok || r.body(sb.ID) != sb.ID || r.state(sb.ID).Memory("x") != "1" {
 				t.Error("it does not go on")
 			}
-			r.images(0)
+			r.wantImages(0)
 			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 				t.Errorf("the next pause: %v", err)
 			}
@@ -266,7 +266,7 @@ func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Princi
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
 				t.Errorf("it is %+v, %v", got, err)
 			}
-			r.images(1)
+			r.wantImages(1)
 			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
 				t.Errorf("left: %v, %v", list, err)
 			}
@@ -350,7 +350,7 @@ func TestResumesShareOne(t *testing.T) {
 	if resumed != 1 || r.body(sb.ID) != sb.ID {
 		t.Errorf("%d have resumed it", resumed)
 	}
-	r.images(0)
+	r.wantImages(0)
 }
 
 // A paused sandbox counts for one limit, a running one for the other.
@@ -363,7 +363,7 @@ func TestPausedSandboxesAreBounded(t *testing.T) {
 	}
 	_, err := r.Pause(ctx, alice, second.ID, false)
 	wantKind(t, err, fault.Exhausted, "too_many_paused")
-	r.images(1)
+	r.wantImages(1)
 	third := r.create(alice) // the paused one does not count
 	_, _, err = r.Resume(ctx, alice, first.ID, 0)
 	wantKind(t, err, fault.Exhausted, "too_many_sandboxes")
@@ -443,7 +443,7 @@ func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
 		if got, err := r.Get(ctx, alice, late.ID); err != nil || got.Reason != sandbox.ReasonPauseFailed {
 			t.Errorf("in the end it is %s (%s), %v", got.State, got.Reason, err)
 		}
-		r.images(1)
+		r.wantImages(1)
 	})
 }
 
@@ -475,7 +475,7 @@ func TestAPausedSandboxIsEnded(t *testing.T) {
 			t.Errorf("paused %v, stopped %v, to end %v: %v", shown.PausedAt, shown.StoppedAt, shown.EndAt, err)
 		}
 	}
-	if sizes, err := r.album.Sizes(t.Context()); err != nil || len(sizes) > 0 {
+	if sizes, err := r.images.Sizes(t.Context()); err != nil || len(sizes) > 0 {
 		t.Errorf("images: %v %v", sizes, err)
 	}
 }

@@ -24,16 +24,16 @@ type planner struct {
 	templates sandbox.Templates
 	states    *savedstate.Service
 	snapshots snapshotFinder
-	room      diskroom.Room
+	room      diskroom.Check
 	volumes   sandbox.Volumes // nil means none
 	self      sandbox.Process
 }
 
 // plan checks a request and returns the row and boot of its sandbox. It changes nothing.
-func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
+func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
 	for _, check := range []func() error{
-		who.Check,
-		func() error { return checkLocal(who, req) },
+		caller.Check,
+		func() error { return checkLocal(caller, req) },
 		func() error { return checkName(req.Name) },
 		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
@@ -44,7 +44,7 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 			return sandbox.Row{}, sandbox.Template{}, nil, err
 		}
 	}
-	ttl, err := pl.lifetime(who, req)
+	ttl, err := pl.lifetime(caller, req)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -52,21 +52,21 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	template, asked, err := pl.startsFrom(ctx, who, req)
+	template, asked, err := pl.startsFrom(ctx, caller, req)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	if req, err = withDefaults(who, req, template); err != nil {
+	if req, err = withDefaults(caller, req, template); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template = pl.withMemory(ctx, req, template)
-	if err := checkReferences(who, req.Access, accessOf(template)); err != nil {
+	if err := checkReferences(caller, req.Access, accessOf(template)); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	if workspace, err = template.Origin.WorkspaceFor(req.Limits, workspace); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	if req, err = pl.resolveVolumes(who, req); err != nil {
+	if req, err = pl.resolveVolumes(caller, req); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	mounts, err := rootfs.ResolveMounts(pl.settings, req.Mounts)
@@ -131,10 +131,10 @@ func (pl *planner) plan(ctx context.Context, who sandbox.Principal, req sandbox.
 	if note != "" {
 		base.Notes = append(slices.Clone(base.Notes), note)
 	}
-	req.Access = access.NameValues(req.Access.Settled())
+	req.Access = access.NameValues(req.Access.Resolved())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: pl.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: asked, State: sandbox.Creating, OnEnd: req.OnEnd,
-		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
+		Owner: caller.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,

@@ -26,12 +26,12 @@ const (
 // repetition limit inside the expression is compiled at every start, also of the processes of each
 // sandbox, and takes longer than all other such work.
 type pattern struct {
-	form *regexp.Regexp
-	most int
+	form  *regexp.Regexp
+	limit int
 }
 
 func (p pattern) MatchString(s string) bool {
-	return utf8.RuneCountInString(s) <= p.most && p.form.MatchString(s)
+	return utf8.RuneCountInString(s) <= p.limit && p.form.MatchString(s)
 }
 
 var (
@@ -43,8 +43,8 @@ var (
 
 // checkLocal refuses requests of callers over the network that use the host's files or occupy its
 // resources without an end.
-func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
-	if who.OnHost() {
+func checkLocal(caller sandbox.Principal, req sandbox.CreateRequest) error {
+	if caller.OnHost() {
 		return nil
 	}
 	for _, f := range []struct {
@@ -53,7 +53,7 @@ func checkLocal(who sandbox.Principal, req sandbox.CreateRequest) error {
 	}{
 		{req.Workspace != "", "a workspace"}, {namesHost(req), "mounts of the host by their paths"}, {len(req.Programs) > 0, "programs of the host"},
 		{len(req.Tools) > 0, "programs of the host's version managers"},
-		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
+		{req.Forever && !caller.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {
 		if f.asked {
 			return fault.Newf(fault.Denied, "local_only", "only a local caller may request %s", f.what)

@@ -8,7 +8,7 @@ import (
 )
 
 // lifetime returns how long the sandbox may live. Zero means without an end.
-func (pl *planner) lifetime(who sandbox.Principal, req sandbox.CreateRequest) (time.Duration, error) {
+func (pl *planner) lifetime(caller sandbox.Principal, req sandbox.CreateRequest) (time.Duration, error) {
 	switch {
 	case req.Forever && req.Timeout != 0:
 		return 0, fault.New(fault.Invalid, "timeout_invalid", "a timeout and forever exclude each other")
@@ -19,16 +19,16 @@ func (pl *planner) lifetime(who sandbox.Principal, req sandbox.CreateRequest) (t
 	case req.Timeout < 0:
 		return 0, fault.New(fault.Invalid, "timeout_invalid", "Timeout must be greater than 0")
 	}
-	return req.Timeout, pl.checkTimeout(who, req.Timeout)
+	return req.Timeout, pl.checkTimeout(caller, req.Timeout)
 }
 
-func (pl *planner) checkTimeout(who sandbox.Principal, d time.Duration) error {
-	most := pl.settings.MaxTimeout
-	if who.Local {
-		most = maxLocalTimeout
+func (pl *planner) checkTimeout(caller sandbox.Principal, d time.Duration) error {
+	limit := pl.settings.MaxTimeout
+	if caller.Local {
+		limit = maxLocalTimeout
 	}
-	if d > most {
-		return fault.Newf(fault.Invalid, "timeout_invalid", "Timeout cannot be greater than %d seconds", int64(most/time.Second))
+	if d > limit {
+		return fault.Newf(fault.Invalid, "timeout_invalid", "Timeout cannot be greater than %d seconds", int64(limit/time.Second))
 	}
 	return nil
 }
@@ -49,16 +49,16 @@ func (pl *planner) checkOnEnd(o sandbox.OnEnd, name string) error {
 	return pl.states.CanSave(name, o.FilesOnly)
 }
 
-func (pl *planner) checkFork(who sandbox.Principal, req sandbox.ForkRequest) (time.Duration, error) {
+func (pl *planner) checkFork(caller sandbox.Principal, req sandbox.ForkRequest) (time.Duration, error) {
 	if req.Count < 1 || req.Count > maxCopies {
 		return 0, fault.Newf(fault.Invalid, "count_invalid", "count is %d, and must be from 1 to %d", req.Count, maxCopies)
 	}
-	if err := who.Check(); err != nil {
+	if err := caller.Check(); err != nil {
 		return 0, err
 	}
 	create := sandbox.CreateRequest{Timeout: req.Timeout, Forever: req.Forever, Ephemeral: req.Ephemeral}
-	if err := checkLocal(who, create); err != nil {
+	if err := checkLocal(caller, create); err != nil {
 		return 0, err
 	}
-	return pl.lifetime(who, create)
+	return pl.lifetime(caller, create)
 }

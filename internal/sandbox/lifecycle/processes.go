@@ -21,12 +21,12 @@ const censusTime = 10 * time.Second
 // Census returns the processes of a sandbox and the ports on which they listen. A program with root
 // inside may have replaced the guest, so the answer cannot be trusted. Secret values are redacted
 // in it.
-func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error) {
-	r, err := s.runningOne(ctx, who, ref)
+func (s *Service) Census(ctx context.Context, caller sandbox.Principal, ref string) (census.Census, error) {
+	r, err := s.runningOne(ctx, caller, ref)
 	if err != nil {
 		return census.Census{}, err
 	}
-	hide, err := s.access.Unseen(ctx, r.ID)
+	hide, err := s.access.EntryRedactor(ctx, r.ID)
 	if err != nil {
 		return census.Census{}, err
 	}
@@ -66,11 +66,11 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 }
 
 // SignalProcess sends a signal to a process of a sandbox. The number is the process ID inside.
-func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
+func (s *Service) SignalProcess(ctx context.Context, caller sandbox.Principal, ref string, pid int, sig syscall.Signal) error {
 	if pid <= 1 || sig < 1 || sig > 31 {
 		return fault.New(fault.Invalid, "invalid_signal", "signals are numbers from 1 to 31, and process IDs must be greater than 1")
 	}
-	r, err := s.runningOne(ctx, who, ref)
+	r, err := s.runningOne(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref 
 }
 
 // runningOne finds a sandbox that can answer requests.
-func (s *Service) runningOne(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) runningOne(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err == nil && r.State != sandbox.Running {
 		err = notNow(r)
 	}

@@ -19,7 +19,7 @@ import (
 // The processes inside are shown to callers who may see the sandbox, with secrets redacted, and
 // limited whatever the guest answers.
 func TestCensus(t *testing.T) {
-	k, with := newKeeper(t)
+	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	r := newRig(t, with)
 	ctx := t.Context()

@@ -34,11 +34,11 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 		return sandbox.Row{}, nil, err
 	}
 	defer release()
-	began := time.Now()
+	started := time.Now()
 	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
 	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	s.created(ctx, c, began, "reading")
+	s.created(ctx, c, started, "reading")
 	return c, func() error { return s.drop(context.WithoutCancel(ctx), c.ID) }, nil
 }

@@ -32,13 +32,13 @@ type Pruned struct {
 
 // Prune removes the rows of stopped sandboxes that the caller may see and, for a local caller, all
 // unused data.
-func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
+func (s *Service) Prune(ctx context.Context, caller sandbox.Principal) (Pruned, error) {
 	var out Pruned
 	var failed []string
-	if err := who.Check(); err != nil {
+	if err := caller.Check(); err != nil {
 		return out, err
 	}
-	if who.Local {
+	if caller.Local {
 		report, err := s.Reconcile(ctx)
 		if err != nil {
 			return out, err
@@ -51,7 +51,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		if err == nil {
 			// Without a server, no maintenance loop would deduplicate the images later.
 			var settled int64
-			settled, err = s.states.SettleNow(ctx)
+			settled, err = s.states.Deduplicate(ctx)
 			out.Freed += settled
 		}
 		if err != nil {
@@ -59,7 +59,7 @@ func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 		}
 	}
 	rows, err := s.store.List(ctx, sandbox.Query{
-		Owner: who.KeyID, AllOwners: who.Local, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}},
+		Owner: caller.KeyID, AllOwners: caller.Local, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}},
 	})
 	if err != nil {
 		return out, err

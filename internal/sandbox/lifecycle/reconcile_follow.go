@@ -34,7 +34,7 @@ func (c *reconciler) follow(ctx context.Context) error {
 	seen := make(map[string]bool, len(rows))
 	for _, r := range rows {
 		seen[r.ID] = true
-		if err := c.settle(ctx, r); err != nil {
+		if err := c.reconcileRow(ctx, r); err != nil {
 			c.log.Warn("sandbox not settled", "sandbox", r.ID, "err", err)
 		}
 	}
@@ -48,8 +48,8 @@ func (c *reconciler) follow(ctx context.Context) error {
 	return nil
 }
 
-// settle makes one live row and this Service's state of the sandbox agree.
-func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
+// reconcileRow makes one live row and this Service's state of the sandbox agree.
+func (c *reconciler) reconcileRow(ctx context.Context, r sandbox.Row) error {
 	switch {
 	case !c.engines.served(r):
 		return nil
@@ -64,7 +64,7 @@ func (c *reconciler) settle(ctx context.Context, r sandbox.Row) error {
 	}
 	there, same, policyChanged := c.live.compare(r)
 	if policyChanged {
-		if err := c.operations.locked(ctx, r.ID, c.repairs.relearn); err != nil {
+		if err := c.operations.locked(ctx, r.ID, c.repairs.adoptPolicy); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (c *reconciler) resend(ctx context.Context, id string) error {
 	if err := c.repairs.refresh(ctx, id); err != nil {
 		return err
 	}
-	if r, owed := c.live.owed(id); owed {
+	if r, owed := c.live.unsentEnd(id); owed {
 		c.deadlines.notify(ctx, r)
 	}
 	return nil

@@ -72,8 +72,8 @@ func TestRestartAdopts(t *testing.T) {
 		if !ok || got.AccessToken != sb.AccessToken || !got.EndAt.Equal(sb.EndAt) || got.Owner != "alice" {
 			t.Errorf("adopted %+v, want %+v", got, sb)
 		}
-		if said := r.body(sb.ID); said != sb.ID {
-			t.Errorf("%s answers %q", sb.ID, said)
+		if output := r.body(sb.ID); output != sb.ID {
+			t.Errorf("%s answers %q", sb.ID, output)
 		}
 	}
 	for _, sb := range made {
@@ -213,8 +213,8 @@ func TestReconcileOwners(t *testing.T) {
 	if _, err := third.store.Get(t.Context(), held.ID); err == nil {
 		t.Error("the ephemeral sandbox outlived its holder")
 	}
-	if said := third.body(kept.ID); said != kept.ID {
-		t.Errorf("the kept one answers %q", said)
+	if output := third.body(kept.ID); output != kept.ID {
+		t.Errorf("the kept one answers %q", output)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 				gone, kept := first.create(local, ephemeral), first.create(local)
 				pause(first, gone.ID)
 				pause(first, kept.ID)
-				second := first.beside(t, alive)
+				second := first.otherProcess(t, alive)
 				held := second.create(local, ephemeral)
 				pause(second, held.ID)
 				third := &rig{t: t, dir: first.dir, ends: map[string]time.Time{}}
@@ -257,7 +257,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 						t.Errorf("%s is %s, %v", id, row.State, err)
 					}
 				}
-				third.images(2)
+				third.wantImages(2)
 			})
 		})
 	}
@@ -279,8 +279,8 @@ func TestPrune(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	hers, his, runs := r.create(alice), r.create(bob), r.create(alice)
-	for who, sb := range map[sandbox.Principal]sandbox.Sandbox{alice: hers, bob: his} {
-		if err := r.Remove(ctx, who, sb.ID); err != nil {
+	for caller, sb := range map[sandbox.Principal]sandbox.Sandbox{alice: hers, bob: his} {
+		if err := r.Remove(ctx, caller, sb.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -298,8 +298,8 @@ func TestPrune(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.dir, "run", "leftover")); !os.IsNotExist(err) {
 		t.Errorf("what was dead is still there: %v", err)
 	}
-	if said := r.body(runs.ID); said != runs.ID {
-		t.Errorf("the running one answers %q", said)
+	if output := r.body(runs.ID); output != runs.ID {
+		t.Errorf("the running one answers %q", output)
 	}
 }
 

@@ -32,8 +32,8 @@ type repairs interface {
 	adopt(ctx context.Context, id string) error
 	// refresh adopts changes that another process made in a row.
 	refresh(ctx context.Context, id string) error
-	// relearn adopts a policy that another process has put into force.
-	relearn(ctx context.Context, id string) error
+	// adoptPolicy adopts a policy that another process has put into force.
+	adoptPolicy(ctx context.Context, id string) error
 	// repair brings a sandbox out of a transitional state whose process has died.
 	repair(ctx context.Context, id string) error
 	// repairPaused removes the instance of a paused sandbox.
@@ -146,10 +146,10 @@ func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, r
 
 // overdue ends a sandbox whose time expired while no process watched it.
 func (c *reconciler) overdue(ctx context.Context, id string) error {
-	began, err := c.store.Move(ctx, id, sandbox.Move{
+	started, err := c.store.Move(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonTimeout, EndedBy: time.Now(),
 	})
-	if err != nil || !began {
+	if err != nil || !started {
 		return err
 	}
 	return c.ends.finish(ctx, id, time.Time{})
@@ -177,14 +177,14 @@ func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (
 	return &report.Orphans, e.Remove(ctx, id)
 }
 
-// mostEnded limits how many ended rows are checked at each start. The relevant sandboxes ended
+// maxEnded limits how many ended rows are checked at each start. The relevant sandboxes ended
 // recently, with their process.
-const mostEnded = 100
+const maxEnded = 100
 
 // dropEnded removes the rows of ephemeral sandboxes that have ended and whose process died before
 // it could remove them. Only then can callers see the retained data of these sandboxes.
 func (c *reconciler) dropEnded(ctx context.Context) error {
-	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: mostEnded}})
+	rows, err := c.store.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: maxEnded}})
 	errs := []error{err}
 	for _, r := range rows {
 		if r.Ephemeral && c.process.dead(r.Process) {

@@ -17,40 +17,40 @@ import (
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
-// studio is a rig whose sandboxes' commands are recorded.
-type studio struct {
+// recordingsRig is a rig whose sandboxes' commands are recorded.
+type recordingsRig struct {
 	*rig
-	tapes *recording.Store
-	path  string
+	recordings *recording.Store
+	path       string
 }
 
-func newStudio(t *testing.T) *studio {
+func newStudio(t *testing.T) *recordingsRig {
 	t.Helper()
 	dir := t.TempDir()
-	s := &studio{path: filepath.Join(dir, "recordings")}
+	s := &recordingsRig{path: filepath.Join(dir, "recordings")}
 	var with option
-	with, s.tapes = keeping(dir, nil)
+	with, s.recordings = keeping(dir, nil)
 	s.rig = newRig(t, with)
 	return s
 }
 
-// tape records a command of a sandbox.
-func (s *studio) tape(id string) {
+// recordCommand records a command of a sandbox.
+func (s *recordingsRig) recordCommand(id string) {
 	s.t.Helper()
-	tape, err := s.tapes.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
+	tape, err := s.recordings.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	tape.Output(1, []byte(said))
+	tape.Output(1, []byte(commandOutput))
 	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// there returns the sandboxes that have recordings.
-func (s *studio) there() []string {
+// recorded returns the sandboxes that have recordings.
+func (s *recordingsRig) recorded() []string {
 	s.t.Helper()
-	ids, err := s.tapes.List()
+	ids, err := s.recordings.List()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestKeptRecordings(t *testing.T) {
 		if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
 			t.Errorf("kept of nothing: %+v %v", k, err)
 		}
-		s.tape(sb.ID)
+		s.recordCommand(sb.ID)
 		_, err := s.Recordings().KeepRecordings(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.Denied, "recordings_not_local")
 		if keeps {
@@ -75,8 +75,8 @@ func TestKeptRecordings(t *testing.T) {
 				t.Fatalf("%+v %v", k, err)
 			}
 		}
-		for _, who := range []sandbox.Principal{local, alice} {
-			if id, err := s.Recordings().Recorded(t.Context(), who, sb.ID); err != nil || id != sb.ID {
+		for _, caller := range []sandbox.Principal{local, alice} {
+			if id, err := s.Recordings().Recorded(t.Context(), caller, sb.ID); err != nil || id != sb.ID {
 				t.Errorf("%q %v", id, err)
 			}
 		}
@@ -86,7 +86,7 @@ func TestKeptRecordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.reconcile()
-		if got := len(s.there()); (got == 1) != keeps {
+		if got := len(s.recorded()); (got == 1) != keeps {
 			t.Fatalf("kept %v, and %d are there", keeps, got)
 		}
 		id, err := s.Recordings().Recorded(t.Context(), local, sb.ID)
@@ -102,19 +102,19 @@ func TestKeptRecordings(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	for _, do := range []func(sandbox.Principal) error{
-		func(who sandbox.Principal) error {
-			_, err := s.Recordings().ListRecordings(t.Context(), who)
+		func(caller sandbox.Principal) error {
+			_, err := s.Recordings().ListRecordings(t.Context(), caller)
 			return err
 		},
-		func(who sandbox.Principal) error {
-			return s.Recordings().DiscardRecordings(t.Context(), who, list[0].ID)
+		func(caller sandbox.Principal) error {
+			return s.Recordings().DiscardRecordings(t.Context(), caller, list[0].ID)
 		},
 	} {
 		wantKind(t, do(alice), fault.Denied, "recordings_not_local")
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
-	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.there()) != 0 {
-		t.Errorf("%v, %q", err, s.there())
+	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.recorded()) != 0 {
+		t.Errorf("%v, %q", err, s.recorded())
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
 	var did []string
@@ -136,12 +136,12 @@ func TestKeptRecordings(t *testing.T) {
 func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
-	s.tape(sb.ID)
+	s.recordCommand(sb.ID)
 	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 	if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
 		t.Errorf("%+v", k)
 	}
-	if _, ok := s.tapes.Retained(sb.ID); ok {
+	if _, ok := s.recordings.Retained(sb.ID); ok {
 		t.Error("it is kept")
 	}
 }
@@ -153,22 +153,22 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	now := time.Now()
 	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
 	for n := range 103 {
-		s.tape(name(n))
+		s.recordCommand(name(n))
 		at := now.Add(-time.Duration(n+1) * time.Minute)
-		if _, err := s.tapes.Retain(recording.Retained{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+		if _, err := s.recordings.Retain(recording.Retained{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	sb := s.create(local)
-	s.tape(sb.ID)
+	s.recordCommand(sb.ID)
 	if _, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.there(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
+	if got := s.recorded(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
 		t.Fatalf("%d are there: %q", len(got), got)
 	}
 	at := now.Add(-retained.Life - time.Second)
-	if _, err := s.tapes.Retain(recording.Retained{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+	if _, err := s.recordings.Retain(recording.Retained{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Recordings().Recorded(t.Context(), local, name(5))
@@ -178,13 +178,13 @@ func TestKeptRecordingsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reconcile()
-	if got := len(s.there()); got != 98 {
+	if got := len(s.recorded()); got != 98 {
 		t.Errorf("%d are there", got)
 	}
 	if _, err := s.Prune(t.Context(), local); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.there(); len(got) != 1 || got[0] != sb.ID {
+	if got := s.recorded(); len(got) != 1 || got[0] != sb.ID {
 		t.Errorf("%q", got)
 	}
 }

@@ -25,7 +25,7 @@ func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, e
 		return nil, err
 	}
 	if r.State != sandbox.Running {
-		return nil, notThere(r, nil)
+		return nil, instanceReplaced(r, nil)
 	}
 	if err := s.access.Recall(ctx, r); err != nil {
 		return nil, s.access.Unavailable(id, err)
@@ -36,17 +36,17 @@ func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, e
 	return nil, s.absent(ctx, id, nil)
 }
 
-// relearn adopts a policy that another process has put into force.
-func (s *Service) relearn(ctx context.Context, id string) error {
+// adoptPolicy adopts a policy that another process has put into force.
+func (s *Service) adoptPolicy(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != sandbox.Running {
 		return ignoreUnknown(err)
 	}
-	p, err := s.access.Relearn(ctx, r)
+	p, err := s.access.ReloadRedactor(ctx, r)
 	if err != nil {
 		return err
 	}
 	s.live.renew(r)
-	s.access.Settle(id, p)
+	s.access.DropUnneeded(id, p)
 	return nil
 }

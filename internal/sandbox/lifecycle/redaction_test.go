@@ -23,8 +23,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// keeper is a secret store and a gateway in memory, which fail at a chosen call.
-type keeper struct {
+// secretStore is a secret store and a gateway in memory, which fail at a chosen call.
+type secretStore struct {
 	mu     sync.Mutex
 	values map[string][]string // newest first, by name
 	lost   error
@@ -35,7 +35,7 @@ type keeper struct {
 	update int
 }
 
-func (k *keeper) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
+func (k *secretStore) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lost != nil {
@@ -52,22 +52,24 @@ func (k *keeper) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) 
 	return append(list, egress.Secret{Name: "SHORT", Value: "abc", Plain: true}), nil
 }
 
-func (k *keeper) Keep(context.Context, string, string, map[string]config.Secret) error { return nil }
-func (k *keeper) Drop(context.Context, string, string) error                           { return nil }
+func (k *secretStore) Keep(context.Context, string, string, map[string]config.Secret) error {
+	return nil
+}
+func (k *secretStore) Drop(context.Context, string, string) error { return nil }
 
-func (k *keeper) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
-	k.told(a)
+func (k *secretStore) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	k.recordUnredacted(a)
 	null, err := os.Open(os.DevNull)
 	return sandbox.Link{End: null}, err
 }
 
-func (k *keeper) Update(_ context.Context, a sandbox.Attachment) error {
-	k.told(a)
+func (k *secretStore) Update(_ context.Context, a sandbox.Attachment) error {
+	k.recordUnredacted(a)
 	return nil
 }
 
-// told records values that the gateway gets before they are redacted.
-func (k *keeper) told(a sandbox.Attachment) {
+// recordUnredacted records values that the gateway gets before they are redacted.
+func (k *secretStore) recordUnredacted(a sandbox.Attachment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.update++
@@ -78,14 +80,14 @@ func (k *keeper) told(a sandbox.Attachment) {
 	}
 }
 
-func (k *keeper) Detach(context.Context, string) error              { return nil }
-func (k *keeper) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
-func (k *keeper) set(name string, values ...string) {
+func (k *secretStore) Detach(context.Context, string) error              { return nil }
+func (k *secretStore) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
+func (k *secretStore) set(name string, values ...string) {
 	k.mu.Lock()
 	k.values[name] = values
 	k.mu.Unlock()
 }
-func (k *keeper) fail(err error) { k.mu.Lock(); k.lost = err; k.mu.Unlock() }
+func (k *secretStore) fail(err error) { k.mu.Lock(); k.lost = err; k.mu.Unlock() }
 
 const (
 	firstValue  = "tk-first-Zr8qP2mW"
@@ -109,8 +111,8 @@ func binding(t *testing.T, names ...string) sandbox.Access {
 	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{doc}}
 }
 
-func newKeeper(t *testing.T) (*keeper, option) {
-	k := &keeper{values: map[string][]string{}, masks: func(string) *sandbox.Redactor { return nil }}
+func newSecretStore(t *testing.T) (*secretStore, option) {
+	k := &secretStore{values: map[string][]string{}, masks: func(string) *sandbox.Redactor { return nil }}
 	t.Cleanup(func() {
 		if len(k.shown) > 0 {
 			t.Errorf("values were in use before they were redacted: %q", k.shown)
@@ -140,7 +142,7 @@ func (r *rig) mask(id string) *sandbox.Redactor {
 // The values that a policy binds are redacted before they can be used, through every change: of the
 // value, of the policy, and of the process.
 func TestMaskFollowsTheSecrets(t *testing.T) {
-	k, with := newKeeper(t)
+	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	k.set("OTHER", otherValue)
 	r := newRig(t, with)
@@ -210,7 +212,7 @@ func setAccess(t *testing.T, r *rig, id string, a sandbox.Access) {
 
 // A policy whose secrets were lost with the process before can be replaced.
 func TestLostSecretsCanBeLeftBehind(t *testing.T) {
-	k, with := newKeeper(t)
+	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	r := newRig(t, with)
 	sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
@@ -232,7 +234,7 @@ func TestLostSecretsCanBeLeftBehind(t *testing.T) {
 // A sandbox without secrets has a redactor only for patterns, and none if its level does not look
 // for these.
 func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
-	_, with := newKeeper(t)
+	_, with := newSecretStore(t)
 	r := newRig(t, with)
 	const token = "ghp_0123456789abcdefABCDEF0123456789abcd"
 	for level, masked := range map[string]bool{"standard": true, "strict": true, "light": false} {
@@ -257,12 +259,12 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 // resolved, nothing passes.
 func TestMaskFollowsOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, with := newKeeper(t)
+		k, with := newSecretStore(t)
 		k.set("KEY", firstValue)
 		k.set("OTHER", otherValue)
 		r := newRig(t, with)
 		deps := lifecycle.Deps{
-			Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Store: r.store, Engines: fake.Registry(r.engine), Templates: templates{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Gateway: k, Sealed: k,
 		}
 		other, err := audited.NewService(deps)

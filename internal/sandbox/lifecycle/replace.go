@@ -16,17 +16,17 @@ import (
 const codeReplaceFailed = "replace_failed"
 
 // Rollback returns a sandbox to a snapshot.
-func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
-	n, err := s.planner.snapshots.findNamed(ctx, who, snapshot)
+func (s *Service) Rollback(ctx context.Context, caller sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
+	n, err := s.planner.snapshots.findNamed(ctx, caller, snapshot)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return s.rollbackTo(ctx, who, ref, func(sandbox.Row) string { return n.ID })
+	return s.rollbackTo(ctx, caller, ref, func(sandbox.Row) string { return n.ID })
 }
 
 // Reset returns a sandbox to its initial state.
-func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
-	return s.rollbackTo(ctx, who, ref, func(r sandbox.Row) string {
+func (s *Service) Reset(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	return s.rollbackTo(ctx, caller, ref, func(r sandbox.Row) string {
 		if r.Origin != "" {
 			return r.Origin
 		}
@@ -34,8 +34,8 @@ func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) 
 	})
 }
 
-func (s *Service) rollbackTo(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
-	ctx, r, release, err := s.lockForChange(ctx, who, ref)
+func (s *Service) rollbackTo(ctx context.Context, caller sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
+	ctx, r, release, err := s.lockForChange(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -122,7 +122,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 
 // replaced makes the new instance the sandbox's instance.
 func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	none := ""
 	s.audit.AppendAnyway(ctx, s.resumedEntry(ctx, r, &at, source{}))
@@ -150,7 +150,7 @@ func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) e
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
 	}
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not rolled back", "sandbox", r.ID, "err", cause)
 	runs, err := s.runs(ctx, r.ID)

@@ -17,7 +17,7 @@ import (
 type revised struct{ revision *atomic.Value }
 
 func (s revised) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := shelf{}.Resolve(ctx, ref)
+	t, err := templates{}.Resolve(ctx, ref)
 	t.Revision, _ = s.revision.Load().(string)
 	return t, err
 }
@@ -74,7 +74,7 @@ func TestRollbackAndReset(t *testing.T) {
 	if r.body(made.ID) != made.ID {
 		t.Error("it does not go on")
 	}
-	r.images(0)
+	r.wantImages(0)
 }
 
 // A paused sandbox that is rolled back runs, and its paused state is removed.
@@ -93,11 +93,11 @@ func TestRollbackOfAPausedSandbox(t *testing.T) {
 		t.Error("no error")
 	}
 	r.setFault(nil)
-	r.images(2)
+	r.wantImages(2)
 	if back, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil || back.State != sandbox.Running || back.At != n.ID || r.state(sb.ID).Memory("x") != "1" {
 		t.Errorf("%+v, %v", back, err)
 	}
-	r.images(1)
+	r.wantImages(1)
 }
 
 func TestRollbackFailsAtEachStep(t *testing.T) {
@@ -129,7 +129,7 @@ func TestRollbackFailsAtEachStep(t *testing.T) {
 			if _, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil || r.state(sb.ID).Memory("x") != "" {
 				t.Errorf("the next try: %v", err)
 			}
-			r.images(1)
+			r.wantImages(1)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestFork(t *testing.T) {
 	if r.state(sb.ID).Memory("x") != "1" || r.body(sb.ID) != sb.ID {
 		t.Error("the source does not go on")
 	}
-	r.images(0)
+	r.wantImages(0)
 	for _, n := range []int{0, -1, 101} {
 		_, err := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: n})
 		wantKind(t, err, fault.Invalid, "count_invalid")
@@ -226,7 +226,7 @@ func TestForkFailsAtEachStep(t *testing.T) {
 			if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 				t.Error(err)
 			}
-			r.images(0)
+			r.wantImages(0)
 			r.nothing()
 		})
 	}
@@ -258,6 +258,6 @@ func TestForkIsCanceled(t *testing.T) {
 	if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 		t.Error(err)
 	}
-	r.images(0)
+	r.wantImages(0)
 	r.nothing()
 }

@@ -16,30 +16,30 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
-// wakeLife is the shortest time for which traffic resumes a sandbox.
-const wakeLife = 5 * time.Minute
+// minResumeLifetime is the shortest time for which traffic resumes a sandbox.
+const minResumeLifetime = 5 * time.Minute
 
 // Resume resumes a paused sandbox for d.
-func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	return s.resume(ctx, who, ref, d, false)
+func (s *Service) Resume(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	return s.resume(ctx, caller, ref, d, false)
 }
 
 // ResumeFiles boots a paused sandbox again from its files, without its memory.
-func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	return s.resume(ctx, who, ref, d, true)
+func (s *Service) ResumeFiles(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	return s.resume(ctx, caller, ref, d, true)
 }
 
-func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, filesOnly bool) (sandbox.Sandbox, bool, error) {
+func (s *Service) resume(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration, filesOnly bool) (sandbox.Sandbox, bool, error) {
 	if d < 0 {
 		return sandbox.Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
-	if err := s.planner.checkTimeout(who, d); err != nil {
+	if err := s.planner.checkTimeout(caller, d); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	r, err := s.resolve(ctx, who, ref)
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
@@ -58,7 +58,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	d := max(r.CreateTimeout, wakeLife)
+	d := max(r.CreateTimeout, minResumeLifetime)
 	if r.CreateTimeout == 0 {
 		d = 0 // without end
 	}
@@ -74,7 +74,7 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 // resumeOrExtend resumes a sandbox, or extends a running one, and reports whether it was paused.
 // may can refuse to resume the sandbox.
 func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
-	began := time.Now()
+	started := time.Now()
 	ctx, r, release, err := s.lockForChangeOf(ctx, id)
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
@@ -98,7 +98,7 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 	}
 	// A request that waited for another's attempt shares its outcome, so that a failing resumption
 	// is not repeated for each waiting request.
-	if err := s.operations.failedSince(id, began); err != nil {
+	if err := s.operations.failedSince(id, started); err != nil {
 		return sandbox.Sandbox{}, true, err
 	}
 	r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
@@ -129,7 +129,7 @@ const slowStart = time.Second
 // restore resumes a paused sandbox, from its own image or from another source. After an error the
 // sandbox is paused as before. The caller must have registered an operation on the sandbox.
 func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
-	began := time.Now()
+	started := time.Now()
 	others := false             // programs of the host have changed
 	if from.Saved.Image != "" { // its start has no memory that could not be restored
 		err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved)
@@ -165,7 +165,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		{Name: stepOld, Do: func(ctx context.Context) error { return s.stopInstance(ctx, r) }},
 	}
 	after := steps.Step{Name: stepEntry, Do: func(ctx context.Context) error {
-		if took := time.Since(began); took > slowStart && !end.IsZero() {
+		if took := time.Since(started); took > slowStart && !end.IsZero() {
 			r.EndAt = end.Add(took) // a caller that resumes it for some time gets that time in full
 		}
 		// No output has reached a client yet, so the start can be undone.
@@ -178,7 +178,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		}
 		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
 	}
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	image, kept := r.Saved.Image, !from.Files && !r.Saved.FilesOnly
 	r.Saved = sandbox.Saved{}
@@ -203,12 +203,12 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	if err := s.states.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}
-	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
-	said := "sandbox resumed"
+	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(started))
+	message := "sandbox resumed"
 	if !kept {
-		said = "sandbox booted again with its files"
+		message = "sandbox booted again with its files"
 	}
-	s.note(ctx, r.ID, "info", said, map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
+	s.note(ctx, r.ID, "info", message, map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
 	return r, nil
 }
 

@@ -23,7 +23,7 @@ import (
 
 // The changes of a run can be applied or discarded after its sandbox has ended.
 func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
-	y := newYard(t, level("standard"))
+	y := newWorkspaceRig(t, level("standard"))
 	y.remove("gone.txt")
 	k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID)
 	if err != nil || k.Files != 4 || k.Added != 2 || k.Removed != 1 || k.Workspace != y.host {
@@ -51,7 +51,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	write(t, y.host, "a.txt", "mine\n")
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
-	y.desk.granted = true
+	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.outside("a.txt") != "mine\n" || y.outside("new/b.txt") != "new\n" || y.outside("gone.txt") != "-" {
 		t.Fatalf("%+v %v", done, err)
@@ -73,7 +73,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 
 // An ended sandbox with retained changes is found by its name and ID.
 func TestKeptChangesByReference(t *testing.T) {
-	y := newYard(t, level("standard"))
+	y := newWorkspaceRig(t, level("standard"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestKeptChangesByReference(t *testing.T) {
 // Under strict, everything needs an approval, and files are compared with the copy that the sandbox
 // got. Retained changes need that copy, which is removed with them.
 func TestStrictChanges(t *testing.T) {
-	y := newYard(t, level("strict"))
+	y := newWorkspaceRig(t, level("strict"))
 	write(t, y.host, "same.txt", "mine\n")
 	write(t, y.inside, "same.txt", "theirs\n")
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
@@ -114,10 +114,10 @@ func TestStrictChanges(t *testing.T) {
 	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then repeat the command") {
 		t.Errorf("the hint does not say who is the second person: %q", hint)
 	}
-	if q := y.desk.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
+	if q := y.approvals.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
 		t.Errorf("%+v", q)
 	}
-	y.desk.granted = true
+	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.outside("a.txt") != "one\ntwo\n" || y.outside("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
 		t.Fatalf("%+v %v", done, err)
@@ -137,7 +137,7 @@ func TestStrictChanges(t *testing.T) {
 // another sandbox, and whatever other user of the copy is removed. The copy is removed with its
 // last user.
 func TestKeptChangesHoldTheCopy(t *testing.T) {
-	y := newYard(t, level("strict"))
+	y := newWorkspaceRig(t, level("strict"))
 	ctx := t.Context()
 	n := y.snapshot(local, y.sb.ID, "")
 	heir, err := y.Create(ctx, local, sandbox.CreateRequest{Template: n.ID, Access: level("strict")})
@@ -186,7 +186,7 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 // changes need.
 func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 	for _, kept := range []bool{true, false} {
-		y := newYard(t, level("strict"))
+		y := newWorkspaceRig(t, level("strict"))
 		n := y.snapshot(local, y.sb.ID, "")
 		if kept {
 			if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
@@ -204,7 +204,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 			t.Errorf("kept %v: %d copies, %v", kept, len(copies), err)
 		}
 		if kept {
-			y.desk.granted = true
+			y.approvals.granted = true
 			if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
 				t.Errorf("%q, %v", y.outside("a.txt"), err)
 			}
@@ -215,7 +215,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 // Retained changes expire when no decision is made in time, together with everything that they
 // needed.
 func TestKeptChangesExpire(t *testing.T) {
-	y := newYard(t, level("strict"))
+	y := newWorkspaceRig(t, level("strict"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestKeptChangesExpire(t *testing.T) {
 }
 
 func TestNothingChangedKeepsNothing(t *testing.T) {
-	y := newYard(t, level("standard"))
+	y := newWorkspaceRig(t, level("standard"))
 	write(t, y.inside, "a.txt", "one\n")
 	if err := os.RemoveAll(filepath.Join(y.inside, "new")); err != nil {
 		t.Fatal(err)

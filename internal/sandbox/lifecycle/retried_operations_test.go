@@ -84,13 +84,13 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 
 func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
 
-// blind is an engine whose Wait fails for a while.
-type blind struct {
+// failingWait is an engine whose Wait fails for a while.
+type failingWait struct {
 	*fake.Engine
 	until time.Time
 }
 
-func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
+func (b failingWait) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	if time.Now().Before(b.until) {
 		return engine.Exit{}, errBroken
 	}
@@ -101,7 +101,7 @@ func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
 func TestWaitIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) {
-			d.Engines = fake.Registry(blind{d.Engines.Default().(*fake.Engine), time.Now().Add(10 * time.Second)})
+			d.Engines = fake.Registry(failingWait{d.Engines.Default().(*fake.Engine), time.Now().Add(10 * time.Second)})
 		})
 		sb := r.create(alice)
 		time.Sleep(5 * time.Second)

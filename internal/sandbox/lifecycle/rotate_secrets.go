@@ -23,7 +23,7 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	if !s.access.Connects() {
 		return nil
 	}
-	lasts, cancel := lasting(ctx)
+	lasts, cancel := withoutCaller(ctx)
 	defer cancel()
 	// Every sandbox that read a value before the change has a row by now.
 	rows, err := s.store.List(lasts, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
@@ -101,10 +101,10 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	if err != nil || len(p.Document().Secrets.Bind) == 0 {
 		return false, err
 	}
-	finding, cancel := lasting(ctx)
+	finding, cancel := withoutCaller(ctx)
 	a := s.attachmentOrNone(finding, r, p)
 	cancel()
-	telling, cancel := lasting(ctx)
+	telling, cancel := withoutCaller(ctx)
 	defer cancel()
 	err = s.access.Update(telling, a)
 	if fault.CodeOf(err) == egress.CodeNotAttached {

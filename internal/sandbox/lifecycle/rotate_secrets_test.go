@@ -51,9 +51,9 @@ func (c *crossing) value(id string) string {
 }
 
 // newRotation returns a rig with a sandbox that uses a secret.
-func newRotation(t *testing.T) (*rig, *crossing, *keeper, sandbox.Sandbox) {
+func newRotation(t *testing.T) (*rig, *crossing, *secretStore, sandbox.Sandbox) {
 	t.Helper()
-	k, _ := newKeeper(t)
+	k, _ := newSecretStore(t)
 	k.set("KEY", firstValue)
 	way := &crossing{links: links{attached: map[string]sandbox.Attachment{}}}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, k })
@@ -187,7 +187,7 @@ func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 // So does a warm sandbox that is being handed out.
 func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := newKeeper(t)
+		k, _ := newSecretStore(t)
 		k.set("KEY", firstValue)
 		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Sealed = k })
 		p.start(opened)
@@ -208,7 +208,7 @@ func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
 		if err := <-rotated; err != nil {
 			t.Fatal(err)
 		}
-		if a := p.road.all()[sb.ID]; a.Secrets[0].Value != secondValue {
+		if a := p.links.all()[sb.ID]; a.Secrets[0].Value != secondValue {
 			t.Errorf("it continues with %q", a.Secrets[0].Value)
 		}
 	})
@@ -235,9 +235,9 @@ func TestRotationDoesNotWaitForEver(t *testing.T) {
 		}()
 		synctest.Wait()
 		k.set("KEY", secondValue, firstValue)
-		began := time.Now()
+		started := time.Now()
 		wantKind(t, r.RotateSecrets(t.Context(), alice.KeyID), fault.Timeout, "secret_not_everywhere")
-		if took := time.Since(began); took > time.Minute {
+		if took := time.Since(started); took > time.Minute {
 			t.Errorf("it was answered after %s", took)
 		}
 		close(restore)

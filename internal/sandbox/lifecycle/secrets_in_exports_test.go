@@ -33,19 +33,19 @@ func shows(text, value string) bool {
 	return slices.ContainsFunc(forms(value), func(f string) bool { return strings.Contains(text, f) })
 }
 
-// sealedYard returns a yard whose programs have obtained the value of a secret and
+// newSecretsRig returns a workspaceRig whose programs have obtained the value of a secret and
 // written it to files. Without bound, the sandbox has no binding of that secret, so
 // that its value is an ordinary string.
-func sealedYard(t *testing.T, bound bool) (*yard, *keeper) {
+func newSecretsRig(t *testing.T, bound bool) (*workspaceRig, *secretStore) {
 	t.Helper()
-	k, with := newKeeper(t)
+	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	access := binding(t)
 	if bound {
 		access = binding(t, "KEY")
 	}
 	access.Level = "light"
-	y := newYardWith(t, access, with)
+	y := newWorkspaceRigWith(t, access, with)
 	big := bytes.Repeat([]byte("\n"), 300<<10)
 	copy(big[256<<10-5:], firstValue)
 	for name, text := range map[string]string{
@@ -59,7 +59,7 @@ func sealedYard(t *testing.T, bound bool) (*yard, *keeper) {
 var holding = []string{"raw", "encoded", "big", ".envrc"}
 
 // out is everything that an export writes.
-func (y *yard) out(format string) (*sandbox.Exported, string) {
+func (y *workspaceRig) out(format string) (*sandbox.Exported, string) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Protected: true, Provenance: true})
 	if err != nil {
@@ -74,13 +74,13 @@ func (y *yard) out(format string) (*sandbox.Exported, string) {
 }
 
 // words are all texts that the audit log and approvers got.
-func (y *yard) words() string {
+func (y *workspaceRig) words() string {
 	y.t.Helper()
 	var all strings.Builder
 	for _, e := range y.record.Entries() {
 		all.Write(e.Data)
 	}
-	fmt.Fprintf(&all, "%+v", y.desk.asked)
+	fmt.Fprintf(&all, "%+v", y.approvals.asked)
 	return all.String()
 }
 
@@ -89,7 +89,7 @@ func (y *yard) words() string {
 // sandbox with the same files and without a binding of the secret.
 func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 	for _, bound := range []bool{true, false} {
-		y, _ := sealedYard(t, bound)
+		y, _ := newSecretsRig(t, bound)
 		count := 0
 		if bound {
 			count = len(holding)
@@ -141,7 +141,7 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 
 // P44: an earlier value is redacted like the one in use.
 func TestEarlierSecretsDoNotComeOut(t *testing.T) {
-	y, k := sealedYard(t, true)
+	y, k := newSecretsRig(t, true)
 	k.set("KEY", secondValue)
 	if err := y.RotateSecrets(t.Context(), ""); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestEarlierSecretsDoNotComeOut(t *testing.T) {
 // P44: a file whose name contains a secret stays inside, and its name is not shown.
 func TestNamesOfSecretsStayInside(t *testing.T) {
 	for _, bound := range []bool{true, false} {
-		y, _ := sealedYard(t, bound)
+		y, _ := newSecretsRig(t, bound)
 		write(t, y.inside, "dir-"+firstValue+"/.envrc", "1")
 		if err := os.Symlink(firstValue, filepath.Join(y.inside, "link")); err != nil {
 			t.Fatal(err)
@@ -173,9 +173,9 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for where, said := range map[string]string{"the answers": string(answer), "a tar": text} {
-			if strings.Contains(said, firstValue) == bound {
-				t.Errorf("bound %v: the name is in %s: %v", bound, where, strings.Contains(said, firstValue))
+		for where, output := range map[string]string{"the answers": string(answer), "a tar": text} {
+			if strings.Contains(output, firstValue) == bound {
+				t.Errorf("bound %v: the name is in %s: %v", bound, where, strings.Contains(output, firstValue))
 			}
 		}
 		if bound && strings.Contains(y.words(), firstValue) {
@@ -191,7 +191,7 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 // no longer be known when the changes are exported.
 func TestKeptChangesHoldNoSecret(t *testing.T) {
 	for _, bound := range []bool{true, false} {
-		y, k := sealedYard(t, bound)
+		y, k := newSecretsRig(t, bound)
 		write(t, y.inside, "name-"+firstValue, "1")
 		write(t, y.host, "same.txt", "mine "+firstValue)
 		write(t, y.inside, "same.txt", "theirs "+firstValue)
@@ -238,11 +238,11 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 // A file of the host that also contains the value is not replaced without an approval. This holds
 // for retained changes too, when the value is not known any more.
 func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
-	k, with := newKeeper(t)
+	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	access := binding(t, "KEY")
 	access.Level = "light"
-	y := newYardWith(t, access, with, map[string]string{"config": "key " + firstValue + "\n"})
+	y := newWorkspaceRigWith(t, access, with, map[string]string{"config": "key " + firstValue + "\n"})
 	write(t, y.inside, "config", "key "+firstValue+"\nmore\n")
 	skips := func() {
 		t.Helper()
@@ -269,7 +269,7 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 // The redactor of a paused sandbox comes from its policy; if it cannot be created, nothing leaves a
 // paused or a running sandbox.
 func TestNothingLeavesUnmasked(t *testing.T) {
-	y, k := sealedYard(t, true)
+	y, k := newSecretsRig(t, true)
 	if _, err := y.Pause(t.Context(), local, y.sb.ID, true); err != nil {
 		t.Fatal(err)
 	}

@@ -69,11 +69,11 @@ func NewService(d Deps) (*Service, error) {
 		d.Admission = admission.New(admission.Options{Log: d.Log})
 	}
 	settings := d.Settings.WithDefaults()
-	most, err := most(settings.Max)
+	limit, err := most(settings.Max)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
 	}
-	settings.Max = most
+	settings.Max = limit
 	s := &Service{
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, log: d.Log,
 		settings: settings, process: process{d.Process, d.Alive},
@@ -81,7 +81,7 @@ func NewService(d Deps) (*Service, error) {
 		audit:  d.Audit,
 		work:   newBackground(), live: newLiveSandboxes(),
 	}
-	s.operations = newOperations(func() { s.pool.Load().Rouse() })
+	s.operations = newOperations(func() { s.pool.Load().Wake() })
 	s.deadlines = &deadlines{
 		sandboxes: s, store: d.Store, engines: s.engines, live: s.live, operations: s.operations, work: s.work, log: d.Log,
 		retention: settings.Retention, wake: make(chan struct{}, 1), late: make(map[chan struct{}]bool),
@@ -96,7 +96,7 @@ func NewService(d Deps) (*Service, error) {
 		deadlines: s.deadlines, log: d.Log,
 	}
 	s.access = access.New(access.Deps{
-		Settings: settings, Rows: d.Store, Gateway: d.Gateway, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
+		Settings: settings, Rows: d.Store, Gateway: d.Gateway, Sealed: d.Sealed, Approvals: d.Approvals, Known: s.policyOf, Log: d.Log,
 	})
 	s.intake, err = intake.New(intake.Deps{
 		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Redactors: s.access, Observer: s.engines.observer, Log: d.Log,
@@ -119,7 +119,7 @@ func NewService(d Deps) (*Service, error) {
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
 	})
 	s.kept.changes = changes.New(changes.Deps{
-		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
+		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Approvals, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
 	for _, loop := range []func(){s.deadlines.run, s.maintain, s.measureAll, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {

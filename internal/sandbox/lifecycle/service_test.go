@@ -34,10 +34,10 @@ var (
 
 const templateID = "base0000000000000000"
 
-// shelf holds one template, under two names and its ID.
-type shelf struct{}
+// templates holds one template, under two names and its ID.
+type templates struct{}
 
-func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	if !slices.Contains([]string{"base", "code-interpreter-v1", templateID}, ref.Name) || ref.Namespace != "" {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
@@ -54,14 +54,14 @@ type rig struct {
 	dir    string
 	store  *store.Store
 	engine *fake.Engine
-	album  *album
+	images *fakeImages
 	record *audittest.Log // persistent, like files on disk
 	format string         // directory of saved states; "" is the fake's own
 
-	mu    sync.Mutex
-	ends  map[string]time.Time // what guests were told
-	boots []guest.Config       // what guests were given
-	deaf  bool                 // guests refuse updates
+	mu            sync.Mutex
+	ends          map[string]time.Time // what guests were told
+	boots         []guest.Config       // what guests were given
+	refuseUpdates bool                 // guests refuse updates
 	// files, if set, is what guests list and pack for any directory.
 	files http.Handler
 	fault func(fake.Step, string) error
@@ -91,7 +91,7 @@ func (r *rig) open(options ...option) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.album, err = newAlbum(filepath.Join(r.dir, "album")); err != nil {
+	if r.images, err = newFakeImages(filepath.Join(r.dir, "album")); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.record == nil {
@@ -99,7 +99,7 @@ func (r *rig) open(options ...option) {
 	}
 	deps := lifecycle.Deps{
 		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)),
-		Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Images: r.album,
+		Store: r.store, Engines: fake.Registry(r.engine), Templates: templates{}, Images: r.images,
 		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}
@@ -145,7 +145,7 @@ func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	})
 	return map[int]http.Handler{8080: hello, guestboot.Port: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		deaf := r.deaf && req.URL.Path == guest.PathUpdate
+		deaf := r.refuseUpdates && req.URL.Path == guest.PathUpdate
 		files := r.files
 		r.mu.Unlock()
 		if files != nil && slices.Contains(answered, req.URL.Path) && req.Header.Get(guest.ControlHeader) == config.ControlToken {
@@ -176,13 +176,13 @@ func (r *rig) setFault(f func(fake.Step, string) error) {
 	r.fault = f
 }
 
-func (r *rig) create(who sandbox.Principal, change ...func(*sandbox.CreateRequest)) sandbox.Sandbox {
+func (r *rig) create(caller sandbox.Principal, change ...func(*sandbox.CreateRequest)) sandbox.Sandbox {
 	r.t.Helper()
 	req := sandbox.CreateRequest{Template: "base"}
 	for _, c := range change {
 		c(&req)
 	}
-	sb, err := r.Create(r.t.Context(), who, req)
+	sb, err := r.Create(r.t.Context(), caller, req)
 	if err != nil {
 		r.t.Fatal(err)
 	}

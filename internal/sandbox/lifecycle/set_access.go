@@ -25,8 +25,8 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 
 // SetAccess changes the access of a running sandbox. A sandbox without a network attachment cannot
 // get a network, because an attachment is part of its instance.
-func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, alter func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) SetAccess(ctx context.Context, caller sandbox.Principal, ref string, alter func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -42,7 +42,7 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 		}
 	}
 	asked := r.PolicyDigest
-	return s.setAccess(ctx, who, r.ID, func(a sandbox.Access) (sandbox.Access, error) {
+	return s.setAccess(ctx, caller, r.ID, func(a sandbox.Access) (sandbox.Access, error) {
 		p, err := s.access.Compile(a)
 		if err != nil {
 			return a, err
@@ -54,8 +54,8 @@ func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref stri
 	})
 }
 
-func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
-	r, err := s.resolve(ctx, who, ref)
+func (s *Service) setAccess(ctx context.Context, caller sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -79,7 +79,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	next.Within = r.Access.Within // the template's documents stay
-	if err := checkReferences(who, next, r.Access); err != nil {
+	if err := checkReferences(caller, next, r.Access); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if next.Linked() && !r.Access.Linked() {
@@ -90,7 +90,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if r.Access.Linked() && !next.Linked() {
 		next = next.Closed()
 	}
-	next = next.Settled()
+	next = next.Resolved()
 	p, err := s.planner.compileOn(r.Engine, next)
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -120,7 +120,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		}
 	}
 	s.live.renew(r)
-	s.access.Settle(r.ID, p)
+	s.access.DropUnneeded(r.ID, p)
 	s.access.Retire(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
 	return r.Sandbox, nil

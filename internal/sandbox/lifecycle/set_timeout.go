@@ -9,23 +9,23 @@ import (
 )
 
 // SetTimeout sets the sandbox's end to d from now, earlier or later. Zero ends it now.
-func (s *Service) SetTimeout(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
-	return s.setEnd(ctx, who, ref, d, false)
+func (s *Service) SetTimeout(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	return s.setEnd(ctx, caller, ref, d, false)
 }
 
 // Extend sets the sandbox's end to d from now, unless its present end is later.
-func (s *Service) Extend(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
-	return s.setEnd(ctx, who, ref, d, true)
+func (s *Service) Extend(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, error) {
+	return s.setEnd(ctx, caller, ref, d, true)
 }
 
-func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
+func (s *Service) setEnd(ctx context.Context, caller sandbox.Principal, ref string, d time.Duration, onlyLater bool) (sandbox.Sandbox, error) {
 	if d < 0 {
 		return sandbox.Sandbox{}, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
-	if err := s.planner.checkTimeout(who, d); err != nil {
+	if err := s.planner.checkTimeout(caller, d); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	r, err := s.resolve(ctx, who, ref)
+	r, err := s.resolve(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -71,14 +71,14 @@ func (s *Service) endNow(ctx context.Context, id string) (sandbox.Sandbox, error
 	if r.State != sandbox.Running && r.State != sandbox.Creating && r.State != sandbox.Paused {
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}
-	began, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{})
+	started, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{})
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if r, err = s.store.Get(ctx, id); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if !began {
+	if !started {
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}
 	return r.Shown(), nil

@@ -26,7 +26,7 @@ func shaOf(data []byte) string {
 }
 
 // exported is the content of an export, and its envelope.
-func (y *yard) exported(format string) (data, envelope []byte) {
+func (y *workspaceRig) exported(format string) (data, envelope []byte) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
 	if err != nil {
@@ -40,7 +40,7 @@ func (y *yard) exported(format string) (data, envelope []byte) {
 }
 
 // verified returns a statement after checking that it holds for a file.
-func (y *yard) verified(envelope []byte, c provenance.Check) *provenance.Statement {
+func (y *workspaceRig) verified(envelope []byte, c provenance.Check) *provenance.Statement {
 	y.t.Helper()
 	key, err := y.keys.Public()
 	if err != nil {
@@ -57,7 +57,7 @@ func (y *yard) verified(envelope []byte, c provenance.Check) *provenance.Stateme
 // P41: what comes out is signed as it is, with the policy in force, after the audit entry.
 func TestExportsAreSignedFor(t *testing.T) {
 	for _, format := range []string{"tar", "patch"} {
-		y := newYard(t, level("light"))
+		y := newWorkspaceRig(t, level("light"))
 		y.remove("gone.txt")
 		data, envelope := y.exported(format)
 		st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
@@ -95,7 +95,7 @@ func TestExportsAreSignedFor(t *testing.T) {
 
 // P41: files that are applied are signed before they are written.
 func TestAppliedFilesAreSignedFor(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
 	if err != nil || dry.Provenance != nil {
 		t.Fatalf("of nothing: %v", err)
@@ -116,7 +116,7 @@ func TestAppliedFilesAreSignedFor(t *testing.T) {
 
 // P41: without an audit entry no signature is returned, and nothing comes out.
 func TestNothingIsSignedUnrecorded(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
 	for _, signed := range []bool{true, false} {
 		out, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: signed})
@@ -142,13 +142,13 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 
 // Requesting a signature does not bypass a policy that denies or asks.
 func TestSigningIsNoWayOut(t *testing.T) {
-	y := newYard(t, level("strict"))
+	y := newWorkspaceRig(t, level("strict"))
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if n := len(y.record.Entries(audit.ProvenanceSigned)); n != 0 {
 		t.Errorf("%d were signed", n)
 	}
-	y.desk.granted = true
+	y.approvals.granted = true
 	_, envelope := y.exported("tar")
 	if !strings.Contains(string(decode(t, envelope)), `"approval":"a1"`) {
 		t.Errorf("%s", decode(t, envelope))
@@ -168,7 +168,7 @@ func decode(t *testing.T, envelope []byte) []byte {
 
 // A service without keys returns an error before an approval is used.
 func TestWithoutKeysNothingIsSigned(t *testing.T) {
-	y := newYardWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
+	y := newWorkspaceRigWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
 	if n := len(y.record.Entries(audit.Exported)); n != 0 {
@@ -178,7 +178,7 @@ func TestWithoutKeysNothingIsSigned(t *testing.T) {
 
 // The retained changes of an ended sandbox are signed with what is known about it.
 func TestKeptChangesAreSignedFor(t *testing.T) {
-	y := newYard(t, level("light"))
+	y := newWorkspaceRig(t, level("light"))
 	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
 		t.Fatalf("%+v %v", k, err)
 	}
@@ -201,21 +201,21 @@ func TestCommitOfTheWorkspace(t *testing.T) {
 	const first, second = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
 	for name, c := range map[string]struct {
 		files map[string]string
-		later func(y *yard)
+		later func(y *workspaceRig)
 		want  string
 	}{
 		"on a branch":        {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, nil, first},
 		"detached":           {map[string]string{".git/HEAD": first + "\n"}, nil, first},
 		"packed":             {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack-refs\n" + second + " refs/heads/other\n" + first + " refs/heads/main\n"}, nil, first},
 		"no repository":      {nil, nil, ""},
-		"made since":         {nil, func(y *yard) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
+		"made since":         {nil, func(y *workspaceRig) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
 		"no commit":          {map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, nil, ""},
 		"a way out":          {map[string]string{".git/HEAD": "ref: refs/../../a.txt\n"}, nil, ""},
-		"committed since":    {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, func(y *yard) { y.replaced(".git/refs/heads/main", second+"\n") }, ""},
-		"first commit since": {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": first + " refs/heads/main\n"}, func(y *yard) { write(y.t, y.host, ".git/refs/heads/main", second+"\n") }, ""},
-		"on another branch":  {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { y.replaced(".git/HEAD", second+"\n") }, ""},
-		"edited in place":    {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
-		"another of its time": {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) {
+		"committed since":    {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, func(y *workspaceRig) { y.replaced(".git/refs/heads/main", second+"\n") }, ""},
+		"first commit since": {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": first + " refs/heads/main\n"}, func(y *workspaceRig) { write(y.t, y.host, ".git/refs/heads/main", second+"\n") }, ""},
+		"on another branch":  {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { y.replaced(".git/HEAD", second+"\n") }, ""},
+		"edited in place":    {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
+		"another of its time": {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) {
 			at := filepath.Join(y.host, ".git/HEAD")
 			info, err := os.Stat(at)
 			y.replaced(".git/HEAD", second+"\n")
@@ -223,11 +223,11 @@ func TestCommitOfTheWorkspace(t *testing.T) {
 				y.t.Fatal(err)
 			}
 		}, ""},
-		"what is inside":      {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { write(y.t, y.inside, ".git/HEAD", second+"\n") }, first},
+		"what is inside":      {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { write(y.t, y.inside, ".git/HEAD", second+"\n") }, first},
 		"what is not a hash":  {map[string]string{".git/HEAD": strings.Repeat("g", 40)}, nil, ""},
-		"a link to elsewhere": {map[string]string{".git/config": ""}, func(y *yard) { y.linked(".git/HEAD") }, ""},
+		"a link to elsewhere": {map[string]string{".git/config": ""}, func(y *workspaceRig) { y.linked(".git/HEAD") }, ""},
 	} {
-		y := newYardWith(t, level("light"), nil, c.files)
+		y := newWorkspaceRigWith(t, level("light"), nil, c.files)
 		if c.later != nil {
 			c.later(y)
 		}
@@ -246,7 +246,7 @@ func TestCommitOfTheWorkspace(t *testing.T) {
 }
 
 // replaced puts another file in a host file's place, as git does.
-func (y *yard) replaced(name, text string) {
+func (y *workspaceRig) replaced(name, text string) {
 	y.t.Helper()
 	write(y.t, y.host, name+".lock", text)
 	if err := os.Rename(filepath.Join(y.host, name+".lock"), filepath.Join(y.host, name)); err != nil {
@@ -254,7 +254,7 @@ func (y *yard) replaced(name, text string) {
 	}
 }
 
-func (y *yard) linked(name string) {
+func (y *workspaceRig) linked(name string) {
 	y.t.Helper()
 	other := filepath.Join(y.t.TempDir(), "other")
 	if err := os.WriteFile(other, slices.Repeat([]byte("3"), 40), 0o644); err != nil {

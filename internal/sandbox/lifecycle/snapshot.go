@@ -55,7 +55,7 @@ func (pl *planner) noTemplate(ctx context.Context, name string) error {
 }
 
 // Snapshot takes a snapshot of a running sandbox.
-func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	if err := s.starts.room.Check(); err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -66,7 +66,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
-	ctx, r, release, err := s.lockForChange(ctx, who, ref)
+	ctx, r, release, err := s.lockForChange(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -93,7 +93,7 @@ func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref strin
 	s.live.update(r.ID, func(r *sandbox.Row) { r.At = n.ID })
 	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
 	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
-	s.states.Settle()
+	s.states.RequestDeduplication()
 	n.OwnBytes = n.Bytes // until another one shares its data
 	return n.Snapshot, nil
 }
@@ -111,7 +111,7 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 	}
 	defer func() {
 		if err != nil {
-			ctx, cancel := lasting(ctx)
+			ctx, cancel := withoutCaller(ctx)
 			defer cancel()
 			err = errors.Join(err, draft.Abort(), s.states.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
 		}

@@ -15,10 +15,10 @@ type snapshotFinder struct{ rows sandbox.SnapshotRows }
 
 // find returns the snapshot with an ID or name. A local caller's own has precedence over a key's
 // with the same name.
-func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
+func (f snapshotFinder) find(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Stored, error) {
 	if isSnapshotID(ref) {
 		n, err := f.rows.GetSnapshot(ctx, ref)
-		if err == nil && !who.MayUse(n) {
+		if err == nil && !caller.MayUse(n) {
 			err = sandbox.SnapshotUnknown(ref)
 		}
 		return n, err
@@ -26,13 +26,13 @@ func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref str
 	if !sandbox.IsIdentifier(ref) || len(ref) > maxSnapshotName {
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
-	q := sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: ref}, Owner: who.KeyID, AllOwners: who.Local}
+	q := sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: ref}, Owner: caller.KeyID, AllOwners: caller.Local}
 	found, err := f.rows.ListSnapshots(ctx, q)
 	if err != nil {
 		return sandbox.Stored{}, err
 	}
 	for _, n := range found {
-		if n.Owner == who.KeyID {
+		if n.Owner == caller.KeyID {
 			return n, nil
 		}
 	}
@@ -47,20 +47,20 @@ func (f snapshotFinder) find(ctx context.Context, who sandbox.Principal, ref str
 }
 
 // findNamed is find for any text of a caller, also for a template reference.
-func (f snapshotFinder) findNamed(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Stored, error) {
-	if err := who.Check(); err != nil {
+func (f snapshotFinder) findNamed(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Stored, error) {
+	if err := caller.Check(); err != nil {
 		return sandbox.Stored{}, err
 	}
 	parsed, err := sandbox.ParseReference(ref)
 	if err != nil || parsed.Namespace != "" || parsed.Tag != sandbox.DefaultTag {
 		return sandbox.Stored{}, sandbox.SnapshotUnknown(ref)
 	}
-	return f.find(ctx, who, parsed.Name)
+	return f.find(ctx, caller, parsed.Name)
 }
 
 // FindSnapshot returns the snapshot with an ID or name.
-func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
-	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
+func (s *Service) FindSnapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+	n, err := s.planner.snapshots.findNamed(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
@@ -72,8 +72,8 @@ func (s *Service) FindSnapshot(ctx context.Context, who sandbox.Principal, ref s
 }
 
 // Snapshots returns a page of the caller's snapshots; local callers see all.
-func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
-	if err := who.Check(); err != nil {
+func (s *Service) Snapshots(ctx context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	if err := caller.Check(); err != nil {
 		return sandbox.SnapshotPage{}, err
 	}
 	if f.Limit < 0 || f.Limit > maxPage {
@@ -83,7 +83,7 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 		f.Limit = maxPage
 	}
 	f.Name = strings.ToLower(strings.TrimSpace(f.Name))
-	q := sandbox.SnapshotQuery{SnapshotFilter: f, Owner: who.KeyID, AllOwners: who.Local}
+	q := sandbox.SnapshotQuery{SnapshotFilter: f, Owner: caller.KeyID, AllOwners: caller.Local}
 	// One row more than the page holds shows whether there is another page.
 	q.Limit++
 	rows, err := s.store.ListSnapshots(ctx, q)
@@ -100,8 +100,8 @@ func (s *Service) Snapshots(ctx context.Context, who sandbox.Principal, f sandbo
 
 // RemoveSnapshot removes a snapshot. The row goes first: data without a row is found and removed
 // later, while a row without data would be a snapshot that cannot be used.
-func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
-	n, err := s.planner.snapshots.findNamed(ctx, who, ref)
+func (s *Service) RemoveSnapshot(ctx context.Context, caller sandbox.Principal, ref string) error {
+	n, err := s.planner.snapshots.findNamed(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref
 }
 
 func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotFact(n))); err != nil {
 		return err

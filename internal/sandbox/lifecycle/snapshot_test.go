@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-func (r *rig) snapshot(who sandbox.Principal, id, name string) sandbox.Snapshot {
+func (r *rig) snapshot(caller sandbox.Principal, id, name string) sandbox.Snapshot {
 	r.t.Helper()
-	n, err := r.Snapshot(r.t.Context(), who, id, sandbox.SnapshotRequest{Name: name})
+	n, err := r.Snapshot(r.t.Context(), caller, id, sandbox.SnapshotRequest{Name: name})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestSnapshotsAreATree(t *testing.T) {
 	if r.body(child.ID) != child.ID {
 		t.Error("what was made from it was removed with it")
 	}
-	r.images(2)
+	r.wantImages(2)
 }
 
 // P2: no caller learns of another key's snapshots, by any request that takes a
@@ -132,16 +132,16 @@ func TestNamesOfSnapshots(t *testing.T) {
 	_, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{Name: "base"})
 	wantKind(t, err, fault.Exists, "snapshot_name_taken")
 	r.snapshot(alice, sb.ID, "base-2")
-	r.images(1)
+	r.wantImages(1)
 }
 
 func TestSnapshotFailsAtEachStep(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
-		"begin":  func(r *rig) { r.album.budget = broken },
+		"begin":  func(r *rig) { r.images.budget = broken },
 		"save":   func(r *rig) { r.failAt(fake.CheckpointBegin, broken) },
 		"saved":  func(r *rig) { r.failAt(fake.CheckpointSaved, broken) },
-		"commit": func(r *rig) { r.album.commit = broken },
+		"commit": func(r *rig) { r.images.commit = broken },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -154,7 +154,7 @@ func TestSnapshotFailsAtEachStep(t *testing.T) {
 			if got, _ := r.Get(t.Context(), alice, sb.ID); err != nil || len(page.Snapshots) != 0 || got.At != "" || r.body(sb.ID) != sb.ID {
 				t.Errorf("left %+v, %v; the sandbox is at %q", page, err, got.At)
 			}
-			r.images(0)
+			r.wantImages(0)
 		})
 	}
 }
@@ -276,7 +276,7 @@ func TestSavedStatesAndRestarts(t *testing.T) {
 	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != lost.ID || pruned.Sandboxes[0].Reason != sandbox.ReasonLost {
 		t.Errorf("without their images: %+v, %v", pruned, err)
 	}
-	r.images(2)
+	r.wantImages(2)
 	_, err = r.FindSnapshot(ctx, alice, bare.ID)
 	wantKind(t, err, fault.NotFound, "snapshot_not_found")
 	if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
@@ -300,7 +300,7 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 		if err != nil || len(page.Snapshots) != 1 || page.Snapshots[0].Name != "new" {
 			t.Errorf("%+v, %v", page, err)
 		}
-		r.images(1)
+		r.wantImages(1)
 	})
 }
 
@@ -308,7 +308,7 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 type shown struct{ file string }
 
 func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := shelf{}.Resolve(ctx, ref)
+	t, err := templates{}.Resolve(ctx, ref)
 	t.Image = engine.ViewOf(t.Image.View().Dir, "", engine.Bind{Source: s.file, Target: "/guest"})
 	return t, err
 }

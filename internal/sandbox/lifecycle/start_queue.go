@@ -13,7 +13,7 @@ import (
 // in the queue.
 type starts struct {
 	queue *admission.Queue
-	room  diskroom.Room
+	room  diskroom.Check
 }
 
 // admit waits until a sandbox may be started. The caller calls the returned function with the
@@ -33,15 +33,15 @@ func (s starts) admit(ctx context.Context, r sandbox.Row, request string, always
 // Queue describes the queue of starts as a caller may see it.
 type Queue struct {
 	admission.Status
-	// Places are the places of the caller's own requests.
-	Places []admission.Place
+	// Positions are the places of the caller's own requests.
+	Positions []admission.Position
 }
 
 // Queue returns how many sandboxes are being started and how many wait, with the places of the
 // caller's own requests. A local caller gets the places of all keys.
-func (s *Service) Queue(_ context.Context, who sandbox.Principal) (Queue, error) {
-	if err := who.Check(); err != nil {
+func (s *Service) Queue(_ context.Context, caller sandbox.Principal) (Queue, error) {
+	if err := caller.Check(); err != nil {
 		return Queue{}, err
 	}
-	return Queue{Status: s.starts.queue.Status(), Places: s.starts.queue.Places(who.KeyID, who.Local)}, nil
+	return Queue{Status: s.starts.queue.Status(), Positions: s.starts.queue.Positions(caller.KeyID, caller.Local)}, nil
 }

@@ -39,29 +39,29 @@ func newGatedRig(t *testing.T, o admission.Options) *gated {
 }
 
 // begin requests a sandbox in the background.
-func (g *gated) begin(ctx context.Context, who sandbox.Principal, label string) <-chan error {
+func (g *gated) begin(ctx context.Context, caller sandbox.Principal, label string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := g.Create(ctx, who, sandbox.CreateRequest{Template: "base", RequestID: label})
+		_, err := g.Create(ctx, caller, sandbox.CreateRequest{Template: "base", RequestID: label})
 		done <- err
 	}()
 	return done
 }
 
 // places waits until so many wait, and returns the caller's own.
-func (g *gated) places(who sandbox.Principal, waiting int) map[string]int {
+func (g *gated) places(caller sandbox.Principal, waiting int) map[string]int {
 	g.t.Helper()
 	var q lifecycle.Queue
 	hosttest.Eventually(g.t, fmt.Sprintf("%d wait", waiting), func() bool {
 		var err error
-		if q, err = g.Queue(g.t.Context(), who); err != nil {
+		if q, err = g.Queue(g.t.Context(), caller); err != nil {
 			g.t.Error(err)
 		}
 		return q.Waiting == waiting
 	})
 	places := make(map[string]int)
-	for _, p := range q.Places {
-		places[p.Label] = p.Place
+	for _, p := range q.Positions {
+		places[p.Label] = p.Number
 	}
 	return places
 }
@@ -121,10 +121,10 @@ func TestWaitingRequestCanBeRemovedAndLeft(t *testing.T) {
 		t.Fatalf("creating: %+v, %v", page, err)
 	}
 	q, err := g.Queue(t.Context(), alice)
-	if err != nil || len(q.Places) != 1 {
+	if err != nil || len(q.Positions) != 1 {
 		t.Fatalf("queue: %+v, %v", q, err)
 	}
-	if err := g.Remove(t.Context(), alice, q.Places[0].Sandbox); err != nil {
+	if err := g.Remove(t.Context(), alice, q.Positions[0].Sandbox); err != nil {
 		t.Error(err)
 	}
 	wantKind(t, <-removed, fault.Conflict, sandbox.CodeRemoved)
@@ -173,19 +173,19 @@ func TestResumingWaitsForItsTurn(t *testing.T) {
 	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	gate, begun := make(chan struct{}), make(chan string, 10)
+	gate, started := make(chan struct{}), make(chan string, 10)
 	open := sync.OnceFunc(func() { close(gate) })
 	defer open()
 	r.setFault(func(at fake.Step, id string) error {
 		if at == fake.Steps[0] && id != paused.ID {
-			begun <- id
+			started <- id
 			<-gate
 		}
 		return nil
 	})
 	g := &gated{rig: r}
 	first := g.begin(t.Context(), alice, "")
-	<-begun
+	<-started
 	second := g.begin(t.Context(), alice, "")
 	g.places(alice, 1)
 	_, _, err := r.Resume(t.Context(), alice, paused.ID, 0)

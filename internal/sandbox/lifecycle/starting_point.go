@@ -13,7 +13,7 @@ import (
 )
 
 // startsFrom returns the template or image of a request, and its name for people.
-func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
+func (pl *planner) startsFrom(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Template, string, error) {
 	if req.Image == "" && req.Template == "" {
 		req.Template = pl.engines.template(req.Engine)
 	}
@@ -22,7 +22,7 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		if err != nil {
 			return sandbox.Template{}, "", err
 		}
-		t, err := pl.startingPoint(ctx, who, ref)
+		t, err := pl.startingPoint(ctx, caller, ref)
 		if err == nil && t.Image.Kind() == engine.ImageModule && len(req.Tools)+len(req.Programs) > 0 {
 			err = fault.New(fault.Unsupported, "module_tools", "programs of the host do not run in a sandbox of WebAssembly modules").
 				WithHint("omit the tools and programs: crannog run --tools=none")
@@ -43,7 +43,7 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 		return sandbox.Template{}, "", fault.New(fault.Unsupported, "images_unsupported", "this server does not support images")
 	}
 	t, err := images.ResolveImage(ctx, req.Image, false)
-	if fault.KindOf(err) != fault.NotFound || !who.OnHost() {
+	if fault.KindOf(err) != fault.NotFound || !caller.OnHost() {
 		return t, t.Name, err
 	}
 	// Other programs of the host have images in an engine's store. A client with a key must not see
@@ -61,15 +61,15 @@ func (pl *planner) startsFrom(ctx context.Context, who sandbox.Principal, req sa
 
 // startingPoint resolves a reference to a template, or to a snapshot that is used like one. If both
 // have the name, which only an older version allowed, the template has precedence.
-func (pl *planner) startingPoint(ctx context.Context, who sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
+func (pl *planner) startingPoint(ctx context.Context, caller sandbox.Principal, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := pl.templates.Resolve(ctx, ref)
-	if err == nil && !who.MayStart(t) {
+	if err == nil && !caller.MayStart(t) {
 		err = sandbox.TemplateUnknown(ref) // as if it did not exist
 	}
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
 		return t, err
 	}
-	n, missing := pl.snapshots.find(ctx, who, ref.Name)
+	n, missing := pl.snapshots.find(ctx, caller, ref.Name)
 	if isUnknown(missing) {
 		return sandbox.Template{}, err // as if there were no snapshots
 	}

@@ -10,8 +10,8 @@ import (
 
 // withDefaults returns a request with the settings of its template. The template of another key
 // must not set where secrets are sent, because its policy could guess their names.
-func withDefaults(who sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
-	if t.Owner != "" && t.Owner != who.KeyID && len(boundIn(accessOf(t))) > 0 {
+func withDefaults(caller sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
+	if t.Owner != "" && t.Owner != caller.KeyID && len(boundIn(accessOf(t))) > 0 {
 		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to an API key, and its policy would bind your secrets").
 			WithHint("create your own template from the same image")
 	}
@@ -60,8 +60,8 @@ func accessOf(t sandbox.Template) sandbox.Access {
 	return *t.Access
 }
 
-// bootInstead reports whether an error only means that a request does not fit the memory of its
+// exceedsTemplate reports whether an error only means that a request does not fit the memory of its
 // template.
-func bootInstead(t sandbox.Template, err error) bool {
+func exceedsTemplate(t sandbox.Template, err error) bool {
 	return t.OwnMemory() != "" && slices.Contains([]string{"snapshot_policy", "snapshot_limits"}, fault.CodeOf(err))
 }

@@ -18,13 +18,13 @@ func (s *Service) TemplateStates() TemplateStates { return TemplateStates{s} }
 
 // Can reports whether the memory of a sandbox can be saved and restored here.
 func (t TemplateStates) Can(sb sandbox.Sandbox) bool {
-	_, ok := engine.Ability[engine.Checkpointer](t.s.engines.Registry, sb.Engine)
+	_, ok := engine.As[engine.Checkpointer](t.s.engines.Registry, sb.Engine)
 	return ok && t.s.states.Available() == nil
 }
 
 // Save saves the memory of a sandbox for a version of a template, and returns its ID.
-func (t TemplateStates) Save(ctx context.Context, who sandbox.Principal, id, version string) (string, error) {
-	n, err := t.s.Snapshot(ctx, who, id, sandbox.SnapshotRequest{KeptFor: version})
+func (t TemplateStates) Save(ctx context.Context, caller sandbox.Principal, id, version string) (string, error) {
+	n, err := t.s.Snapshot(ctx, caller, id, sandbox.SnapshotRequest{KeptFor: version})
 	return n.ID, err
 }
 

@@ -22,7 +22,7 @@ import (
 
 // made is a shelf with one more template, "made".
 type made struct {
-	shelf
+	templates
 	template *atomic.Pointer[sandbox.Template]
 }
 
@@ -46,7 +46,7 @@ func (m made) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Templ
 	if ref.Name == "made" || ref.Name == "made0000000000000000" {
 		return *m.template.Load(), nil
 	}
-	return m.shelf.Resolve(ctx, ref)
+	return m.templates.Resolve(ctx, ref)
 }
 
 func (m made) option(d *lifecycle.Deps) { d.Templates = m }
@@ -180,8 +180,8 @@ func TestTheMemoryOfATemplate(t *testing.T) {
 // A warm sandbox of a template continues from the template's memory.
 func TestThePoolServesTemplatesWithMemory(t *testing.T) {
 	m := newMade(sandbox.Template{})
-	var store *album
-	p := newPoolRig(t, m.option, func(d *lifecycle.Deps) { store, _ = d.Images.(*album) })
+	var store *fakeImages
+	p := newPoolRig(t, m.option, func(d *lifecycle.Deps) { store, _ = d.Images.(*fakeImages) })
 	if store == nil {
 		t.Fatal("no states are kept")
 	}

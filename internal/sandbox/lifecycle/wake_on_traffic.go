@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Asleep returns a sandbox that is not running but resumes on traffic.
-func (s *Service) Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool) {
+// ResumesOnTraffic returns a sandbox that is not running but resumes on traffic.
+func (s *Service) ResumesOnTraffic(ctx context.Context, id string) (sandbox.Sandbox, bool) {
 	if !idPattern.MatchString(id) {
 		return sandbox.Sandbox{}, false
 	}
@@ -22,9 +22,9 @@ func (s *Service) Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool)
 	return r.Sandbox, r.WakesOnTraffic()
 }
 
-// AsleepAll calls yield for each sandbox that is not running but resumes on traffic, until yield
-// returns false.
-func (s *Service) AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool) {
+// AllResumingOnTraffic calls yield for each sandbox that is not running but resumes on traffic,
+// until yield returns false.
+func (s *Service) AllResumingOnTraffic(ctx context.Context, yield func(sandbox.Sandbox) bool) {
 	rows, err := s.store.List(ctx, sandbox.Query{Filter: sandbox.Filter{States: sandbox.SuspendedStates}, AllOwners: true})
 	if err != nil {
 		if ctx.Err() == nil {

@@ -78,7 +78,7 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 
 // Adopt implements warmpool.Instances.
 func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error) {
-	s, began := w.s, time.Now()
+	s, started := w.s, time.Now()
 	ctx, release, err := s.operations.hold(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -88,7 +88,7 @@ func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(c
 		s.cut(r.ID) // nothing of the request may have reached it
 		return sandbox.Sandbox{}, err
 	}
-	return s.created(ctx, r, began, "pool"), nil
+	return s.created(ctx, r, started, "pool"), nil
 }
 
 // Record implements warmpool.Instances.
@@ -99,7 +99,7 @@ func (w warmInstances) Record(ctx context.Context, r sandbox.Row) error {
 // Discard implements warmpool.Instances.
 func (w warmInstances) Discard(ctx context.Context, id string) error {
 	s := w.s
-	ctx, cancel := lasting(ctx)
+	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	return s.operations.locked(ctx, id, func(ctx context.Context, id string) error {
 		s.cut(id)

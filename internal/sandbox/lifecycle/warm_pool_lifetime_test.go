@@ -41,7 +41,7 @@ func TestFillFails(t *testing.T) {
 			}
 			return nil
 		})
-		p.StartPool(warmpool.Options{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
+		p.StartPool(warmpool.Options{Defaults: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
 		time.Sleep(8 * time.Second)
 		p.mu.Lock()
 		if tries != 2 {
@@ -101,7 +101,7 @@ func TestPoolFollowsDemand(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		for _, r := range p.rows() {
-			if end := p.toldEnd(r.ID); time.Until(end) < 5*time.Minute {
+			if end := p.lastSentEnd(r.ID); time.Until(end) < 5*time.Minute {
 				t.Errorf("one ends in %s", time.Until(end))
 			}
 		}
@@ -194,12 +194,12 @@ func TestLoadingHoldsNobodyUp(t *testing.T) {
 
 // shifting is a shelf whose template's programs change.
 type shifting struct {
-	shelf
+	templates
 	revision *atomic.Pointer[string]
 }
 
 func (s shifting) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	t, err := s.shelf.Resolve(ctx, ref)
+	t, err := s.templates.Resolve(ctx, ref)
 	t.Revision = *s.revision.Load()
 	return t, err
 }

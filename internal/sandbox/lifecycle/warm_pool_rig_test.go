@@ -29,8 +29,8 @@ import (
 // poolRig is a rig with a gateway, whose guests can be claimed.
 type poolRig struct {
 	*rig
-	road *links
-	safe *safe
+	links *links
+	safe  *safe
 
 	mu      sync.Mutex
 	booted  map[string]guest.Config
@@ -75,7 +75,7 @@ func (l *links) Detach(_ context.Context, id string) error {
 
 func (l *links) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
 
-func (l *links) lose(err error) {
+func (l *links) failWith(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fail = err
@@ -92,7 +92,7 @@ func newPoolRig(t *testing.T, options ...option) *poolRig {
 	p := &poolRig{
 		rig:    &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)},
 		booted: map[string]guest.Config{}, claimed: map[string]guest.Config{},
-		road: &links{attached: map[string]sandbox.Attachment{}}, safe: &safe{kept: map[string]map[string]map[string]config.Secret{}},
+		links: &links{attached: map[string]sandbox.Attachment{}}, safe: &safe{kept: map[string]map[string]map[string]config.Secret{}},
 		memory: demand.Memory{Total: 40 << 30, Available: 20 << 30},
 	}
 	p.open(append([]option{p.claimable}, options...)...)
@@ -109,7 +109,7 @@ func (p *poolRig) claimable(d *lifecycle.Deps) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	d.Engines, d.Gateway, d.Sealed = fake.Registry(e), p.road, p.safe
+	d.Engines, d.Gateway, d.Sealed = fake.Registry(e), p.links, p.safe
 }
 
 // guest serves a control service whose tokens a claim changes.
@@ -170,8 +170,8 @@ func (p *poolRig) configs(id string) (boot, claim guest.Config, claimed bool) {
 	return p.booted[id], claim, claimed
 }
 
-// toldEnd returns the end that a guest was last sent.
-func (p *poolRig) toldEnd(id string) time.Time {
+// lastSentEnd returns the end that a guest was last sent.
+func (p *poolRig) lastSentEnd(id string) time.Time {
 	p.rig.mu.Lock()
 	defer p.rig.mu.Unlock()
 	return p.rig.ends[id]
@@ -191,7 +191,7 @@ func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 // begin starts a pool without waiting for warm sandboxes.
 func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 	o := p.options
-	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
+	o.Defaults, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
 	o.Memory = func() (demand.Memory, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -215,7 +215,7 @@ func (p *poolRig) leavesNothing() {
 	if rows := p.rows(); len(rows) != 0 {
 		p.t.Errorf("waiting rows: %v", rows)
 	}
-	if left := p.road.all(); len(left) != 0 || p.safe.count() != 0 {
+	if left := p.links.all(); len(left) != 0 || p.safe.count() != 0 {
 		p.t.Errorf("left: %v, %d values", left, p.safe.count())
 	}
 }

@@ -50,8 +50,8 @@ func TestPoolHandsOut(t *testing.T) {
 		if err != nil || got.State != sandbox.Running || got.Metadata["m"] != "n" || got.TrafficToken == "" || got.Owner != "alice" || !got.EndAt.Equal(sb.EndAt) {
 			t.Errorf("row %+v, %v", got, err)
 		}
-		if said := p.body(sb.ID); said != sb.ID {
-			t.Errorf("a program inside says %q", said)
+		if output := p.body(sb.ID); output != sb.ID {
+			t.Errorf("a program inside says %q", output)
 		}
 		if err := p.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Error(err)
@@ -66,13 +66,13 @@ func TestWaitingIsNobodys(t *testing.T) {
 	p.start(opened)
 	id := p.rows()[0].ID
 	ctx := t.Context()
-	for _, who := range []sandbox.Principal{local, alice} {
+	for _, caller := range []sandbox.Principal{local, alice} {
 		for _, ref := range []string{id, id[:4]} {
-			_, err := p.Get(ctx, who, ref)
+			_, err := p.Get(ctx, caller, ref)
 			wantKind(t, err, fault.NotFound, "sandbox_not_found")
-			wantKind(t, p.Remove(ctx, who, ref), fault.NotFound, "sandbox_not_found")
+			wantKind(t, p.Remove(ctx, caller, ref), fault.NotFound, "sandbox_not_found")
 		}
-		page, err := p.List(ctx, who, sandbox.Filter{})
+		page, err := p.List(ctx, caller, sandbox.Filter{})
 		if err != nil || len(page.Sandboxes) != 0 || page.Running != 0 {
 			t.Errorf("listed %+v, %v", page, err)
 		}
@@ -106,7 +106,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
 	p.start(opened)
 	row := p.rows()[0]
-	before := p.road.all()[row.ID]
+	before := p.links.all()[row.ID]
 	if before.Policy.Reachable("example.com") || before.Owner != "" || before.Secrets != nil {
 		t.Errorf("attached as %+v", before)
 	}
@@ -120,7 +120,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	if err != nil || sb.ID != row.ID {
 		t.Fatalf("%s, %v", sb.ID, err)
 	}
-	after := p.road.all()[row.ID]
+	after := p.links.all()[row.ID]
 	if !after.Policy.Reachable("example.com") || after.Owner != "alice" || len(after.Secrets) != 1 || after.Secrets[0].Value != "sesame-open-now" {
 		t.Errorf("claimed as %+v", after)
 	}
@@ -227,7 +227,7 @@ func TestPoolFails(t *testing.T) {
 		"policy does not hold": answer(http.StatusConflict, probe.Failure+"x"),
 		"refused":              answer(http.StatusConflict, "no"),
 		"no claims":            answer(http.StatusNotFound, "no"),
-		"lost link":            func() { p.road.lose(errors.New("lost")) },
+		"lost link":            func() { p.links.failWith(errors.New("lost")) },
 	} {
 		rows := p.rows()
 		id := rows[len(rows)-1].ID // the oldest is taken first
@@ -237,10 +237,10 @@ func TestPoolFails(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, sb.ID, err)
 		}
 		p.setRefuse(nil)
-		p.road.lose(nil)
+		p.links.failWith(nil)
 		hosttest.Eventually(t, "the one that failed is gone", func() bool {
 			_, err := p.store.Get(t.Context(), id)
-			_, there := p.road.all()[id]
+			_, there := p.links.all()[id]
 			return fault.KindOf(err) == fault.NotFound && !there
 		})
 		p.waits(1)

@@ -28,7 +28,7 @@ func (s *Service) track(r sandbox.Row) {
 		return
 	}
 	s.intake.Follow(r.ID)
-	s.deadlines.rouse()
+	s.deadlines.checkAll()
 }
 
 // cut stops watching a sandbox that is no longer running, so that proxies abort streams.
@@ -73,7 +73,7 @@ func reason(end time.Time, exit engine.Exit) string {
 
 // ended writes the end of a sandbox that stopped by itself, and frees its resources.
 func (s *Service) ended(b *liveSandbox, reason string, at time.Time) {
-	ctx, cancel := lasting(s.work.ctx)
+	ctx, cancel := withoutCaller(s.work.ctx)
 	defer cancel()
 	unlock, err := s.operations.locks.acquire(ctx, b.id)
 	if err != nil {
@@ -170,6 +170,6 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 		s.cut(id)
 		s.track(r)
 	}
-	s.deadlines.rouse()
+	s.deadlines.checkAll()
 	return nil
 }

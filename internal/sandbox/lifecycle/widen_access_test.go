@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// desk answers questions with no, until a test grants the last one, once.
-type desk struct {
+// fakeApprovals answers questions with no, until a test grants the last one, once.
+type fakeApprovals struct {
 	mu      sync.Mutex
 	asked   []egress.ApprovalRequest
 	granted bool
 }
 
-func (d *desk) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+func (d *fakeApprovals) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = append(d.asked, q)
@@ -30,15 +30,15 @@ func (d *desk) Ask(_ context.Context, q egress.ApprovalRequest) (egress.Approval
 	return egress.ApprovalOutcome{State: "pending", Approval: "a1"}, nil
 }
 
-func (d *desk) Retire(context.Context, string, string, string) error { return nil }
+func (d *fakeApprovals) Retire(context.Context, string, string, string) error { return nil }
 
 func to(a sandbox.Access) func(sandbox.Access) (sandbox.Access, error) {
 	return func(sandbox.Access) (sandbox.Access, error) { return a, nil }
 }
 
 func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
-	d := &desk{}
-	r := newRig(t, func(deps *lifecycle.Deps) { deps.Questions = d })
+	d := &fakeApprovals{}
+	r := newRig(t, func(deps *lifecycle.Deps) { deps.Approvals = d })
 	ctx := t.Context()
 	strict := sandbox.Access{Level: "strict", Net: sandbox.NetNone}
 	light := sandbox.Access{Level: "light", Net: sandbox.NetNone}

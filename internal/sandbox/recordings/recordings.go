@@ -19,7 +19,7 @@ import (
 // Deps is what a Service needs.
 type Deps struct {
 	// Resolve finds the sandbox that a caller names and may see.
-	Resolve func(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error)
+	Resolve func(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error)
 	Rows    Rows
 	// Recordings holds the recordings. If it is nil, nothing is recorded.
 	Recordings sandbox.Recordings
@@ -39,16 +39,16 @@ type Service struct{ deps Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// mostRecorded limits the number of sandboxes whose recordings are retained without retained
+// maxRecorded limits the number of sandboxes whose recordings are retained without retained
 // changes. The size counts against the limit of all recordings.
-const mostRecorded = 100
+const maxRecorded = 100
 
 // mayKeep refuses callers that must not retain recordings.
-func (s *Service) mayKeep(who sandbox.Principal) error {
-	if err := who.Check(); err != nil {
+func (s *Service) mayKeep(caller sandbox.Principal) error {
+	if err := caller.Check(); err != nil {
 		return err
 	}
-	if !who.Local {
+	if !caller.Local {
 		return fault.New(fault.Denied, "recordings_not_local", "only callers on the server's own machine retain recordings of ended sandboxes")
 	}
 	if s.deps.Recordings == nil {
@@ -58,9 +58,9 @@ func (s *Service) mayKeep(who sandbox.Principal) error {
 }
 
 // Recorded implements Recorded.
-func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
-	r, err := s.deps.Resolve(ctx, who, ref)
-	if err == nil || !unknown(err) || !who.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
+func (s *Service) Recorded(ctx context.Context, caller sandbox.Principal, ref string) (string, error) {
+	r, err := s.deps.Resolve(ctx, caller, ref)
+	if err == nil || !unknown(err) || !caller.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
 		return r.ID, err
 	}
 	if _, ok := s.deps.Recordings.Retained(ref); !ok {
@@ -70,8 +70,8 @@ func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref strin
 }
 
 // KeepRecordings implements Recorded.
-func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	out, err := s.keepRecordings(ctx, who, ref)
+func (s *Service) KeepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	out, err := s.keepRecordings(ctx, caller, ref)
 	if err != nil || out.ID == "" { // nothing was done
 		return out, err
 	}
@@ -81,11 +81,11 @@ func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref
 	return out, s.expire(ctx)
 }
 
-func (s *Service) keepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) keepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
+	if err := s.mayKeep(caller); err != nil {
 		return sandbox.KeptRecordings{}, err
 	}
-	r, err := s.deps.Resolve(ctx, who, ref)
+	r, err := s.deps.Resolve(ctx, caller, ref)
 	if err != nil {
 		return sandbox.KeptRecordings{}, err
 	}
@@ -102,8 +102,8 @@ func toKeptRecordings(k recording.Retained) sandbox.KeptRecordings {
 }
 
 // ListRecordings implements Recorded.
-func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sandbox.KeptRecordings, error) {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) ListRecordings(_ context.Context, caller sandbox.Principal) ([]sandbox.KeptRecordings, error) {
+	if err := s.mayKeep(caller); err != nil {
 		return nil, err
 	}
 	list, err := s.deps.Recordings.ListRetained()
@@ -120,8 +120,8 @@ func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sa
 }
 
 // DiscardRecordings implements Recorded.
-func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
-	if err := s.mayKeep(who); err != nil {
+func (s *Service) DiscardRecordings(ctx context.Context, caller sandbox.Principal, id string) error {
+	if err := s.mayKeep(caller); err != nil {
 		return err
 	}
 	if !ids.ValidSandbox(id) {
@@ -201,7 +201,7 @@ func (s *Service) expire(ctx context.Context) error {
 			if s.deps.HasChanges(k.Sandbox) {
 				continue
 			}
-			if n++; n <= mostRecorded {
+			if n++; n <= maxRecorded {
 				continue
 			}
 		}

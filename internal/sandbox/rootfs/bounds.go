@@ -51,15 +51,15 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 		if !slices.Contains(limits, f.Limit) {
 			continue
 		}
-		most := *f.Value
+		limit := *f.Value
 		if f.Limit == engine.LimitCPU {
 			// If no cgroup limits the processor time, the number of processors does.
-			most = (most + 999) / 1000 * 1000
+			limit = (limit + 999) / 1000 * 1000
 		}
 		switch got := *holds[i].Value; {
 		case got <= 0:
 			return notBounded(info.Name, f, "cannot be read back")
-		case got > most:
+		case got > limit:
 			return notBounded(info.Name, f, "is "+f.Text(got))
 		}
 	}

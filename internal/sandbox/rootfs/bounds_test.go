@@ -28,20 +28,20 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := bounded()
-	inside, said := checks(r, p, Masks{}, everyLimit)
+	inside, checked := checks(r, p, Masks{}, everyLimit)
 	if inside.MemoryBytes != r.Limits.MemoryBytes || inside.PIDs != r.Limits.PIDs || inside.DiskBytes != r.Limits.DiskBytes || inside.DiskInodes != r.Limits.DiskInodes {
 		t.Errorf("all is shown, and checked is %+v", inside)
 	}
-	if slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, "outside") }) {
-		t.Errorf("all is shown, and said is %q", said)
+	if slices.ContainsFunc(checked, func(s string) bool { return strings.HasPrefix(s, "outside") }) {
+		t.Errorf("all is shown, and said is %q", checked)
 	}
-	inside, said = checks(r, p, Masks{}, []engine.Limit{engine.LimitDisk})
+	inside, checked = checks(r, p, Masks{}, []engine.Limit{engine.LimitDisk})
 	if inside.MemoryBytes != 0 || inside.PIDs != 0 || inside.DiskInodes != 0 || inside.DiskBytes != r.Limits.DiskBytes {
 		t.Errorf("only disk is shown, and checked is %+v", inside)
 	}
 	for _, want := range []string{"checked from outside: at most 1g of memory", "checked from outside: at most 512 of pids", "checked from outside: at most 1.5 of cpus"} {
-		if !slices.Contains(said, want) {
-			t.Errorf("%q is not in %q", want, said)
+		if !slices.Contains(checked, want) {
+			t.Errorf("%q is not in %q", want, checked)
 		}
 	}
 }

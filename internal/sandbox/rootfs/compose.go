@@ -35,7 +35,7 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, nil, err
 	}
-	covered.settle()
+	covered.hideBelowReadOnly()
 	if n := t.Origin; n != nil && !n.FilesOnly {
 		covered.continueMemory(n.Base, p.Files().Matcher())
 	}

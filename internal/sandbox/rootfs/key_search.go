@@ -98,7 +98,7 @@ func (k *KeySearch) Start() {
 	k.done = make(chan struct{})
 	go func() {
 		defer close(k.done)
-		k.keys = k.look()
+		k.keys = k.check()
 	}()
 }
 
@@ -111,7 +111,7 @@ func (k *KeySearch) Found() sandbox.Keys {
 	return k.keys
 }
 
-func (k *KeySearch) look() sandbox.Keys {
+func (k *KeySearch) check() sandbox.Keys {
 	keys := sandbox.Keys{Left: k.files.seen}
 	root, err := os.OpenRoot(k.workspace)
 	if err != nil {

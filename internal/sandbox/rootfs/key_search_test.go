@@ -163,7 +163,7 @@ func BenchmarkKeySearch(b *testing.B) {
 		search.files.add(sandbox.WorkspaceDir + "/" + name)
 	}
 	for b.Loop() {
-		if k := search.look(); k.Looked != maxKeyFiles {
+		if k := search.check(); k.Looked != maxKeyFiles {
 			b.Fatal(k)
 		}
 	}

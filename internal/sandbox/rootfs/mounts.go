@@ -171,7 +171,7 @@ func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 			continue
 		}
 		w := c.walk(m.Source, m.Target, files)
-		probes := w.look
+		probes := w.check
 		if git {
 			probes = w.onlyGit(b.Git, probes)
 		}

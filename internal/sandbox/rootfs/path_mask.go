@@ -43,7 +43,7 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	files := p.Files()
 	if workspace != "" {
 		w := c.walk(workspace, sandbox.WorkspaceDir, files)
-		if err := w.below(workspace, sandbox.WorkspaceDir, w.look); err != nil {
+		if err := w.below(workspace, sandbox.WorkspaceDir, w.check); err != nil {
 			return Masks{}, err
 		}
 		if err := w.findTracked(files, b.Git); err != nil {
@@ -64,9 +64,9 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	return c, nil
 }
 
-// settle moves absent paths below a read-only directory to the hidden paths. An absent path needs a
-// placeholder that is then removed, which a read-only directory does not allow.
-func (c *Masks) settle() {
+// hideBelowReadOnly moves absent paths below a read-only directory to the hidden paths. An absent
+// path needs a placeholder that is then removed, which a read-only directory does not allow.
+func (c *Masks) hideBelowReadOnly() {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var absent []string
 	for _, name := range c.absent {

@@ -25,9 +25,9 @@ const MaxPrograms = 4
 // ProgramsDir is the directory of these mount points inside.
 const ProgramsDir = "/.crannog/programs"
 
-// ProgramPlace returns the path inside of the program with a number, counting from 1. Files and
+// ProgramPath returns the path inside of the program with a number, counting from 1. Files and
 // directories have different mount points, because a file cannot be mounted on a directory.
-func ProgramPlace(number int, dir bool) string {
+func ProgramPath(number int, dir bool) string {
 	if dir {
 		return ProgramsDir + "/" + strconv.Itoa(number)
 	}
@@ -57,7 +57,7 @@ func ResolvePrograms(list []string) ([]engine.Bind, error) {
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
 			return nil, fault.New(fault.Invalid, "programs_invalid", "a host program must be a file, or a directory other than the root")
 		}
-		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
+		binds = append(binds, engine.Bind{Source: real, Target: ProgramPath(i+1, info.IsDir()), Owned: true})
 	}
 	return binds, nil
 }

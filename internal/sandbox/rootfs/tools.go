@@ -24,8 +24,8 @@ import (
 // because the managers' own programs contain these paths.
 const ToolsDir = "/.crannog/tools"
 
-// ToolPlace returns the path inside of the directory with a number, counting from 1.
-func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
+// ToolPath returns the path inside of the directory with a number, counting from 1.
+func ToolPath(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
 
 // ResolveTools finds the version managers that a request names. A request for all gets those that
 // are installed and that the policy allows. A manager that is requested by name must be both.
@@ -64,7 +64,7 @@ func AddTools(t *sandbox.Template, trees []hosttools.Tree) (err error) {
 		env = map[string]string{}
 	}
 	for i, tree := range trees {
-		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1), Owned: true})
+		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPath(i + 1), Owned: true})
 		AddEnv(env, tree.Env)
 	}
 	t.Env = env
@@ -113,7 +113,7 @@ func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 			return err
 		}
 		for _, rel := range hide {
-			c.hide = append(c.hide, path.Join(ToolPlace(i+1), filepath.ToSlash(rel)))
+			c.hide = append(c.hide, path.Join(ToolPath(i+1), filepath.ToSlash(rel)))
 		}
 	}
 	if n := c.count(); n > maxCovered {
@@ -126,7 +126,7 @@ func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 // guestTools returns the settings with which the guest makes the tools available to programs.
 func guestTools(trees []hosttools.Tree) (t guest.Tools) {
 	for i, tree := range trees {
-		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPlace(i + 1)})
+		t.Links = append(t.Links, guest.Link{At: tree.Dir, To: ToolPath(i + 1)})
 		t.Path = append(t.Path, tree.Bin...)
 		for _, name := range slices.Sorted(maps.Keys(tree.Copy)) {
 			t.Files = append(t.Files, guest.File{Path: name, Mode: 0o644, Data: tree.Copy[name]})

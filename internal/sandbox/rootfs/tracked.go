@@ -20,7 +20,7 @@ import (
 // lies elsewhere.
 func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 	hidden := slices.Concat(w.absent, w.left)
-	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
+	if len(w.repositories) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
 		return nil
 	}
 	root, err := os.OpenRoot(w.root)
@@ -28,11 +28,11 @@ func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 		return err
 	}
 	defer root.Close()
-	slices.Sort(w.tops)
-	for _, top := range slices.Compact(w.tops) {
-		var at *place
+	slices.Sort(w.repositories)
+	for _, top := range slices.Compact(w.repositories) {
+		var at *mountedFile
 		if git != nil && top == sandbox.WorkspaceDir {
-			at = &place{dir: git.Source, inside: git.Target, name: indexName(git)}
+			at = &mountedFile{dir: git.Source, inside: git.Target, name: indexName(git)}
 		} else if at = w.indexOf(root, top); at == nil {
 			if at = w.sharedIndex(root, top, git); at == nil {
 				continue
@@ -105,22 +105,22 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	return nil
 }
 
-// place is a file in a host directory that is mounted somewhere inside.
-type place struct{ dir, inside, name string }
+// mountedFile is a file in a host directory that is mounted somewhere inside.
+type mountedFile struct{ dir, inside, name string }
 
 // indexOf returns the index of a directory's repository, if it is in the same tree.
-func (w *walk) indexOf(root *os.Root, top string) *place {
+func (w *walk) indexOf(root *os.Root, top string) *mountedFile {
 	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
 	dir, ok := gitDir(root, relative)
 	if !ok {
 		return nil
 	}
-	return &place{dir: w.root, inside: w.inside, name: path.Join(dir, "index")}
+	return &mountedFile{dir: w.root, inside: w.inside, name: path.Join(dir, "index")}
 }
 
 // sharedIndex returns the index of a submodule of a linked work tree. The submodule's repository is
 // inside the repository that the work tree shares.
-func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *place {
+func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *mountedFile {
 	if git == nil {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *plac
 	if !below {
 		return nil
 	}
-	return &place{dir: git.Source, inside: git.Target, name: path.Join(name, "index")}
+	return &mountedFile{dir: git.Source, inside: git.Target, name: path.Join(name, "index")}
 }
 
 // indexName returns the path of a work tree's index in its repository.
@@ -155,7 +155,7 @@ func indexName(g *sandbox.Shared) string {
 }
 
 // tracked finds the hidden files that the repository of a directory tracks.
-func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, error) {
+func (w *walk) tracked(at *mountedFile, top string, hidden []string) (sandbox.Repo, error) {
 	r := sandbox.Repo{Top: top}
 	root, err := os.OpenRoot(at.dir)
 	if err != nil {

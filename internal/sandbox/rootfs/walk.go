@@ -16,23 +16,23 @@ import (
 // repositories.
 type walk struct {
 	*Masks
-	root   string // the workspace or a mount, on the host
-	inside string // its path inside
-	match  policy.Matcher
-	copied bool
-	fixed  map[string]bool // read-only, and not below another
-	left   []string        // hidden, and missing in a copy
-	tops   []string        // directories with a .git, by their path inside
-	// behind are the directories that were entered through links, each with the path under which
-	// the policy rules apply to it.
-	behind map[string]bool
+	root         string // the workspace or a mount, on the host
+	inside       string // its path inside
+	match        policy.Matcher
+	copied       bool
+	fixed        map[string]bool // read-only, and not below another
+	left         []string        // hidden, and missing in a copy
+	repositories []string        // directories with a .git, by their path inside
+	// throughLinks are the directories that were entered through links, each with the path under
+	// which the policy rules apply to it.
+	throughLinks map[string]bool
 }
 
 // walk starts the search of a directory of the host. The limits count over all directories.
 func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
 		Masks: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
-		behind: map[string]bool{}, fixed: map[string]bool{},
+		throughLinks: map[string]bool{}, fixed: map[string]bool{},
 	}
 }
 
@@ -68,9 +68,9 @@ func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.D
 	})
 }
 
-// whole returns the mask of a path. A pattern that matches everything below a directory covers the
+// maskOf returns the mask of a path. A pattern that matches everything below a directory covers the
 // directory too, because otherwise new files could be created in it.
-func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
+func (w *walk) maskOf(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	below := inside
 	if d.IsDir() {
 		below += anyFile
@@ -81,18 +81,18 @@ func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	return false, w.match.ReadOnly(inside) || w.match.ReadOnly(below)
 }
 
-// look checks one file against the policy. A directory that is masked as a whole is not entered.
-func (w *walk) look(name, inside string, d fs.DirEntry) error {
+// check checks one file against the policy. A directory that is masked as a whole is not entered.
+func (w *walk) check(name, inside string, d fs.DirEntry) error {
 	var skip error
 	if d.IsDir() {
 		skip = fs.SkipDir
 	}
 	link := d.Type()&fs.ModeSymlink != 0
-	hide, readOnly := w.whole(inside, d)
+	hide, readOnly := w.maskOf(inside, d)
 	// Files in a read-only directory need no mount of their own, and no link in it can be replaced.
 	readOnly = readOnly && !w.inFixed(inside)
 	if path.Base(inside) == ".git" && !hide {
-		w.tops = append(w.tops, path.Dir(inside))
+		w.repositories = append(w.repositories, path.Dir(inside))
 	}
 	switch {
 	case hide && link:
@@ -169,12 +169,12 @@ func (w *walk) follow(name, inside string) error {
 	}
 	dir, _, ok := w.target(name)
 	key := dir + "\x00" + way
-	if !ok || w.behind[key] {
+	if !ok || w.throughLinks[key] {
 		return nil
 	}
-	w.behind[key] = true
+	w.throughLinks[key] = true
 	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
-		hide, readOnly := w.whole(inside, d)
+		hide, readOnly := w.maskOf(inside, d)
 		switch {
 		case hide:
 			if err := w.hideTarget(name); err != nil || !d.IsDir() {

@@ -8,10 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Settle requests that common data of images is deduplicated.
-func (s *Service) Settle() {
+// RequestDeduplication requests that common data of images is deduplicated.
+func (s *Service) RequestDeduplication() {
 	select {
-	case s.unsettled <- struct{}{}:
+	case s.newImages <- struct{}{}:
 	default:
 	}
 }
@@ -23,8 +23,8 @@ const (
 	sweepEvery = time.Hour
 )
 
-// settleAfter is how long a saved state stays unchanged before it is deduplicated.
-const settleAfter = 2 * time.Second
+// deduplicateAfter is how long a saved state stays unchanged before it is deduplicated.
+const deduplicateAfter = 2 * time.Second
 
 // Run maintains images until the context ends. Sweep reconciles them with the rows that name them.
 func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, error)) {
@@ -40,21 +40,21 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.unsettled:
+		case <-s.newImages:
 			// A client may resume a sandbox right after saving it, and deduplication reads and
 			// writes all of its image.
 			if quiet == nil {
-				quiet = time.After(settleAfter)
+				quiet = time.After(deduplicateAfter)
 			}
 		case <-quiet:
 			quiet = nil
-			_, err = s.deps.Images.Settle(ctx)
+			_, err = s.deps.Images.Deduplicate(ctx)
 			err = errors.Join(err, s.files.sync())
 		case <-timer.C:
 			timer.Reset(sweepEvery)
 			what = "looking through"
 			_, err = sweep(ctx)
-			s.Settle()
+			s.RequestDeduplication()
 		}
 		if err != nil && ctx.Err() == nil {
 			s.deps.Log.Warn("maintenance of saved states failed", "while", what, "err", err)
@@ -81,12 +81,12 @@ func (s *Service) Persist(ctx context.Context) {
 	}
 }
 
-// SettleNow deduplicates common data of images, and returns the number of freed bytes.
-func (s *Service) SettleNow(ctx context.Context) (int64, error) {
+// Deduplicate deduplicates common data of images, and returns the number of freed bytes.
+func (s *Service) Deduplicate(ctx context.Context) (int64, error) {
 	if s.deps.Images == nil {
 		return 0, nil
 	}
-	return s.deps.Images.Settle(ctx)
+	return s.deps.Images.Deduplicate(ctx)
 }
 
 // Missing returns the paused sandboxes and the snapshots whose images are missing. It omits those

@@ -42,13 +42,13 @@ type Deps struct {
 type Service struct {
 	deps  Deps
 	files hostFiles
-	// unsettled holds a value if there are new images.
-	unsettled chan struct{}
+	// newImages holds a value if there are new images.
+	newImages chan struct{}
 }
 
 // New returns a Service.
 func New(d Deps) *Service {
-	return &Service{deps: d, files: hostFiles{d.Rows, d.HostFiles, d.Log}, unsettled: make(chan struct{}, 1)}
+	return &Service{deps: d, files: hostFiles{d.Rows, d.HostFiles, d.Log}, newImages: make(chan struct{}, 1)}
 }
 
 // saveTimeout limits how long it may take to save a state.

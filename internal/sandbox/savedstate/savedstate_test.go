@@ -29,7 +29,7 @@ func TestWithoutImages(t *testing.T) {
 		}
 	}
 	s.Persist(ctx)
-	freed, err := s.SettleNow(ctx)
+	freed, err := s.Deduplicate(ctx)
 	paused, snapshots, missing := s.Missing(ctx)
 	if err := errors.Join(err, missing, s.Remove(ctx, "a")); err != nil || freed != 0 || len(paused)+len(snapshots) != 0 {
 		t.Errorf("%v, %d, %v, %v", err, freed, paused, snapshots)

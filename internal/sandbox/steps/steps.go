@@ -53,19 +53,19 @@ func (e *Error) Unwrap() []error {
 // because the earlier steps are needed to find what is left, such as a row that names an instance.
 // An error is an *Error.
 func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) {
-	begun := 0
+	started := 0
 	defer func() {
-		for i := begun - 1; i >= 0; i-- {
+		for i := started - 1; i >= 0; i-- {
 			if f := list[i].Finally; f != nil {
 				f(err)
 			}
 		}
 	}()
 	for i, step := range list {
-		begun = i + 1
+		started = i + 1
 		if cause := step.Do(ctx); cause != nil {
 			failed := &Error{Step: step.Name, Cause: cause}
-			failed.Stuck, failed.Left = Undo(ctx, undoTime, list[:begun]...)
+			failed.Stuck, failed.Left = Undo(ctx, undoTime, list[:started]...)
 			return failed
 		}
 	}

@@ -28,9 +28,9 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 		return sandbox.Sandbox{}, false, nil
 	}
 	r.ID, r.ControlToken = w.id, w.control
-	begun := false
+	started := false
 	made, err := p.deps.Instances.Adopt(ctx, r, func(ctx context.Context) error {
-		begun = true
+		started = true
 		err := p.handOver(ctx, w, r, asked.Policy, asked.Config)
 		if _, untouched := errors.AsType[*untouchedError](err); err != nil && !untouched && ctx.Err() != nil {
 			return &refusedError{sandbox.Canceled(context.Cause(ctx))}
@@ -41,7 +41,7 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 		w.guest.close()
 		return made, true, nil
 	}
-	if !begun {
+	if !started {
 		p.putBack(w)
 		return sandbox.Sandbox{}, true, err
 	}
@@ -105,7 +105,7 @@ func (p *Pool) take(asked Plan) *warm {
 		k.preload = p.options.Preload[asked.Template.Name]
 		p.addKind(k)
 		// The kind may be a usual one whose template has changed.
-		p.settled = p.settled.Add(-usualEvery)
+		p.defaultsUpdated = p.defaultsUpdated.Add(-defaultKindsInterval)
 	}
 	// While the pool is being closed, close ends its sandboxes.
 	var w *warm
@@ -158,7 +158,7 @@ func (p *Pool) background(do func()) {
 // process dies in between, it leaves a warm row without a process, which Reconcile removes.
 func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *policy.Policy, config guest.Config) error {
 	env := w.env
-	began := time.Now()
+	started := time.Now()
 	if err := w.awaitTasks(ctx); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 			}
 			return &untouchedError{err}
 		}
-		a.Looks = true
+		a.Probes = true
 		if err := p.deps.Access.Update(ctx, a); err != nil {
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}
@@ -194,7 +194,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	}
 	recorded := time.Now()
 	acquired, err := p.deps.Rows.Acquire(ctx, r, p.deps.MaxLive)
-	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(began), "guest", held.Sub(attached), "record", recorded.Sub(held), "row", time.Since(recorded))
+	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(started), "guest", held.Sub(attached), "record", recorded.Sub(held), "row", time.Since(recorded))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}

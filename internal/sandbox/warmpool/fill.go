@@ -16,13 +16,13 @@ import (
 
 // fill makes one warm sandbox of a kind.
 func (p *Pool) fill(k *kind) error {
-	began := time.Now()
+	started := time.Now()
 	closed, err := p.closedPolicy(k)
 	if err != nil {
 		return err
 	}
 	p.makeSnapshot(k, closed)
-	w := &warm{kind: k, probed: began}
+	w := &warm{kind: k, probed: started}
 	plan, err := p.vacant(k, closed)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (p *Pool) fill(k *kind) error {
 		return nil
 	}
 	p.watches.Go(func() { p.watch(ctx, w) })
-	p.deps.Log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "restored", w.restored, "took", time.Since(began))
+	p.deps.Log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "restored", w.restored, "took", time.Since(started))
 	return nil
 }
 
@@ -65,8 +65,8 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	r.State, r.TemplateID, r.Template, r.Limits = sandbox.Waiting, k.template.ID, k.asked, k.limits
 	r.Engine, r.Boundary, r.Enforced = info.Name, info.Boundary, info.Enforces
 	r.Origin, r.At = k.template.OwnMemory(), k.template.OwnMemory()
-	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Settled(), closed.Level(), closed.Digest()
-	spec, config := rootfs.ComposeMasked(&r, k.template, closed, info, k.covered, k.noRoot, r.ID)
+	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Resolved(), closed.Level(), closed.Digest()
+	spec, config := rootfs.ComposeMasked(&r, k.template, closed, info, k.masks, k.noRoot, r.ID)
 	plan := Plan{Row: r, Template: k.template, Policy: closed, Spec: spec, Config: config}
 	key, err := keyOf(plan)
 	if err == nil && key != k.key {
@@ -106,7 +106,7 @@ func (p *Pool) watch(ctx context.Context, w *warm) {
 	}
 	p.deps.Log.Warn("warm sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
 	p.discard(w)
-	p.nudge()
+	p.wakeNow()
 }
 
 // remove takes a sandbox out of the pool, and reports whether it was there.

@@ -57,14 +57,14 @@ func (l *connection) post(ctx context.Context, path string, what any) error {
 		return err
 	}
 	defer res.Body.Close()
-	said, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	switch {
 	case res.StatusCode == http.StatusNoContent:
 		return nil
 	case err != nil:
 		return err
-	case res.StatusCode == http.StatusConflict && strings.Contains(string(said), probe.Failure):
-		return fmt.Errorf("%w: %s", errNotHeld, said)
+	case res.StatusCode == http.StatusConflict && strings.Contains(string(answer), probe.Failure):
+		return fmt.Errorf("%w: %s", errNotHeld, answer)
 	}
 	return fmt.Errorf("guest answered %s", res.Status)
 }

@@ -53,7 +53,7 @@ type Boot struct {
 
 // Rows is the part of the store that the pool uses.
 type Rows interface {
-	Find(ctx context.Context, name string, who sandbox.Principal) ([]sandbox.Row, error)
+	Find(ctx context.Context, name string, caller sandbox.Principal) ([]sandbox.Row, error)
 	Acquire(ctx context.Context, r sandbox.Row, maxLive int) (bool, error)
 }
 

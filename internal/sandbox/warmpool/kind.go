@@ -35,7 +35,7 @@ type kind struct {
 	template sandbox.Template
 	asked    string // the template's name in the request
 	limits   sandbox.Limits
-	covered  rootfs.Masks
+	masks    rootfs.Masks
 	noRoot   bool
 	attached bool
 	preload  []string
@@ -146,7 +146,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
-		covered: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, attached: r.Access.Linked(),
+		masks: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, attached: r.Access.Linked(),
 	}
 	if k.attached {
 		k.name += ", linked"

@@ -10,8 +10,8 @@ import (
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
-	rehearsing := &warm{id: "rehearsing", warmUp: &warmUp{begun: true, task: task{over: make(chan struct{})}}}
-	rehearsed := &warm{id: "rehearsed", warmUp: &warmUp{begun: true, task: task{over: over}}}
+	rehearsing := &warm{id: "rehearsing", warmUp: &warmUp{started: true, task: task{over: make(chan struct{})}}}
+	rehearsed := &warm{id: "rehearsed", warmUp: &warmUp{started: true, task: task{over: over}}}
 	fresh := &warm{id: "fresh", warmUp: &warmUp{task: task{over: make(chan struct{})}}}
 	looked := &warm{id: "looked at", warmUp: &warmUp{}, probing: &task{over: make(chan struct{})}}
 	k := &kind{ready: []*warm{rehearsing, looked, rehearsed, fresh}}

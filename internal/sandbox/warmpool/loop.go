@@ -40,8 +40,8 @@ func (l *loop) run(step func() time.Duration) {
 	}
 }
 
-// nudge makes the loop take a step now.
-func (l *loop) nudge() {
+// wakeNow makes the loop take a step now.
+func (l *loop) wakeNow() {
 	select {
 	case l.wake <- struct{}{}:
 	default:

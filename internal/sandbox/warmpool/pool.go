@@ -19,9 +19,9 @@ type Options struct {
 	// Bytes is the memory that all warm sandboxes together may use; zero is a tenth of what is
 	// available.
 	Bytes int64
-	// Usual are requests for which one sandbox is always warm if there is enough memory, the most
-	// important first.
-	Usual []sandbox.CreateRequest
+	// Defaults are requests for which one sandbox is always warm if there is enough memory, the
+	// most important first.
+	Defaults []sandbox.CreateRequest
 	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
 	// template's name.
 	Preload map[string][]string
@@ -37,12 +37,12 @@ const (
 	// otherwise.
 	poolTick = 2 * time.Second
 	poolIdle = 30 * time.Second
-	// usualEvery is how often the usual kinds are determined again.
-	usualEvery = 30 * time.Second
+	// defaultKindsInterval is how often the usual kinds are determined again.
+	defaultKindsInterval = 30 * time.Second
 	// waitFor is the lifetime of a warm sandbox, so that none outlives its server for long, and
-	// lookEvery the interval of the probes that extend it.
-	waitFor   = 10 * time.Minute
-	lookEvery = 4 * time.Minute
+	// checkInterval the interval of the probes that extend it.
+	waitFor       = 10 * time.Minute
+	checkInterval = 4 * time.Minute
 )
 
 // rank is between the locks of package lifecycle, which calls the pool while it holds
@@ -71,11 +71,11 @@ type Pool struct {
 	reported time.Time // when the state was last logged
 	pace     demand.Pace
 	backoff  demand.Backoff
-	// settled is when the usual kinds were last determined.
-	settled time.Time
-	memory  demand.Memory
-	budget  int64
-	loading bool // a kind with languages is being filled
+	// defaultsUpdated is when the usual kinds were last determined.
+	defaultsUpdated time.Time
+	memory          demand.Memory
+	budget          int64
+	loading         bool // a kind with languages is being filled
 }
 
 // New returns a pool that keeps nothing ready until Start.
@@ -99,31 +99,31 @@ func (p *Pool) Start() {
 	go p.run(p.step)
 }
 
-// Rouse makes the pool check for work, because a caller no longer waits.
-func (p *Pool) Rouse() {
+// Wake makes the pool check for work, because a caller no longer waits.
+func (p *Pool) Wake() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	p.pace.End(time.Now())
 	p.mu.Unlock()
-	p.nudge()
+	p.wakeNow()
 }
 
-// usual determines the kinds of the usual requests. Their templates change with the host's
-// programs, which makes existing warm sandboxes useless.
-func (p *Pool) usual(now time.Time) {
+// updateDefaultKinds determines the kinds of the usual requests. Their templates change with the
+// host's programs, which makes existing warm sandboxes useless.
+func (p *Pool) updateDefaultKinds(now time.Time) {
 	p.mu.Lock()
-	first, due := p.settled.IsZero(), now.Sub(p.settled) >= usualEvery
+	first, due := p.defaultsUpdated.IsZero(), now.Sub(p.defaultsUpdated) >= defaultKindsInterval
 	if due {
-		p.settled = now
+		p.defaultsUpdated = now
 	}
 	p.mu.Unlock()
 	if !due {
 		return
 	}
 	var usual []*kind
-	for _, req := range p.options.Usual {
+	for _, req := range p.options.Defaults {
 		k, err := p.kindOf(p.ctx, req)
 		if err != nil {
 			if first {
@@ -174,13 +174,13 @@ func (p *Pool) Close() {
 	for _, k := range p.kinds {
 		all = slices.Concat(all, k.ready)
 		k.ready = nil
-		p.retire(k)
+		p.dropSnapshot(k)
 	}
 	p.doomed = nil
 	p.mu.Unlock()
 	p.dropRetired()
-	for name := range p.restores.told {
-		if warmer, ok := engine.Ability[engine.Warmer](p.deps.Engines, name); ok {
+	for name := range p.restores.asked {
+		if warmer, ok := engine.As[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(nil)
 		}
 	}
@@ -209,12 +209,12 @@ func (p *Pool) DropAttached() {
 	for _, w := range lost {
 		p.discard(w)
 	}
-	p.nudge()
+	p.wakeNow()
 }
 
 // usage returns the memory of a warm sandbox, or 0 if it is unknown.
 func (p *Pool) usage(ctx context.Context, name, id string) int64 {
-	meter, ok := engine.Ability[engine.Meter](p.deps.Engines, name)
+	meter, ok := engine.As[engine.Meter](p.deps.Engines, name)
 	if !ok {
 		return 0
 	}

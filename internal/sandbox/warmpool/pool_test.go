@@ -44,7 +44,7 @@ func (i *instances) set(do func()) {
 }
 
 func (i *instances) plan() (warmpool.Plan, error) {
-	none := sandbox.Access{Net: sandbox.NetNone}.Settled()
+	none := sandbox.Access{Net: sandbox.NetNone}.Resolved()
 	p, err := i.access.Compile(none)
 	if err != nil {
 		return warmpool.Plan{}, err
@@ -131,8 +131,8 @@ func start(t *testing.T) (*warmpool.Pool, *instances) {
 	i := &instances{engine: e, access: access.New(access.Deps{Settings: sandbox.Settings{AnyBoundary: true}.WithDefaults(), Log: log, Known: func(string) (string, bool) { return "", true }})}
 	queue := admission.New(admission.Options{Log: log})
 	p := warmpool.New(warmpool.Deps{Instances: i, Engines: fake.Registry(e), Access: i.access, Rows: i, Admission: queue, MaxLive: 10, Log: log}, warmpool.Options{
-		Usual:  []sandbox.CreateRequest{{Template: "base"}},
-		Memory: func() (demand.Memory, error) { return demand.Memory{Total: 40 << 30, Available: 20 << 30}, nil },
+		Defaults: []sandbox.CreateRequest{{Template: "base"}},
+		Memory:   func() (demand.Memory, error) { return demand.Memory{Total: 40 << 30, Available: 20 << 30}, nil },
 	})
 	p.Start()
 	t.Cleanup(func() {
@@ -194,7 +194,7 @@ func TestAClaimHandsOver(t *testing.T) {
 	if len(status.Kinds) != 1 || status.Kinds[0].Claimed != 1 || status.Kinds[0].Missed != 0 {
 		t.Errorf("status: %+v", status)
 	}
-	p.Rouse() // the request is over
+	p.Wake() // the request is over
 	waits(t, p)
 	p.Close()
 	if i.isDiscarded("i1") {
@@ -268,7 +268,7 @@ func TestAnotherKindIsMissed(t *testing.T) {
 
 func TestNoPoolClaimsNothing(t *testing.T) {
 	var p *warmpool.Pool
-	p.Rouse()
+	p.Wake()
 	p.DropAttached()
 	p.Saved(sandbox.Row{})
 	p.Close()

@@ -12,12 +12,12 @@ import (
 // These are kernels that the engine starts in advance for sandboxes that are restored from a saved
 // state.
 const (
-	// spareTime is how long after the last restore they are kept.
-	spareTime = 5 * time.Minute
-	spareMost = 4
-	// spareBytes is the assumed memory of one: the measured memory of an idle kernel, its file
+	// prestartTime is how long after the last restore they are kept.
+	prestartTime = 5 * time.Minute
+	maxPrestart  = 4
+	// prestartBytes is the assumed memory of one: the measured memory of an idle kernel, its file
 	// server and the host's tables for them, its allocations in advance for a state, and a reserve.
-	spareBytes = 20 << 20
+	prestartBytes = 20 << 20
 )
 
 // Saved records that the state of a sandbox was saved, which will probably be restored later.
@@ -43,13 +43,13 @@ func (p *Pool) noteRestore(name string, spec engine.Spec) {
 	p.mu.Lock()
 	p.restores.note(name, spec, time.Now())
 	p.mu.Unlock()
-	p.nudge()
+	p.wakeNow()
 }
 
 // restores records which sandboxes with a saved state were used recently.
 type restores struct {
 	seen  []restored      // of different kinds, the last first
-	told  map[string]bool // engines that were asked for some
+	asked map[string]bool // engines that were asked for some
 	count int             // how many the engines are to have
 }
 
@@ -71,25 +71,25 @@ func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 		r.seen = slices.Delete(r.seen, at, at+1)
 	}
 	r.seen = slices.Insert(r.seen, 0, next)
-	r.seen = r.seen[:min(len(r.seen), spareMost)]
+	r.seen = r.seen[:min(len(r.seen), maxPrestart)]
 }
 
 // wanted returns the kernels to have ready, at most most: one for each recent kind, and for the
 // last kind as many as were restored in quick succession.
-func (r *restores) wanted(now time.Time, most int) []prestarted {
-	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
+func (r *restores) wanted(now time.Time, limit int) []prestarted {
+	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= prestartTime })
 	var all []prestarted
-	for _, k := range r.seen[:min(len(r.seen), most)] {
+	for _, k := range r.seen[:min(len(r.seen), limit)] {
 		all = append(all, prestarted{k.engine, engine.Prestarted{Spec: k.spec, Count: 1}})
 	}
 	if len(all) > 0 {
-		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
+		all[0].Count = min(max(r.seen[0].burst/2, 1), limit-len(all)+1)
 	}
 	return all
 }
 
 // bytes returns how much of the warm memory the spare kernels use.
-func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
+func (r *restores) bytes() int64 { return int64(r.count) * prestartBytes }
 
 // prestarted describes the kernels that an engine should have ready.
 type prestarted struct {
@@ -102,24 +102,24 @@ type prestarted struct {
 func (p *Pool) prestart(now time.Time) {
 	p.mu.Lock()
 	r := &p.restores
-	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
+	all := r.wanted(now, min(maxPrestart, int(max(p.budget, 0)/prestartBytes)))
 	r.count = 0
 	by := make(map[string][]engine.Prestarted)
-	for name := range r.told {
+	for name := range r.asked {
 		by[name] = nil // none, unless some follow
 	}
-	r.told = make(map[string]bool)
+	r.asked = make(map[string]bool)
 	for _, one := range all {
-		if _, ok := engine.Ability[engine.Warmer](p.deps.Engines, one.engine); !ok {
+		if _, ok := engine.As[engine.Warmer](p.deps.Engines, one.engine); !ok {
 			continue
 		}
 		r.count += one.Count
-		r.told[one.engine] = true
+		r.asked[one.engine] = true
 		by[one.engine] = append(by[one.engine], one.Prestarted)
 	}
 	p.mu.Unlock()
 	for name, list := range by {
-		if warmer, ok := engine.Ability[engine.Warmer](p.deps.Engines, name); ok {
+		if warmer, ok := engine.As[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(list)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // step takes at most one action, and returns when to call it again.
 func (p *Pool) step() time.Duration {
 	now := time.Now()
-	p.usual(now)
+	p.updateDefaultKinds(now)
 	p.measure(now)
 	p.dropRetired()
 	p.prestart(now)
@@ -47,7 +47,7 @@ func (p *Pool) step() time.Duration {
 	// then.
 	p.lanes.Go(func() {
 		p.filled(k, fill(), 0)
-		p.nudge()
+		p.wakeNow()
 	})
 	return 0
 }
@@ -107,7 +107,7 @@ func (p *Pool) wants(now time.Time) []demand.Share {
 	})
 	for key, k := range p.kinds {
 		if len(k.ready) == 0 && !k.filling && !p.demand.Known(key) {
-			p.retire(k)
+			p.dropSnapshot(k)
 			delete(p.kinds, key)
 		}
 	}
@@ -141,7 +141,7 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
-			if now.Sub(w.probed) >= lookEvery {
+			if now.Sub(w.probed) >= checkInterval {
 				w.probed, w.probing = now, &task{over: make(chan struct{})}
 				return w, w.probing
 			}

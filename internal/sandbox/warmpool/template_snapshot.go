@@ -55,18 +55,18 @@ func (p *Pool) launch(ctx context.Context, k *kind, spec engine.Spec, config gue
 	if z == nil {
 		return bootWaiting(ctx, k.engine, spec, config, "")
 	}
-	began := time.Now()
+	started := time.Now()
 	config.Renew, config.Preload = guest.Copied, k.loadedAfter()
 	err := bootWaiting(ctx, k.engine, spec, config, z.draft.Dir())
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		p.bootInstead(k, err)
-	case time.Since(began) <= z.booted:
+		p.stopUsingSnapshot(k, err)
+	case time.Since(started) <= z.booted:
 		z.slow = 0
 	default:
 		if z.slow++; z.slow >= slowRestores {
-			p.bootInstead(k, errors.New("restores take longer than boots"))
+			p.stopUsingSnapshot(k, errors.New("restores take longer than boots"))
 		}
 	}
 	return err
@@ -100,19 +100,19 @@ func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 	if !ok {
 		return
 	}
-	began := time.Now()
+	started := time.Now()
 	z, err := p.save(k, closed, c)
 	if p.ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		p.bootInstead(k, err)
+		p.stopUsingSnapshot(k, err)
 		return
 	}
 	p.mu.Lock()
 	k.snapshot = z
 	p.mu.Unlock()
-	p.deps.Log.Debug("template snapshot created", "kind", k.name, "boot", z.booted, "took", time.Since(began))
+	p.deps.Log.Debug("template snapshot created", "kind", k.name, "boot", z.booted, "took", time.Since(started))
 }
 
 // save boots a sandbox of the kind, saves it and ends it.
@@ -124,11 +124,11 @@ func (p *Pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *t
 	}
 	w.id, plan.Config.Preload = plan.Row.ID, k.loadedBefore()
 	defer p.discard(w)
-	began := time.Now()
+	started := time.Now()
 	if err := p.make(w, plan); err != nil {
 		return nil, err
 	}
-	z := &templateSnapshot{booted: time.Since(began)}
+	z := &templateSnapshot{booted: time.Since(started)}
 	if z.draft, err = p.deps.Drafts(); err != nil {
 		return nil, err
 	}
@@ -140,17 +140,17 @@ func (p *Pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *t
 	return z, nil
 }
 
-// bootInstead makes the pool boot sandboxes of a kind for a while, because of a failure.
-func (p *Pool) bootInstead(k *kind, because error) {
+// stopUsingSnapshot makes the pool boot sandboxes of a kind for a while, because of a failure.
+func (p *Pool) stopUsingSnapshot(k *kind, because error) {
 	p.deps.Log.Warn("sandboxes with loaded languages are booted", "kind", k.name, "err", because)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k.bootUntil = time.Now().Add(bootAgain)
-	p.retire(k)
+	p.dropSnapshot(k)
 }
 
-// retire gives up a kind's template snapshot. p.mu must be held.
-func (p *Pool) retire(k *kind) {
+// dropSnapshot gives up a kind's template snapshot. p.mu must be held.
+func (p *Pool) dropSnapshot(k *kind) {
 	if k.snapshot != nil {
 		p.retired = append(p.retired, k.snapshot)
 		k.snapshot = nil

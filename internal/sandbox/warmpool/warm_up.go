@@ -23,9 +23,9 @@ var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"
 
 // warmUp is the state of a warm sandbox's warm-up.
 type warmUp struct {
-	config guest.Config
-	since  time.Time // the sandbox is in the pool
-	begun  bool      // guarded by Pool.mu
+	config  guest.Config
+	since   time.Time // the sandbox is in the pool
+	started bool      // guarded by Pool.mu
 	task
 }
 
@@ -35,7 +35,7 @@ func newWarmUp(config guest.Config) *warmUp {
 }
 
 // running reports whether the warm-up has begun and not finished. Pool.mu must be held.
-func (r *warmUp) running() bool { return r.begun && r.task.running() }
+func (r *warmUp) running() bool { return r.started && r.task.running() }
 
 // nextWarmUp returns a sandbox that is due for its warm-up, with the turn to run it.
 func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
@@ -49,12 +49,12 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 	}
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
-			if r := w.warmUp; !r.begun && now.Sub(r.since) >= p.options.Rehearse {
+			if r := w.warmUp; !r.started && now.Sub(r.since) >= p.options.Rehearse {
 				turn := p.deps.Admission.Try()
 				if turn == nil {
 					return nil, nil, nil
 				}
-				r.begun = true
+				r.started = true
 				return w, r, turn
 			}
 		}
@@ -66,8 +66,8 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 // that does not finish in time is never handed out, because the program might still run after a
 // caller owns the sandbox.
 func (p *Pool) runWarmUp(w *warm, r *warmUp) {
-	began := time.Now()
-	r.config.EndAt = began.Add(waitFor) // it may have been postponed
+	started := time.Now()
+	r.config.EndAt = started.Add(waitFor) // it may have been postponed
 	ran, err := w.guest.run(p.ctx, r.config.AccessToken)
 	if err == nil {
 		err = w.guest.post(p.ctx, guest.PathClaim, r.config)
@@ -75,7 +75,7 @@ func (p *Pool) runWarmUp(w *warm, r *warmUp) {
 	r.err = err
 	close(r.over)
 	if err == nil || p.ctx.Err() != nil {
-		p.deps.Log.Debug("warm sandbox has done its warm-up", "sandbox", w.id, "ran", ran, "took", time.Since(began))
+		p.deps.Log.Debug("warm sandbox has done its warm-up", "sandbox", w.id, "ran", ran, "took", time.Since(started))
 		return
 	}
 	p.deps.Log.Warn("warm sandbox failed its warm-up", "sandbox", w.id, "err", err)
@@ -88,7 +88,7 @@ func (p *Pool) runWarmUp(w *warm, r *warmUp) {
 // pool must not act on it, and in particular must not set a warm sandbox's deadline. No task begins
 // in a sandbox that was handed out.
 func (w *warm) awaitTasks(ctx context.Context) error {
-	if r := w.warmUp; r.begun {
+	if r := w.warmUp; r.started {
 		if err := r.wait(ctx); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (l *connection) run(ctx context.Context, token string) (bool, error) {
 		return false, ctx.Err()
 	}
 	defer started.Close()
-	exit, err := started.Pump(io.Discard, io.Discard)
+	exit, err := started.Stream(io.Discard, io.Discard)
 	if err != nil {
 		return false, fmt.Errorf("run %s: %w", loginShell.Cmd, err)
 	}

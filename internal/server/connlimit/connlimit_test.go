@@ -157,9 +157,9 @@ func TestStall(t *testing.T) {
 			if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			began := time.Now()
-			if _, err := c.Write([]byte("x")); err == nil || time.Since(began) != time.Second {
-				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			started := time.Now()
+			if _, err := c.Write([]byte("x")); err == nil || time.Since(started) != time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(started))
 			}
 			theirs.Close()
 			c.Close()
@@ -209,10 +209,10 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var said string
-		err = json.NewDecoder(resp.Body).Decode(&said)
-		if err != nil || resp.StatusCode != status || said != "/v1/x "+code || resp.Header.Get("Retry-After") == "" || !resp.Close {
-			t.Errorf("%+v %q %v", resp, said, err)
+		var body string
+		err = json.NewDecoder(resp.Body).Decode(&body)
+		if err != nil || resp.StatusCode != status || body != "/v1/x "+code || resp.Header.Get("Retry-After") == "" || !resp.Close {
+			t.Errorf("%+v %q %v", resp, body, err)
 		}
 	}
 	ask(1)
@@ -233,7 +233,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("a connection with a reserved descriptor is open: %v", err)
 		}
 	}
-	if g.spare() {
+	if g.hasFreeDescriptor() {
 		t.Error("there is a descriptor to spare")
 	}
 	close(leave)

@@ -105,7 +105,7 @@ func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	c := &conn{Conn: raw, guard: g, client: client(raw.RemoteAddr()), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n, ok := descriptor(raw); ok && n >= g.Limits.ceiling() {
+	if n, ok := descriptor(raw); ok && n >= g.Limits.firstReserved() {
 		// This connection uses a reserved descriptor and must be closed, but evicting another makes
 		// room for the next one.
 		g.evict(nil)
@@ -132,13 +132,13 @@ func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 // cannot lock out others. The caller holds g.mu.
 func (g *Guard) evict(of *holder) bool {
 	var oldest *conn
-	most := 0
+	limit := 0
 	for _, h := range g.clients {
-		if of != nil && h != of || len(h.conns) < most {
+		if of != nil && h != of || len(h.conns) < limit {
 			continue
 		}
-		if c := h.idle(time.Now()); c != nil && (len(h.conns) > most || c.since.Before(oldest.since)) {
-			oldest, most = c, len(h.conns)
+		if c := h.idle(time.Now()); c != nil && (len(h.conns) > limit || c.since.Before(oldest.since)) {
+			oldest, limit = c, len(h.conns)
 		}
 	}
 	if oldest == nil {
@@ -221,7 +221,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		}
 		g.mu.Lock()
 		c.busy = true
-		spare := g.spare()
+		spare := g.hasFreeDescriptor()
 		if !spare {
 			g.note(errFiles)
 		}
@@ -235,12 +235,12 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// spare reports whether the lowest free descriptor is not a reserved one.
-func (g *Guard) spare() bool {
+// hasFreeDescriptor reports whether the lowest free descriptor is not a reserved one.
+func (g *Guard) hasFreeDescriptor() bool {
 	fd, err := unix.FcntlInt(g.null.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return false // no descriptor is free
 	}
 	_ = unix.Close(fd) // a descriptor of /dev/null, so nothing can be lost
-	return fd < g.Limits.ceiling()
+	return fd < g.Limits.firstReserved()
 }

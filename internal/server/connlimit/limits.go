@@ -68,9 +68,9 @@ func (l Limits) fitted() (Limits, error) {
 	return l, nil
 }
 
-// ceiling is the first descriptor that network clients cannot get. The kernel assigns the lowest
-// free one, so descriptors from here on stay free while no client gets one of them.
-func (l Limits) ceiling() int { return l.Files - l.Reserve }
+// firstReserved is the first descriptor that network clients cannot get. The kernel assigns the
+// lowest free one, so descriptors from here on stay free while no client gets one of them.
+func (l Limits) firstReserved() int { return l.Files - l.Reserve }
 
 // client returns the key under which an address is counted.
 func client(a net.Addr) netip.Prefix {

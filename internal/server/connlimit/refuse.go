@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// places bounds the refused connections that are answered at the same time. Further ones are
-	// closed without an answer, so that the cost is bounded.
-	places = 64
-	// tellWithin bounds the time of such an answer. The answer waits until the client has sent
+	// maxRefusals bounds the refused connections that are answered at the same time. Further ones
+	// are closed without an answer, so that the cost is bounded.
+	maxRefusals = 64
+	// refusalTimeout bounds the time of such an answer. The answer waits until the client has sent
 	// something, because clients treat an earlier answer as an error.
-	tellWithin = time.Second
-	maxHead    = 4 << 10
+	refusalTimeout = time.Second
+	maxHead        = 4 << 10
 )
 
 // refuse ends a connection. It closes the connection at once if the connection uses a reserved
@@ -27,7 +27,7 @@ const (
 func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Lock()
 	g.note(why)
-	answer := why != errFiles && g.answering < places
+	answer := why != errFiles && g.answering < maxRefusals
 	if answer {
 		g.answering++
 	}
@@ -52,7 +52,7 @@ func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 
 // answer answers the first request of a connection.
 func (g *Guard) answer(raw net.Conn, why *fault.Error) error {
-	if err := raw.SetDeadline(time.Now().Add(tellWithin)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(refusalTimeout)); err != nil {
 		return err
 	}
 	head := make([]byte, maxHead)

@@ -200,7 +200,7 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	}
 	return server.Open(ctx, server.Options{
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
-		Templates: images.Beside(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner)),
+		Templates: images.WithFallback(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner)),
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,

@@ -60,7 +60,7 @@ func OpenBy(pid int, below string) (list List, err error) {
 	}
 	seen := map[key]bool{}
 	for _, e := range entries {
-		o, err := look(filepath.Join(dir, e.Name()), below)
+		o, err := describeTarget(filepath.Join(dir, e.Name()), below)
 		if err != nil {
 			return list, err
 		}
@@ -84,9 +84,9 @@ func OpenBy(pid int, below string) (list List, err error) {
 	return list, nil
 }
 
-// look describes the target of a link in /proc. It returns nil for a target that does not belong in
-// the list.
-func look(link, below string) (*Open, error) {
+// describeTarget describes the target of a link in /proc. It returns nil for a target that does not
+// belong in the list.
+func describeTarget(link, below string) (*Open, error) {
 	path, err := os.Readlink(link)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // closed at the same time, so it does not stay open

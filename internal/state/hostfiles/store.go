@@ -21,8 +21,8 @@ import (
 // Further files are not copied.
 const maxKept = 2 << 30
 
-// keepUnused is how long an unused copy is kept. No row refers to a copy until the row is stored, or
-// while an instance starts with it.
+// keepUnused is how long an unused copy is kept. No row refers to a copy until the row is stored,
+// or while an instance starts with it.
 const keepUnused = time.Hour
 
 // Store has copies of files, named by a digest of their content, so that saved memory can be
@@ -121,16 +121,16 @@ func (s *Store) roomFor(n int64) error {
 	if err != nil {
 		return err
 	}
-	most := s.Most
-	if most == 0 {
+	limit := s.Most
+	if limit == 0 {
 		free, _, err := diskroom.Free(s.dir)
 		if err != nil {
 			return err
 		}
-		most = min(maxKept, (free+have)/5)
+		limit = min(maxKept, (free+have)/5)
 	}
-	if have+n > most {
-		return fmt.Errorf("copies of host files use %d MiB, and the limit is %d MiB", have>>20, most>>20)
+	if have+n > limit {
+		return fmt.Errorf("copies of host files use %d MiB, and the limit is %d MiB", have>>20, limit>>20)
 	}
 	return nil
 }

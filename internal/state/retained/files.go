@@ -136,7 +136,7 @@ func (b *Files) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadClo
 	}), nil
 }
 
-func (b *Files) pack(out *tar.Writer, name string, most int64) (bool, error) {
+func (b *Files) pack(out *tar.Writer, name string, limit int64) (bool, error) {
 	n, ok := b.fresh[name]
 	if !ok || b.files[name].Type != changeset.Regular {
 		return false, nil
@@ -150,7 +150,7 @@ func (b *Files) pack(out *tar.Writer, name string, most int64) (bool, error) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Size() > most {
+	if err != nil || info.Size() > limit {
 		return false, err
 	}
 	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: 0o600, Format: tar.FormatPAX}); err != nil {

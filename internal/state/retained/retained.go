@@ -25,10 +25,10 @@ import (
 const (
 	// Life is how long changes are retained.
 	Life = 24 * time.Hour
-	// most limits the number of sandboxes with retained changes, and mostBytes their disk space.
+	// limit limits the number of sandboxes with retained changes, and maxBytes their disk space.
 	// The oldest are removed first.
-	most      = 32
-	mostBytes = 4 << 30
+	limit    = 32
+	maxBytes = 4 << 30
 
 	draftPrefix = ".draft-"
 	metaName    = "meta.json"
@@ -342,7 +342,7 @@ func (s *Store) Sweep() ([]string, error) {
 	stays, bytes := map[string]bool{}, int64(0)
 	for i, m := range list {
 		bytes += m.Bytes
-		stays[m.ID] = i < most && (i == 0 || bytes <= mostBytes)
+		stays[m.ID] = i < limit && (i == 0 || bytes <= maxBytes)
 	}
 	var gone []string
 	errs := []error{s.sweepDrafts()}

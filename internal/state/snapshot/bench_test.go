@@ -54,7 +54,7 @@ func BenchmarkLeaseVerify30MB(b *testing.B) {
 				b.Fatal(err)
 			}
 			if form != "committed" {
-				if _, err := s.Settle(b.Context()); err != nil {
+				if _, err := s.Deduplicate(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -85,7 +85,7 @@ func BenchmarkSettle30MB(b *testing.B) {
 				if _, err := drafted(b, s, parent, pages).Commit(b.Context(), "", memoryParts); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := s.Settle(b.Context()); err != nil {
+				if _, err := s.Deduplicate(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -96,7 +96,7 @@ func BenchmarkSettle30MB(b *testing.B) {
 					b.Fatal(err)
 				}
 				b.StartTimer()
-				if _, err := s.Settle(b.Context()); err != nil {
+				if _, err := s.Deduplicate(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 				b.StopTimer()
@@ -121,7 +121,7 @@ func BenchmarkRebuild(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := s.Settle(b.Context()); err != nil {
+			if _, err := s.Deduplicate(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 			b.SetBytes(int64(len(pages)))

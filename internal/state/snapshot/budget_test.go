@@ -77,7 +77,7 @@ func TestCopiesMakeWay(t *testing.T) {
 	const one = 400 * pageBytes
 	s := open(t, dir, Options{Budget: 16 * one})
 	images, pages := chain(t, s, 3, 400, 5)
-	settle(t, s)
+	deduplicate(t, s)
 	tight := open(t, dir, Options{Budget: 3*one + one/2})
 	held, err := tight.Lease(t.Context(), images[1].ID, images[1].Sum)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	_, err = s.Begin("b")
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	wantPages(t, s, a, noise(1, 256))
-	settle(t, s)
+	deduplicate(t, s)
 }
 
 // Settling and rebuilding on a full disk fail without damage, and leave nothing behind.
@@ -150,12 +150,12 @@ func TestAFullDiskHarmsNoImage(t *testing.T) {
 	b := commit(t, s, "b", "a", data)
 	ballast := filepath.Join(base, "ballast")
 	os.WriteFile(ballast, make([]byte, 64<<20), 0o600)
-	_, err := s.Settle(t.Context())
+	_, err := s.Deduplicate(t.Context())
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	wantPages(t, s, a, noise(1, 1024))
 	wantPages(t, s, b, data)
 	os.Remove(ballast)
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	os.WriteFile(ballast, make([]byte, 64<<20), 0o600)
 	_, err = load(t.Context(), s, "b", b.Sum)

@@ -130,8 +130,8 @@ func (s *Images) dropCopy(id string) (bool, error) {
 	return true, nil
 }
 
-// spoil records that an image's big file was changed.
-func (s *Images) spoil(id string) {
+// markChanged records that an image's big file was changed.
+func (s *Images) markChanged(id string) {
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()
 	s.notes.spoiled[id] = true

@@ -95,7 +95,7 @@ func live(dir string) error {
 	if err := write("b", "a", b); err != nil {
 		return err
 	}
-	if _, err := s.Settle(ctx); err != nil {
+	if _, err := s.Deduplicate(ctx); err != nil {
 		return err
 	}
 	if _, err := s.dropCopy("b"); err != nil {
@@ -172,7 +172,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 		}
 	}
 	check()
-	settle(t, s)
+	deduplicate(t, s)
 	check()
 	for _, p := range packs(t, s) {
 		needed := false
@@ -205,7 +205,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 
 // Other processes must not remove a draft of a running process.
 func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	d, err := s.Begin("a")
 	if err != nil {
 		t.Fatal(err)

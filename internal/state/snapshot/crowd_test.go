@@ -62,8 +62,8 @@ func TestACrowd(t *testing.T) {
 			}
 		})
 	}
-	repeat(func() error { _, err := s.Settle(ctx); return err })
-	repeat(func() error { _, err := other.Settle(ctx); return err })
+	repeat(func() error { _, err := s.Deduplicate(ctx); return err })
+	repeat(func() error { _, err := other.Deduplicate(ctx); return err })
 	repeat(func() error { return s.evict(1 << 60) })
 	repeat(func() error {
 		_, err := other.Prune(ctx, func(string) bool { return true })
@@ -137,7 +137,7 @@ func TestACrowd(t *testing.T) {
 // Errors close the opened files, too.
 func TestRefusalsLeaveNothingOpen(t *testing.T) {
 	s, images, _ := pair(t)
-	settle(t, s)
+	deduplicate(t, s)
 	rest := len(descriptors(t, s.dir))
 	for _, file := range []string{manifestFile, StateFile, PagesFile, indexFile} {
 		dropCopies(t, s)
@@ -172,9 +172,9 @@ func TestRefusalsLeaveNothingOpen(t *testing.T) {
 
 // A lease of any process keeps files where they are.
 func TestALeaseHoldsItsFiles(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, _ := chain(t, s, 2, 100, 10)
-	settle(t, s)
+	deduplicate(t, s)
 	other := open(t, s.dir, Options{Budget: 1 << 30})
 	l, err := other.Lease(t.Context(), images[1].ID, images[1].Sum)
 	if err != nil {
@@ -205,7 +205,7 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 // damage.
 func TestWaitingForARemovedImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := shelf(t)
+		s := newImages(t)
 		img := commit(t, s, "a", "", noise(1, 2))
 		d, err := s.hold(t.Context(), "a", unix.LOCK_EX, false)
 		if err != nil {
@@ -228,7 +228,7 @@ func TestWaitingForARemovedImage(t *testing.T) {
 // A removal gives up if a lease is not released.
 func TestAnImageInUseIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := shelf(t)
+		s := newImages(t)
 		img := commit(t, s, "a", "", noise(1, 2))
 		l, err := s.Lease(t.Context(), "a", img.Sum)
 		if err != nil {

@@ -93,7 +93,7 @@ func harm(t *testing.T, kind, path, other string) {
 
 // pair makes two images of one lineage with much in common, and a stranger.
 func pair(t *testing.T) (*Images, []Image, [][]byte) {
-	s := shelf(t)
+	s := newImages(t)
 	base := noise(1, 80)
 	child := slices.Clone(base)
 	copy(child[30*pageBytes:], noise(2, 20))
@@ -105,7 +105,7 @@ func pair(t *testing.T) (*Images, []Image, [][]byte) {
 func TestDamageOfEveryFileIsRefused(t *testing.T) {
 	forms := map[string]func(t *testing.T, s *Images){
 		"committed": func(*testing.T, *Images) {},
-		"settled":   func(t *testing.T, s *Images) { settle(t, s) },
+		"settled":   func(t *testing.T, s *Images) { deduplicate(t, s) },
 	}
 	for form, prepare := range forms {
 		for _, file := range []string{manifestFile, StateFile, MetaFile, PagesFile} {
@@ -132,7 +132,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						wantPages(t, s, images[0], pages[0])
 						wantPages(t, s, images[2], pages[2])
 						// Background work does not hide the damage.
-						s.Settle(t.Context())
+						s.Deduplicate(t.Context())
 						_, err = load(t.Context(), s, "b", images[1].Sum)
 						if form == "settled" && file == PagesFile {
 							wantPages(t, s, images[1], pages[1]) // its packs are whole
@@ -152,7 +152,7 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 			t.Run(what+" "+kind, func(t *testing.T) {
 				t.Parallel()
 				s, images, pages := pair(t)
-				settle(t, s)
+				deduplicate(t, s)
 				x, err := s.readIndex("b")
 				if err != nil || len(x.packs) != 2 {
 					t.Fatalf("index %+v: %v", x, err)
@@ -201,7 +201,7 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 		wantCode(t, err, fault.Invalid, "snapshot_damaged")
 	}
 	wantPages(t, s, images[1], pages[1])
-	settle(t, s)
+	deduplicate(t, s)
 	settled := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
 	// The old manifest is used with the file that it was written for, in the same state.
 	path := filepath.Join(s.dir, imagePath("b", PagesFile))
@@ -231,7 +231,7 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 // A file that was verified for one image is not valid for another.
 func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 	s, images, pages := pair(t)
-	settle(t, s)
+	deduplicate(t, s)
 	for _, name := range []string{StateFile, PagesFile} {
 		path := filepath.Join(s.dir, imagePath("b", name))
 		os.Remove(path)
@@ -250,7 +250,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 
 // Without a sync, the content after a power failure is unknown.
 func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))
 	next := open(t, s.dir, Options{Budget: 1 << 30})
 	wantPages(t, next, lost, noise(1, 4))
@@ -258,7 +258,7 @@ func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
 	_, err := load(t.Context(), next, "lost", lost.Sum)
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
 	kept := commit(t, s, "kept", "", noise(2, 4))
-	settle(t, s)
+	deduplicate(t, s)
 	wantPages(t, next, kept, noise(2, 4))
 	if z, err := s.Sizes(t.Context()); err != nil || !z["kept"].Durable {
 		t.Errorf("sizes %+v %v", z, err)
@@ -267,15 +267,15 @@ func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
 
 // The server dies between Commit and Settle: the next one settles according to the rows.
 func TestAnotherProcessSettlesWithTheSumFromTheRow(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	img := commit(t, s, "a", "", noise(1, 4))
 	blind := open(t, s.dir, Options{Budget: 1 << 30})
-	settle(t, blind)
+	deduplicate(t, blind)
 	if z, _ := blind.Sizes(t.Context()); z["a"].Durable {
 		t.Fatal("settled by somebody who does not know its sum")
 	}
 	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": img.Sum}.find})
-	settle(t, next)
+	deduplicate(t, next)
 	if z, _ := next.Sizes(t.Context()); !z["a"].Durable {
 		t.Fatal("not settled")
 	}

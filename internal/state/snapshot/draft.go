@@ -116,7 +116,7 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 			return Image{}, err
 		}
 	}
-	m, err := d.look(parent, parts)
+	m, err := d.describe(parent, parts)
 	if err != nil {
 		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
 	}
@@ -163,8 +163,8 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 	return Image{ID: d.id, Parent: parent, Sum: sum, Bytes: m.bytes()}, nil
 }
 
-// look describes the files of a draft, which must be exactly the declared ones.
-func (d *Draft) look(parent string, parts []Part) (manifest, error) {
+// describe describes the files of a draft, which must be exactly the declared ones.
+func (d *Draft) describe(parent string, parts []Part) (manifest, error) {
 	m := manifest{Format: manifestFormat, ID: d.id, Parent: parent, Made: d.s.now().UnixNano()}
 	if err := checkParts(parts); err != nil {
 		return m, err

@@ -15,7 +15,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if err != nil {
 		return readFault(id, manifestFile, err)
 	}
-	if m, err := s.decode(data); err != nil || m.settled() {
+	if m, err := s.decode(data); err != nil || m.complete() {
 		return err
 	}
 	sum, err := s.sumOf(ctx, id)
@@ -29,7 +29,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	sha, seen, err := s.readBulk(ctx, m, tree)
 	if err != nil {
 		// Another process may have done this already, and then have added the second name.
-		if now, rerr := s.authentic(id, sum); rerr == nil && now.settled() {
+		if now, rerr := s.authentic(id, sum); rerr == nil && now.complete() {
 			return nil
 		}
 		return err
@@ -46,7 +46,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if data, err = m.seal(sum); err != nil {
 		return err
 	}
-	g, err := s.newStage(settleStage)
+	g, err := s.newStage(completeStage)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (s *Images) flatten(ctx context.Context, m manifest) error {
 	for {
 		info, err := s.root.Lstat(imagePath(m.ID, m.Bulk.Name))
 		if err == nil && info.Size() != m.Bulk.Bytes {
-			s.spoil(m.ID)
+			s.markChanged(m.ID)
 			return damaged(m.ID, m.Bulk.Name+" has the wrong size", nil)
 		}
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {

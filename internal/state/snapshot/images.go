@@ -89,9 +89,9 @@ type Images struct {
 	known *memory
 	space space
 
-	clearing sync.Mutex // held while removing directories
-	settling settling
-	notes    notes
+	clearing      sync.Mutex // held while removing directories
+	deduplicating deduplicationLock
+	notes         notes
 }
 
 // space is the disk space that images use, and may use.
@@ -101,13 +101,13 @@ type space struct {
 	budget    int64
 	used      atomic.Int64 // bytes of images and packs, at the last measurement
 
-	room    sync.Mutex // held while making room
+	roomMu  sync.Mutex // held while making room
 	tally   sync.Mutex // the disk and the counters change together
 	claimed int64      // bytes that were claimed and are not in used yet
 }
 
-// settling is held by one Settle or Prune at a time.
-type settling struct {
+// deduplicationLock is held by one Settle or Prune at a time.
+type deduplicationLock struct {
 	sync.Mutex
 	collected bool // this process has looked for unneeded packs
 }

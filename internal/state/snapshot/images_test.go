@@ -12,7 +12,7 @@ import (
 )
 
 func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	base := noise(1, 300)
 	child := slices.Clone(base)
 	copy(child[10*pageBytes:], noise(2, 20))
@@ -33,7 +33,7 @@ func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
 		wantPages(t, other, b, child)
 	}
 	check("as committed")
-	settle(t, s)
+	deduplicate(t, s)
 	check("settled")
 	dropCopies(t, s)
 	if s.has(imagePath("b", PagesFile)) {
@@ -45,7 +45,7 @@ func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
 }
 
 func TestFilesAloneAreAnImageToo(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	d, err := s.Begin("files")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestFilesAloneAreAnImageToo(t *testing.T) {
 			t.Fatalf("%q %v", got, err)
 		}
 		l.Release()
-		settle(t, s)
+		deduplicate(t, s)
 	}
 	if len(packs(t, s)) != 0 {
 		t.Error("files went into a pack")
@@ -75,7 +75,7 @@ func TestFilesAloneAreAnImageToo(t *testing.T) {
 }
 
 func TestOnlyTheOwnerMayRead(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	d, err := s.Begin("a")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestOnlyTheOwnerMayRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(t, s, "b", "a", noise(2, 3))
-	settle(t, s)
+	deduplicate(t, s)
 	seen := 0
 	err = filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -113,7 +113,7 @@ func TestOnlyTheOwnerMayRead(t *testing.T) {
 }
 
 func TestBeginAndCommitRefuse(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	for _, id := range []string{"", ".", "..", "a/b", "../a", "A", "-a", "a b", "a\n", strings.Repeat("a", 65)} {
 		_, err := s.Begin(id)
 		wantCode(t, err, fault.Invalid, "snapshot_id_invalid")
@@ -158,7 +158,7 @@ func TestBeginAndCommitRefuse(t *testing.T) {
 
 // If two processes write the same image, one wins and its image is complete.
 func TestTheFirstOfTwoDraftsWins(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	second, err := s.Begin("a")
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestTheFirstOfTwoDraftsWins(t *testing.T) {
 }
 
 func TestAnUnknownImageIsNotFound(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	img := commit(t, s, "a", "", noise(1, 1))
 	if err := s.Remove(t.Context(), "a"); err != nil {
 		t.Fatal(err)

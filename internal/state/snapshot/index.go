@@ -116,8 +116,8 @@ func decodeIndex(data []byte) (index, error) {
 	for range runs {
 		r := run{le.Uint32(b), le.Uint64(b[4:]), le.Uint64(b[12:])}
 		b = b[runBytes:]
-		const most = bytesMax / pageBytes
-		if int64(r.pack) > packs || r.count == 0 || r.count > most || r.at > most || r.pack == 0 && r.at != 0 {
+		const limit = bytesMax / pageBytes
+		if int64(r.pack) > packs || r.count == 0 || r.count > limit || r.at > limit || r.pack == 0 && r.at != 0 {
 			return index{}, errIndex
 		}
 		if pages += r.count; pages > x.pages {

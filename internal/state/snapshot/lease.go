@@ -51,7 +51,7 @@ func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error
 	if err := s.flatten(ctx, m); err != nil {
 		return nil, err
 	}
-	if !m.settled() {
+	if !m.complete() {
 		s.remember(id, sum)
 	}
 	// The time of the manifest is the time of the last use.
@@ -81,7 +81,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !m.settled() {
+	if !m.complete() {
 		why := l.s.untouched(m, before)
 		if why == "" {
 			return nil
@@ -90,7 +90,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		if m, err = l.s.authentic(l.id, l.sum); err != nil {
 			return err
 		}
-		if !m.settled() {
+		if !m.complete() {
 			return damaged(l.id, why, nil)
 		}
 	}
@@ -106,7 +106,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	}
 	got, err := treeOf(ctx, f, m.Bulk.Bytes, noProgress)
 	if err == nil && got != want || errors.Is(err, errShort) {
-		l.s.spoil(l.id)
+		l.s.markChanged(l.id)
 		return damaged(l.id, m.Bulk.Name+" was changed", err)
 	}
 	if err != nil {

@@ -46,8 +46,8 @@ type bulk struct {
 	Tree  string    `json:"tree,omitempty"`
 }
 
-// settled reports whether the big file was read and synced.
-func (m manifest) settled() bool { return m.Bulk.Tree != "" }
+// complete reports whether the big file was read and synced.
+func (m manifest) complete() bool { return m.Bulk.Tree != "" }
 
 func (m manifest) bytes() int64 {
 	n := m.Bulk.Bytes
@@ -174,10 +174,10 @@ func (m manifest) validate() error {
 		return bad("set of files")
 	case m.Bulk.Bytes < 0 || m.Bulk.Bytes > bytesMax:
 		return bad("size")
-	case m.settled() == (m.Bulk.Seen != nil) || m.settled() == (m.Bulk.Boot != ""):
+	case m.complete() == (m.Bulk.Seen != nil) || m.complete() == (m.Bulk.Boot != ""):
 		return bad("proof")
 	}
-	if m.settled() {
+	if m.complete() {
 		if _, err := parseDigest(m.Bulk.Tree); err != nil {
 			return err
 		}

@@ -15,13 +15,13 @@ import (
 // errUnknown is returned for an image whose Sum is not known to this process.
 var errUnknown = errors.New("the image's sum is unknown")
 
-// Settle completes all committed images. It hashes and syncs big files, moves pages into packs,
-// removes unneeded packs, and reduces copies to their share of the budget. It uses at most half of
-// a processor, and may be interrupted at any time. If settling one image fails, it continues with
-// the others. It returns how much disk space was freed.
-func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
-	s.settling.Lock()
-	defer s.settling.Unlock()
+// Deduplicate completes all committed images. It hashes and syncs big files, moves pages into
+// packs, removes unneeded packs, and reduces copies to their share of the budget. It uses at most
+// half of a processor, and may be interrupted at any time. If settling one image fails, it
+// continues with the others. It returns how much disk space was freed.
+func (s *Images) Deduplicate(ctx context.Context) (freed int64, err error) {
+	s.deduplicating.Lock()
+	defer s.deduplicating.Unlock()
 	return s.mergeAll(ctx)
 }
 
@@ -51,9 +51,9 @@ func (s *Images) merge(ctx context.Context) error {
 		}
 	}
 	// A process that ended may have left packs that no image needs.
-	if !s.settling.collected {
+	if !s.deduplicating.collected {
 		err := s.collect(ctx, false)
-		s.settling.collected = err == nil
+		s.deduplicating.collected = err == nil
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, s.trim())...)
@@ -78,7 +78,7 @@ func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool)
 	var errs []error
 	for _, m := range slices.Backward(line) {
 		if err := s.excuse(m.ID, s.mergeOne(ctx, m)); err != nil {
-			s.settling.collected = false
+			s.deduplicating.collected = false
 			errs = append(errs, err)
 		}
 	}
@@ -118,17 +118,17 @@ func (s *Images) excuse(id string, err error) error {
 // warn logs damage, once for each image.
 func (s *Images) warn(id string, err error) {
 	s.notes.mu.Lock()
-	said := s.notes.warned[id]
+	warned := s.notes.warned[id]
 	s.notes.warned[id] = true
 	s.notes.mu.Unlock()
-	if !said {
+	if !warned {
 		s.log.Warn("snapshot is damaged", "snapshot", id, "err", err)
 	}
 }
 
 func (s *Images) mergeOne(ctx context.Context, m manifest) error {
 	packable := m.Bulk.Kind == Pages && m.Bulk.Bytes > 0 && m.Bulk.Bytes%pageBytes == 0
-	if m.settled() && (!packable || s.has(imagePath(m.ID, indexFile))) {
+	if m.complete() && (!packable || s.has(imagePath(m.ID, indexFile))) {
 		return nil
 	}
 	return s.underLock(ctx, m.ID, func(work context.Context) error {

@@ -25,8 +25,8 @@ var zeroPage = sync.OnceValue(func() []byte { return make([]byte, pageBytes) })
 
 func isZero(page []byte) bool { return bytes.Equal(page, zeroPage()) }
 
-// place is a page in a pack.
-type place struct {
+// pagePosition is a page in a pack.
+type pagePosition struct {
 	pack uint32 // as in an index
 	at   uint64
 }
@@ -36,12 +36,12 @@ type catalog struct {
 	names []string
 	files []*os.File
 	seen  []identity
-	at    map[uint32]place
+	at    map[uint32]pagePosition
 }
 
 // openCatalog reads the checksums of packs. It ignores a pack without them.
 func (s *Images) openCatalog(names []string) (*catalog, error) {
-	c := &catalog{at: map[uint32]place{}}
+	c := &catalog{at: map[uint32]pagePosition{}}
 	for _, name := range names {
 		if err := c.open(s.root, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.close()
@@ -69,7 +69,7 @@ func (c *catalog) open(root *os.Root, name string) error {
 		sum := binary.LittleEndian.Uint32(sums[4*i:])
 		// The first pack with a page is nearest to the image.
 		if _, ok := c.at[sum]; !ok && sum != 0 {
-			c.at[sum] = place{uint32(len(c.names)), uint64(i)}
+			c.at[sum] = pagePosition{uint32(len(c.names)), uint64(i)}
 		}
 	}
 	return nil
@@ -91,10 +91,10 @@ func (c *catalog) close() {
 }
 
 // find searches for a page. buf has space for one page.
-func (c *catalog) find(page []byte, sum uint32, buf []byte) (place, bool) {
+func (c *catalog) find(page []byte, sum uint32, buf []byte) (pagePosition, bool) {
 	p, ok := c.at[sum]
 	if !ok || readFull(c.files[p.pack-1], buf, int64(p.at)*pageBytes) != nil {
-		return place{}, false
+		return pagePosition{}, false
 	}
 	return p, bytes.Equal(page, buf)
 }

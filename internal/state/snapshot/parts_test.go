@@ -61,7 +61,7 @@ func asFirst(t *testing.T, s *Images, img Image) {
 // Images that an earlier version has made are read and settled, if their writer is known.
 func TestImagesOfTheFirstFormat(t *testing.T) {
 	for _, settled := range []bool{false, true} {
-		s := shelf(t)
+		s := newImages(t)
 		s.declared = [][]Part{{{"vm.state", Small}, {"disk", Pages}}, memoryParts}
 		pages := noise(1, 20)
 		a, b := commit(t, s, "a", "", pages), commit(t, s, "b", "a", pages)
@@ -75,7 +75,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		if settled {
-			settle(t, s)
+			deduplicate(t, s)
 		}
 		for _, img := range []Image{a, b, f} {
 			asFirst(t, s, img)
@@ -97,7 +97,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 			}
 		}
 		check()
-		settle(t, s)
+		deduplicate(t, s)
 		check()
 		if err := s.evict(1 << 60); err != nil || s.has(imagePath("b", PagesFile)) {
 			t.Errorf("settled %t: the copy of b stays, %v", settled, err)
@@ -110,7 +110,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		if _, err := load(t.Context(), s, "a", a.Sum); fault.CodeOf(err) != "snapshot_damaged" {
 			t.Errorf("the parts of an unknown writer: %v", err)
 		}
-		settle(t, s)
+		deduplicate(t, s)
 		if _, err := os.Stat(filepath.Join(s.dir, imagePath("a", PagesFile))); err != nil {
 			t.Errorf("what is not known was removed: %v", err)
 		}

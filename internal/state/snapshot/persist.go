@@ -18,8 +18,8 @@ const leftFor = 5 * time.Second
 // the images of this process first, then, for a few seconds, those of processes that were killed.
 // It returns an error if images of this process are left.
 func (s *Images) Persist(ctx context.Context) error {
-	s.settling.Lock()
-	defer s.settling.Unlock()
+	s.deduplicating.Lock()
+	defer s.deduplicating.Unlock()
 	ids, err := s.list()
 	if err != nil {
 		return fmt.Errorf("persist images: %w", err)
@@ -32,7 +32,7 @@ func (s *Images) Persist(ctx context.Context) error {
 			continue
 		}
 		switch {
-		case m.ID == "" || m.settled():
+		case m.ID == "" || m.complete():
 		case s.remembers(id):
 			own = append(own, m)
 		default:

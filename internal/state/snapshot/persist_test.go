@@ -20,7 +20,7 @@ func rebooted(t *testing.T, s *Images) *Images {
 // An image that a short-lived process has committed is whole after a reboot, without a pack: only
 // long-lived processes pack.
 func TestPersistedImagesOutliveAReboot(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	pages := noise(1, 200)
 	a := commit(t, s, "a", "", pages)
 	b := commit(t, s, "b", "a", noise(2, 300))
@@ -38,7 +38,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	wantPages(t, next, a, pages)
 	wantPages(t, next, b, noise(2, 300))
 	// A long-lived process completes the work.
-	settle(t, next)
+	deduplicate(t, next)
 	if len(packs(t, next)) == 0 {
 		t.Error("no packs of what was persisted")
 	}
@@ -48,7 +48,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 // The next process persists the images that a killed process has left, if their sums
 // are known. Damaged and unknown images do not prevent it.
 func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	a := commit(t, s, "a", "", noise(1, 200))
 	commit(t, s, "stranger", "", noise(2, 10))
 	changed := commit(t, s, "changed", "", noise(3, 10))
@@ -62,7 +62,7 @@ func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 
 // Exceeding the time limit is an error only for the process's own images, and loses none.
 func TestPersistHasAnEnd(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	a := commit(t, s, "a", "", noise(1, 200))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -91,7 +91,7 @@ func TestAnotherProcessIsFaster(t *testing.T) {
 		}
 	}})
 	a := commit(t, s, "a", "", noise(1, 200))
-	meanwhile = func() { settle(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
+	meanwhile = func() { deduplicate(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
 	if err := s.Persist(t.Context()); err != nil || meanwhile != nil {
 		t.Fatal(err, meanwhile == nil)
 	}

@@ -95,8 +95,8 @@ func (s *Images) drain() {
 // processes, and pages that no image needs. It does not delete copies of host files. It returns the
 // number of freed bytes.
 func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, error) {
-	s.settling.Lock()
-	defer s.settling.Unlock()
+	s.deduplicating.Lock()
+	defer s.deduplicating.Unlock()
 	err := s.ready()
 	var before int64
 	if err == nil {

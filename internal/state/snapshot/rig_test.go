@@ -36,7 +36,7 @@ func open(t testing.TB, dir string, o Options) *Images {
 	return s
 }
 
-func shelf(t testing.TB) *Images {
+func newImages(t testing.TB) *Images {
 	t.Helper()
 	return open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30})
 }
@@ -73,9 +73,9 @@ func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
 	return img
 }
 
-func settle(t testing.TB, s *Images) {
+func deduplicate(t testing.TB, s *Images) {
 	t.Helper()
-	if _, err := s.Settle(t.Context()); err != nil {
+	if _, err := s.Deduplicate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,7 +68,7 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 
 // The counted size is the real size, also if it is measured during changes.
 func TestMeasuredWhileItChanges(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	commit(t, s, "a", "", noise(1, 10))
 	one, err := s.measure()
 	if err != nil {
@@ -109,7 +109,7 @@ func TestRemovedPagesMakeWay(t *testing.T) {
 	pages := noise(1, 200)
 	commit(t, s, "a", "", pages)
 	b := commit(t, s, "b", "a", pages[:10*pageBytes])
-	settle(t, s)
+	deduplicate(t, s)
 	if err := s.Remove(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -218,11 +218,11 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 		parent = id
 	}
 	wantRoom(t, s)
-	freed, err := s.Settle(t.Context())
+	freed, err := s.Deduplicate(t.Context())
 	if err != nil || freed == 0 {
 		t.Errorf("the last ones are stored once: %d, %v", freed, err)
 	}
-	if freed, err = s.Settle(t.Context()); err != nil || freed != 0 {
+	if freed, err = s.Deduplicate(t.Context()); err != nil || freed != 0 {
 		t.Errorf("and nothing twice: %d, %v", freed, err)
 	}
 }
@@ -232,11 +232,11 @@ func TestMakeRoomDoesNotWaitForSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
 		commit(t, s, "a", "", noise(1, 10))
-		s.settling.Lock()
-		defer s.settling.Unlock()
-		began := time.Now()
+		s.deduplicating.Lock()
+		defer s.deduplicating.Unlock()
+		started := time.Now()
 		err := s.makeRoom(30*pageBytes, 0)
-		if took := time.Since(began); fault.CodeOf(err) != "snapshot_budget" || took < mergeWait || took > mergeWait+time.Second {
+		if took := time.Since(started); fault.CodeOf(err) != "snapshot_budget" || took < mergeWait || took > mergeWait+time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

@@ -40,19 +40,19 @@ func disk(t *testing.T, s *Images) int64 {
 }
 
 func TestAChainOfTenCostsLittleMoreThanOne(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, pages := chain(t, s, 10, 2000, 20)
 	one := int64(len(pages[0]))
 	if before := disk(t, s); before < 10*one {
 		t.Fatalf("ten flat images take %d bytes", before)
 	}
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	got := disk(t, s)
 	t.Logf("one %d KiB, ten %d KiB", one>>10, got>>10)
 	// Nine times 20 pages, and small files.
-	if most := one + 9*20*pageBytes + 10*10*pageBytes; got > most {
-		t.Errorf("ten images take %d bytes, want at most %d", got, most)
+	if limit := one + 9*20*pageBytes + 10*10*pageBytes; got > limit {
+		t.Errorf("ten images take %d bytes, want at most %d", got, limit)
 	}
 	for i := range images {
 		wantPages(t, s, images[i], pages[i])
@@ -70,12 +70,12 @@ func TestAChainOfTenCostsLittleMoreThanOne(t *testing.T) {
 }
 
 func TestZerosCostNothing(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	data := make([]byte, 1000*pageBytes)
 	copy(data[500*pageBytes:], noise(1, 10))
 	a := commit(t, s, "a", "", data)
 	b := commit(t, s, "b", "a", append(slices.Clone(data), make([]byte, 500*pageBytes)...))
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	if got := disk(t, s); got > 30*pageBytes {
 		t.Errorf("they take %d KiB", got>>10)
@@ -91,9 +91,9 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 	for _, gone := range [][]int{{0}, {2}, {4}, {0, 1, 2}, {1, 3}, {3, 2, 1, 0}} {
 		t.Run(fmt.Sprint(gone), func(t *testing.T) {
 			t.Parallel()
-			s := shelf(t)
+			s := newImages(t)
 			images, pages := chain(t, s, 5, 500, 100)
-			settle(t, s)
+			deduplicate(t, s)
 			dropCopies(t, s)
 			for _, i := range gone {
 				if err := s.Remove(t.Context(), images[i].ID); err != nil {
@@ -126,8 +126,8 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 				}
 			}
 			slack := int64(leafBytes + 20*pageBytes) // for each pack and its files
-			if most := int64(len(need))*pageBytes + 5*slack; disk(t, s) > most {
-				t.Errorf("they take %d KiB and need %d", disk(t, s)>>10, most>>10)
+			if limit := int64(len(need))*pageBytes + 5*slack; disk(t, s) > limit {
+				t.Errorf("they take %d KiB and need %d", disk(t, s)>>10, limit>>10)
 			}
 			if freed == 0 && slices.Equal(gone, []int{3, 2, 1, 0}) {
 				t.Error("nothing was freed")
@@ -144,9 +144,9 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 
 // Pages that a prune has removed are not shared any more.
 func TestChildOfThinnedLineageIsComplete(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, pages := chain(t, s, 2, 600, 300)
-	settle(t, s)
+	deduplicate(t, s)
 	if err := s.Remove(t.Context(), images[0].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestChildOfThinnedLineageIsComplete(t *testing.T) {
 	}
 	// It again contains the pages that only the removed image had.
 	child := commit(t, s, "child", images[1].ID, pages[0])
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	wantPages(t, s, child, pages[0])
 	wantPages(t, s, images[1], pages[1])
@@ -163,14 +163,14 @@ func TestChildOfThinnedLineageIsComplete(t *testing.T) {
 
 // A kernel continues to read from a removed image.
 func TestOpenPacksAreNotThinned(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, pages := chain(t, s, 2, 600, 300)
 	read, err := os.Open(filepath.Join(s.dir, imagePath(images[0].ID, PagesFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	settle(t, s)
+	deduplicate(t, s)
 	if err := s.Remove(t.Context(), images[0].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -211,19 +211,19 @@ func TestPackingAndPruningAtOnce(t *testing.T) {
 		}
 	}})
 	images, pages := chain(t, s, 2, 600, 300)
-	settle(t, s)
+	deduplicate(t, s)
 	if err := s.Remove(t.Context(), images[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	s.drain()
 	child := commit(t, s, "child", images[1].ID, pages[0])
-	settle(t, s)
+	deduplicate(t, s)
 	if pruned == 0 {
 		t.Fatal("nothing was pruned during the settling")
 	}
 	dropCopies(t, s)
 	wantPages(t, s, child, pages[0])
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	if s.has(imagePath("child", PagesFile)) {
 		t.Error("it was never packed")
@@ -233,22 +233,22 @@ func TestPackingAndPruningAtOnce(t *testing.T) {
 
 // A pack that is damaged gets no new dependants.
 func TestADamagedPageIsNotShared(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	data := noise(1, 100)
 	commit(t, s, "a", "", data)
-	settle(t, s)
+	deduplicate(t, s)
 	path := packs(t, s)[0]
 	harm(t, "one bit", path, "")
 	child := commit(t, s, "b", "a", data)
-	settle(t, s)
+	deduplicate(t, s)
 	dropCopies(t, s)
 	wantPages(t, s, child, data)
 }
 
 func TestPrune(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, pages := chain(t, s, 3, 300, 50)
-	settle(t, s)
+	deduplicate(t, s)
 	l, err := s.Lease(t.Context(), images[0].ID, images[0].Sum)
 	if err != nil {
 		t.Fatal(err)
@@ -272,9 +272,9 @@ func TestPrune(t *testing.T) {
 
 // While an index cannot be read, it is unknown which pages it needs.
 func TestNothingIsCollectedBesideABrokenIndex(t *testing.T) {
-	s := shelf(t)
+	s := newImages(t)
 	images, _ := chain(t, s, 3, 300, 50)
-	settle(t, s)
+	deduplicate(t, s)
 	before := packs(t, s)
 	path := filepath.Join(s.dir, imagePath(images[2].ID, indexFile))
 	whole := contents(t, path)
@@ -305,7 +305,7 @@ func TestCopiesStayWithinTheirShareByLeastRecentUse(t *testing.T) {
 	for _, i := range []int{1, 5, 4, 3, 2, 1} {
 		wantPages(t, s, images[i], pages[i])
 	}
-	settle(t, s)
+	deduplicate(t, s)
 	for i, want := range []bool{true, true, true, true, false, false} {
 		if has := s.has(imagePath(images[i].ID, PagesFile)); has != want {
 			t.Errorf("%s flat: %v, want %v", images[i].ID, has, want)

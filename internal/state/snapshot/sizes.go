@@ -25,15 +25,15 @@ type packUse struct {
 	bytes int64 // of the disk
 }
 
-// survey has the pages that images need.
-type survey struct {
+// pageUsage has the pages that images need.
+type pageUsage struct {
 	indexes map[string]index
 	packs   map[string]*packUse
 	broken  []string // images whose index cannot be read
 }
 
-func (s *Images) survey(ctx context.Context) (survey, error) {
-	v := survey{indexes: map[string]index{}, packs: map[string]*packUse{}}
+func (s *Images) measureUsage(ctx context.Context) (pageUsage, error) {
+	v := pageUsage{indexes: map[string]index{}, packs: map[string]*packUse{}}
 	err := s.files(packsDir, func(name string, st *syscall.Stat_t) {
 		if pack, ok := strings.CutSuffix(name, ".pages"); ok && validPack(pack) {
 			v.packs[pack] = &packUse{users: make([]uint8, min(st.Size, bytesMax)/pageBytes), bytes: st.Blocks * 512}
@@ -76,7 +76,7 @@ func (s *Images) survey(ctx context.Context) (survey, error) {
 }
 
 // pages calls back with the counts of all pages that an index needs.
-func (v survey) pages(x index, each func(users []uint8)) {
+func (v pageUsage) pages(x index, each func(users []uint8)) {
 	for _, r := range x.runs {
 		if r.pack == 0 {
 			continue
@@ -89,7 +89,7 @@ func (v survey) pages(x index, each func(users []uint8)) {
 
 // Sizes returns the size of each image. It reads all indexes.
 func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
-	v, err := s.survey(ctx)
+	v, err := s.measureUsage(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("measure images: %w", err)
 	}
@@ -119,7 +119,7 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 		})
 		if data, err := s.readManifest(id); err == nil {
 			if m, err := s.decode(data); err == nil {
-				z.Bytes, z.Durable = m.bytes(), m.settled()
+				z.Bytes, z.Durable = m.bytes(), m.complete()
 			}
 		}
 		sizes[id] = z
@@ -135,7 +135,7 @@ func (s *Images) collect(ctx context.Context, pages bool) error {
 		return err
 	}
 	defer unlock()
-	v, err := s.survey(ctx)
+	v, err := s.measureUsage(ctx)
 	if err != nil {
 		return fmt.Errorf("collect packs: %w", err)
 	}

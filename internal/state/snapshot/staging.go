@@ -20,13 +20,13 @@ type stage struct {
 
 // ownStages are the prefixes of directories among the drafts that are not drafts: stages of
 // existing images, and unfinished removals.
-var ownStages = []string{settleStage, packStage, buildStage, goneStage}
+var ownStages = []string{completeStage, packStage, buildStage, goneStage}
 
 const (
-	goneStage   = "gone"
-	settleStage = "settle"
-	packStage   = "pack"
-	buildStage  = "build"
+	goneStage     = "gone"
+	completeStage = "settle"
+	packStage     = "pack"
+	buildStage    = "build"
 )
 
 func prefixOf(name string) string {

@@ -56,7 +56,7 @@ func treeOf(ctx context.Context, f *os.File, size int64, each func(off, n int64)
 	if err := g.Wait(); err != nil {
 		return digest{}, err
 	}
-	return crown(leaves, size), nil
+	return rootHash(leaves, size), nil
 }
 
 // treeSlowly is like treeOf, with at most half of a core.
@@ -75,7 +75,7 @@ func treeSlowly(ctx context.Context, f *os.File, size int64, each func(off, n in
 			return digest{}, err
 		}
 	}
-	return crown(leaves, size), nil
+	return rootHash(leaves, size), nil
 }
 
 func hashLeaf(f *os.File, buf []byte, i, size int64, into *digest) error {
@@ -88,9 +88,9 @@ func hashLeaf(f *os.File, buf []byte, i, size int64, into *digest) error {
 	return nil
 }
 
-// crown combines leaves. The first byte and the size ensure that a short file whose content is a
+// rootHash combines leaves. The first byte and the size ensure that a short file whose content is a
 // list of hashes has another hash than a long file.
-func crown(leaves []digest, size int64) digest {
+func rootHash(leaves []digest, size int64) digest {
 	h := sha256.New()
 	fmt.Fprintf(h, "crannog tree %d of %d\n", leafBytes, size)
 	for i := range leaves {

@@ -172,8 +172,8 @@ func (s *Images) admit() error {
 // claims them. The caller releases the claim.
 func (s *Images) makeRoom(mine, others int64) error {
 	need := mine + others
-	s.space.room.Lock()
-	defer s.space.room.Unlock()
+	s.space.roomMu.Lock()
+	defer s.space.roomMu.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed images, pages that
 	// images share, and copies that may soon have to be rebuilt.
 	for _, free := range []func() error{
@@ -213,14 +213,14 @@ func (s *Images) mergeSoon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), mergeWait)
 	defer cancel()
 	// Another process that is settling does the same, and may take minutes.
-	for !s.settling.TryLock() {
+	for !s.deduplicating.TryLock() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("settle images: others do: %w", ctx.Err())
 		case <-time.After(mergePoll):
 		}
 	}
-	defer s.settling.Unlock()
+	defer s.deduplicating.Unlock()
 	_, err := s.mergeAll(ctx)
 	return err
 }

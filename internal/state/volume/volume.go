@@ -175,5 +175,5 @@ func writeMeta(dir string, v Volume) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(dir, metaName), data, durable.Options{Lasting: true})
+	return durable.Replace(filepath.Join(dir, metaName), data, durable.Options{Sync: true})
 }

@@ -50,8 +50,8 @@ func partName(sandbox string, part int) string {
 // Make copies a directory for a sandbox and returns the path of the copy. denied is called for each
 // path below the source, which begins with a slash. Denied paths are excluded with everything below
 // them. More than most bytes are an error. If Make fails, no copy is left.
-func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, denied func(string) bool) (string, error) {
-	return c.MakePart(ctx, sandbox, 0, source, most, denied)
+func (c *Copies) Make(ctx context.Context, sandbox, source string, limit int64, denied func(string) bool) (string, error) {
+	return c.MakePart(ctx, sandbox, 0, source, limit, denied)
 }
 
 // MaxParts limits the copies of a sandbox: its workspace, which is part 0, and other directories.
@@ -59,7 +59,7 @@ const MaxParts = 32
 
 // MakePart is like Make, for one of several directories. If it fails, no copy of any of them is
 // left.
-func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source string, most int64, denied func(string) bool) (_ string, err error) {
+func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source string, limit int64, denied func(string) bool) (_ string, err error) {
 	dir, err := c.dir(sandbox, part)
 	if err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
 	defer to.Close()
-	w := &work{from: from, to: to, left: most, denied: denied}
+	w := &work{from: from, to: to, left: limit, denied: denied}
 	err = fs.WalkDir(from.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause

@@ -55,9 +55,9 @@ func packages(t *testing.T) []listed {
 	}
 }
 
-// place returns the index in Folders of the folder that a package belongs to: the
+// folderIndex returns the index in Folders of the folder that a package belongs to: the
 // longest path that the package's path begins with. It returns -1 if there is none.
-func place(importPath string) int {
+func folderIndex(importPath string) int {
 	path := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 	found, length := -1, -1
 	for i, f := range Folders {
@@ -71,14 +71,14 @@ func place(importPath string) int {
 func TestImportsOnlyDownward(t *testing.T) {
 	used := map[int]bool{}
 	for _, p := range packages(t) {
-		at := place(p.ImportPath)
+		at := folderIndex(p.ImportPath)
 		if at < 0 {
 			t.Errorf("%s is in none of Folders", p.ImportPath)
 			continue
 		}
 		used[at] = true
 		for _, i := range p.Imports {
-			if (i == module || strings.HasPrefix(i, module+"/")) && place(i) < at {
+			if (i == module || strings.HasPrefix(i, module+"/")) && folderIndex(i) < at {
 				t.Errorf("%s imports %s, which is above it", p.ImportPath, i)
 			}
 		}
@@ -321,7 +321,7 @@ func folders(all []listed) string {
 	for i, f := range Folders {
 		var names []string
 		for _, p := range all {
-			if place(p.ImportPath) != i {
+			if folderIndex(p.ImportPath) != i {
 				continue
 			}
 			if name := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/"+f.Path), "/"); name != "" && f.Path != "" {

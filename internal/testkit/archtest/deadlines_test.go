@@ -86,14 +86,14 @@ func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 		})
 	})
 	for dir, places := range found {
-		if most := clocked[dir]; len(places) > most {
+		if limit := clocked[dir]; len(places) > limit {
 			t.Errorf("%s has %d places that depend on the clock, and may have %d. Use hosttest.Eventually, Late, Deadline or Patience, or a synctest bubble:\n%s",
-				dir, len(places), most, strings.Join(places, "\n"))
+				dir, len(places), limit, strings.Join(places, "\n"))
 		}
 	}
-	for dir, most := range clocked {
-		if n := len(found[dir]); n < most {
-			t.Logf("%s has only %d of %d: the number here can fall", dir, n, most)
+	for dir, limit := range clocked {
+		if n := len(found[dir]); n < limit {
+			t.Logf("%s has only %d of %d: the number here can fall", dir, n, limit)
 		}
 	}
 }

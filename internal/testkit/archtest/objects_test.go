@@ -17,8 +17,8 @@ import (
 
 // An object above these limits has more than one task, and no reader can keep it in mind.
 const (
-	mostMethods = 100
-	mostFields  = 20
+	maxMethods = 100
+	maxFields  = 20
 )
 
 // objectsFile holds the budget of each object that is above a limit: its methods and fields, 0 for
@@ -31,7 +31,7 @@ type size struct{ methods, fields int }
 // allows returns how many methods and fields an object with this budget may have: the limit or the
 // budget, whichever is higher.
 func (s size) allows() size {
-	return size{max(s.methods, mostMethods), max(s.fields, mostFields)}
+	return size{max(s.methods, maxMethods), max(s.fields, maxFields)}
 }
 
 // TestObjectsStaySmall counts the methods and fields of each object. A budget may only fall:
@@ -40,12 +40,12 @@ func TestObjectsStaySmall(t *testing.T) {
 	found := objects(t, "../../..")
 	budget := readObjects(t)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		got, most := found[name], budget[name].allows()
-		if got.methods > most.methods {
-			t.Errorf("%s has %d methods, and may have %d: move some to an object with one task", name, got.methods, most.methods)
+		got, limit := found[name], budget[name].allows()
+		if got.methods > limit.methods {
+			t.Errorf("%s has %d methods, and may have %d: move some to an object with one task", name, got.methods, limit.methods)
 		}
-		if got.fields > most.fields {
-			t.Errorf("%s has %d fields, and may have %d: move some to an object with one task", name, got.fields, most.fields)
+		if got.fields > limit.fields {
+			t.Errorf("%s has %d fields, and may have %d: move some to an object with one task", name, got.fields, limit.fields)
 		}
 	}
 	lower := lowered(budget, found)
@@ -75,10 +75,10 @@ func lowered(budget, found map[string]size) map[string]size {
 	lower := map[string]size{}
 	for name, b := range budget {
 		var l size
-		if n := min(b.methods, found[name].methods); n > mostMethods {
+		if n := min(b.methods, found[name].methods); n > maxMethods {
 			l.methods = n
 		}
-		if n := min(b.fields, found[name].fields); n > mostFields {
+		if n := min(b.fields, found[name].fields); n > maxFields {
 			l.fields = n
 		}
 		if l != (size{}) {

@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ability is a feature that a host may lack.
-type Ability struct {
+// Requirement is a feature that a host may lack.
+type Requirement struct {
 	Name string
 	Has  func() bool
-	// Elsewhere names a make target that runs the tests for this ability on another machine, and
+	// RemoteTarget names a make target that runs the tests for this ability on another machine, and
 	// fails without it. Only an ability with such a target may be missing on CI.
-	Elsewhere string
+	RemoteTarget string
 }
 
 var (
-	Root   = Ability{Name: "root", Has: func() bool { return os.Geteuid() == 0 }}
+	Root   = Requirement{Name: "root", Has: func() bool { return os.Geteuid() == 0 }}
 	Python = Program("python3")
 	Node   = Program("node")
 	Bash   = Program("bash")
 	Git    = Program("git")
 	// Unified is the cgroup setup of most hosts. The machine that tests/unified boots has it too.
-	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
+	Unified = Requirement{Name: "control groups of version 2 with controllers", Has: unified, RemoteTarget: "tests/unified"}
 	// TUN is the ability to create network devices whose packets a program sends and receives.
-	TUN = Ability{Name: "/dev/net/tun that this user may open", Has: tun}
+	TUN = Requirement{Name: "/dev/net/tun that this user may open", Has: tun}
 	// Loop is the ability to mount a file system that is in a file.
-	Loop = Ability{Name: "root, /dev/loop-control and mkfs.ext4 for volumes with a quota", Has: loop}
+	Loop = Requirement{Name: "root, /dev/loop-control and mkfs.ext4 for volumes with a quota", Has: loop}
 	// PerfEvents is the ability to count page faults and context switches.
-	PerfEvents = Ability{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
+	PerfEvents = Requirement{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
 )
 
 func perfEvents() bool {
@@ -65,8 +65,8 @@ func unified() bool {
 
 // Program is the ability to run a program that sandboxes see too, so the program must be below
 // /usr.
-func Program(name string) Ability {
-	return Ability{Name: name + " in /usr/bin or /usr/local/bin", Has: func() bool {
+func Program(name string) Requirement {
+	return Requirement{Name: name + " in /usr/bin or /usr/local/bin", Has: func() bool {
 		for _, dir := range []string{"/usr/bin/", "/usr/local/bin/"} {
 			if _, err := exec.LookPath(dir + name); err == nil {
 				return true
@@ -85,14 +85,14 @@ func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
 // Need skips or fails the test if the host lacks an ability.
-func Need(t testing.TB, abilities ...Ability) {
+func Need(t testing.TB, abilities ...Requirement) {
 	t.Helper()
 	for _, a := range abilities {
 		if a.Has() {
 			continue
 		}
-		if a.Elsewhere != "" {
-			t.Skipf("this host has no %s: %s runs this test", a.Name, a.Elsewhere)
+		if a.RemoteTarget != "" {
+			t.Skipf("this host has no %s: %s runs this test", a.Name, a.RemoteTarget)
 		}
 		if Must() {
 			t.Fatalf("this host has no %s, and CRANNOG_TEST_HOST is must", a.Name)

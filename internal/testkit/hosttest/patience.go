@@ -73,7 +73,7 @@ func measure() time.Duration {
 	go echo(there[0], back[1])
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := monotonic()
+	started := monotonic()
 	for range rounds {
 		for range switches {
 			if err := pass(back[0], there[1]); err != nil {
@@ -95,7 +95,7 @@ func measure() time.Duration {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 		}
 	}
-	took := monotonic() - began
+	took := monotonic() - started
 	// The other thread ends when the pipe is closed.
 	for _, fd := range []int{there[1], back[0]} {
 		if err := unix.Close(fd); err != nil {
@@ -165,13 +165,13 @@ func Patience(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * Slowness())
 }
 
-// Hurried is a test that is expected to fail. It has a shorter timeout for hangs, so that it fails
-// soon.
-type Hurried interface{ Hang() time.Duration }
+// ShortHang is a test that is expected to fail. It has a shorter timeout for hangs, so that it
+// fails soon.
+type ShortHang interface{ Hang() time.Duration }
 
 // hang returns how long something may take in a test before it hangs.
 func hang(t testing.TB) time.Duration {
-	if h, ok := t.(Hurried); ok {
+	if h, ok := t.(ShortHang); ok {
 		return h.Hang()
 	}
 	return Patience(Hang)
@@ -228,16 +228,16 @@ func EventuallyNoError(t testing.TB, check func() error) {
 
 // NoMore waits until a count is at most a number. Resources that an operation leaves for a moment,
 // such as goroutines, may disappear later on a busy machine.
-func NoMore(t testing.TB, what string, most int, count func() int) {
+func NoMore(t testing.TB, what string, limit int, count func() int) {
 	t.Helper()
 	n := 0
 	end := time.Now().Add(hang(t))
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if n = count(); n <= most {
+		if n = count(); n <= limit {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d %s after %s, want at most %d\n%s", n, what, hang(t), most, stacks())
+			t.Fatalf("%d %s after %s, want at most %d\n%s", n, what, hang(t), limit, stacks())
 		}
 		time.Sleep(pause)
 	}

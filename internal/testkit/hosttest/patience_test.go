@@ -25,11 +25,11 @@ func TestTheFactorIsBounded(t *testing.T) {
 // infinitely fast.
 func TestMeasuringInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
+		started := time.Now()
 		if took := measure(); took <= 0 {
 			t.Errorf("the work took %s", took)
 		}
-		if passed := time.Since(began); passed != 0 {
+		if passed := time.Since(started); passed != 0 {
 			t.Errorf("%s passed in the bubble", passed)
 		}
 	})
@@ -70,16 +70,16 @@ func TestWhatHangsFails(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			for _, holds := range []bool{true, false} {
-				began, r, ended := time.Now(), &recorder{TB: t}, make(chan struct{})
+				started, r, ended := time.Now(), &recorder{TB: t}, make(chan struct{})
 				go func() {
 					defer close(ended)
-					wait(r, func() bool { return holds && time.Since(began) > Hang/2 })
+					wait(r, func() bool { return holds && time.Since(started) > Hang/2 })
 				}()
 				<-ended
 				if r.failed == holds {
 					t.Errorf("%s: what holds is %t, and it failed is %t", name, holds, r.failed)
 				}
-				if took := time.Since(began); holds != (took < Patience(Hang)) {
+				if took := time.Since(started); holds != (took < Patience(Hang)) {
 					t.Errorf("%s: it waited for %s", name, took)
 				}
 			}

@@ -18,12 +18,12 @@ const child = "PERFCOUNT_TOUCH"
 
 func TestMain(m *testing.M) {
 	if pages, err := strconv.Atoi(os.Getenv(child)); err == nil {
-		os.Exit(touch(pages))
+		os.Exit(touchPages(pages))
 	}
 	os.Exit(m.Run())
 }
 
-func touch(pages int) int {
+func touchPages(pages int) int {
 	data, err := unix.Mmap(-1, 0, max(pages, 1)<<12, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return 1

@@ -25,8 +25,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Ability is the requirement of tests with a daemon on this host.
-var Ability = hosttest.Ability{Name: "dockerd", Has: func() bool { _, err := exec.LookPath("dockerd"); return err == nil }}
+// Requirement is the requirement of tests with a daemon on this host.
+var Requirement = hosttest.Requirement{Name: "dockerd", Has: func() bool { _, err := exec.LookPath("dockerd"); return err == nil }}
 
 // Daemon is a running Docker daemon.
 type Daemon struct {
@@ -111,8 +111,8 @@ func (d *Daemon) Run() error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	said, _ := os.ReadFile(d.log.Name())
-	return fmt.Errorf("dockerd does not answer: %w\n%s", err, said[max(len(said)-2000, 0):])
+	output, _ := os.ReadFile(d.log.Name())
+	return fmt.Errorf("dockerd does not answer: %w\n%s", err, output[max(len(output)-2000, 0):])
 }
 
 // Client returns a client of the daemon.

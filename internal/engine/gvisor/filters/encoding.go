@@ -46,7 +46,7 @@ func Encode(boot, gofer []precompiledseccomp.Program) []byte {
 
 // Decode reads what Encode wrote.
 func Decode(data []byte) (boot, gofer []precompiledseccomp.Program, err error) {
-	r := reader{rest: data}
+	r := reader{unread: data}
 	boot, gofer = r.programs(), r.programs()
 	if r.short {
 		return nil, nil, errShort
@@ -56,17 +56,17 @@ func Decode(data []byte) (boot, gofer []precompiledseccomp.Program, err error) {
 
 // reader reads numbers and strings until the data ends.
 type reader struct {
-	rest  []byte
-	short bool
+	unread []byte
+	short  bool
 }
 
 func (r *reader) bytes(n int) []byte {
-	if r.short || n > len(r.rest) {
+	if r.short || n > len(r.unread) {
 		r.short = true
 		return nil
 	}
-	taken := r.rest[:n]
-	r.rest = r.rest[n:]
+	taken := r.unread[:n]
+	r.unread = r.unread[n:]
 	return taken
 }
 
@@ -80,7 +80,7 @@ func (r *reader) number() uint32 {
 // count reads the length of a list. No list is longer than the data.
 func (r *reader) count() int {
 	n := int(r.number())
-	if n > len(r.rest) {
+	if n > len(r.unread) {
 		r.short = true
 		return 0
 	}

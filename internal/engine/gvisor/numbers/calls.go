@@ -10,56 +10,72 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// place is a file in the arguments of a call, named by a path, or by a descriptor if there is no
-// path.
-type place struct {
+// pathArgument is a file in the arguments of a call, named by a path, or by a descriptor if there
+// is no path.
+type pathArgument struct {
 	dir    int32
 	path   hostarch.Addr
 	follow bool
 }
 
 // named are the calls that may copy up a file which they name.
-var named = map[string]func(arch.SyscallArguments) []place{
-	"link":         func(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} },
-	"linkat":       func(a arch.SyscallArguments) []place { return atWith(a, a[4].Int()&linux.AT_SYMLINK_FOLLOW != 0) },
-	"rename":       func(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} },
-	"renameat":     func(a arch.SyscallArguments) []place { return atWith(a, false) },
-	"renameat2":    exchanged,
-	"chmod":        here,
-	"fchmodat":     func(a arch.SyscallArguments) []place { return atWith(a, true) },
-	"fchmodat2":    func(a arch.SyscallArguments) []place { return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
-	"chown":        here,
-	"lchown":       itself,
-	"fchownat":     func(a arch.SyscallArguments) []place { return atWith(a, a[4].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
-	"utime":        here,
-	"utimes":       here,
-	"futimesat":    func(a arch.SyscallArguments) []place { return atWith(a, true) },
-	"utimensat":    func(a arch.SyscallArguments) []place { return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
-	"setxattr":     here,
-	"removexattr":  here,
+var named = map[string]func(arch.SyscallArguments) []pathArgument{
+	"link": func(a arch.SyscallArguments) []pathArgument {
+		return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), false}}
+	},
+	"linkat": func(a arch.SyscallArguments) []pathArgument {
+		return atWith(a, a[4].Int()&linux.AT_SYMLINK_FOLLOW != 0)
+	},
+	"rename": func(a arch.SyscallArguments) []pathArgument {
+		return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), false}}
+	},
+	"renameat":  func(a arch.SyscallArguments) []pathArgument { return atWith(a, false) },
+	"renameat2": exchanged,
+	"chmod":     atWorkingDir,
+	"fchmodat":  func(a arch.SyscallArguments) []pathArgument { return atWith(a, true) },
+	"fchmodat2": func(a arch.SyscallArguments) []pathArgument {
+		return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0)
+	},
+	"chown":  atWorkingDir,
+	"lchown": itself,
+	"fchownat": func(a arch.SyscallArguments) []pathArgument {
+		return atWith(a, a[4].Int()&linux.AT_SYMLINK_NOFOLLOW == 0)
+	},
+	"utime":     atWorkingDir,
+	"utimes":    atWorkingDir,
+	"futimesat": func(a arch.SyscallArguments) []pathArgument { return atWith(a, true) },
+	"utimensat": func(a arch.SyscallArguments) []pathArgument {
+		return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0)
+	},
+	"setxattr":     atWorkingDir,
+	"removexattr":  atWorkingDir,
 	"lsetxattr":    itself,
 	"lremovexattr": itself,
-	"truncate":     here,
+	"truncate":     atWorkingDir,
 	"fchmod":       open,
 	"fchown":       open,
 	"fsetxattr":    open,
 	"fremovexattr": open,
 }
 
-func here(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), true}} }
-
-func itself(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} }
-
-func open(a arch.SyscallArguments) []place { return []place{{dir: a[0].Int()}} }
-
-func atWith(a arch.SyscallArguments, follow bool) []place {
-	return []place{{a[0].Int(), a[1].Pointer(), follow}}
+func atWorkingDir(a arch.SyscallArguments) []pathArgument {
+	return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), true}}
 }
 
-func exchanged(a arch.SyscallArguments) []place {
+func itself(a arch.SyscallArguments) []pathArgument {
+	return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), false}}
+}
+
+func open(a arch.SyscallArguments) []pathArgument { return []pathArgument{{dir: a[0].Int()}} }
+
+func atWith(a arch.SyscallArguments, follow bool) []pathArgument {
+	return []pathArgument{{a[0].Int(), a[1].Pointer(), follow}}
+}
+
+func exchanged(a arch.SyscallArguments) []pathArgument {
 	all := atWith(a, false)
 	if a[4].Uint()&linux.RENAME_EXCHANGE != 0 {
-		all = append(all, place{a[2].Int(), a[3].Pointer(), false})
+		all = append(all, pathArgument{a[2].Int(), a[3].Pointer(), false})
 	}
 	return all
 }
@@ -114,7 +130,7 @@ func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 			files := hold(t, places(args))
 			value, control, err := fn(t, number, args)
 			for _, vd := range files {
-				Settle(t, t.Kernel(), vd, content)
+				CopyNumbers(t, t.Kernel(), vd, content)
 				vd.DecRef(t)
 			}
 			return value, control, err
@@ -136,14 +152,14 @@ func opened(t *sentry.Task, fd int32) {
 	}
 	defer file.DecRef(t)
 	if file.IsWritable() {
-		Settle(t, t.Kernel(), file.VirtualDentry(), true)
+		CopyNumbers(t, t.Kernel(), file.VirtualDentry(), true)
 	}
 }
 
 // hold finds the files of a call that are not copied up yet, and takes a reference to each. Without
 // a reference, the link to the original file would be lost. If programs change the path at the same
 // time, only the number of their own file is lost.
-func hold(t *sentry.Task, places []place) []vfs.VirtualDentry {
+func hold(t *sentry.Task, places []pathArgument) []vfs.VirtualDentry {
 	var files []vfs.VirtualDentry
 	for _, p := range places {
 		vd, ok := find(t, p)
@@ -160,7 +176,7 @@ func hold(t *sentry.Task, places []place) []vfs.VirtualDentry {
 	return files
 }
 
-func find(t *sentry.Task, p place) (vd vfs.VirtualDentry, ok bool) {
+func find(t *sentry.Task, p pathArgument) (vd vfs.VirtualDentry, ok bool) {
 	path := ""
 	if p.path != 0 {
 		var err error

@@ -26,10 +26,10 @@ import (
 // the host's files from 1, and JavaScript represents integers up to 2^53 exactly.
 const firstMade = 1 << 40
 
-// mostBefore bounds the files that were created before numbers started there: directories in which
+// maxBefore bounds the files that were created before numbers started there: directories in which
 // gVisor mounts something. A kernel with more was saved by a version without this package, and
 // keeps its numbers.
-const mostBefore = 1024
+const maxBefore = 1024
 
 // A copied host file may have the number of such a file, and an archive of the sandbox would treat
 // two files with one number as hard links of one file. Therefore the number at which later ones
@@ -41,14 +41,14 @@ func before(last uint64) uint64 {
 	if last < firstMade {
 		return 0
 	}
-	return min((last-firstMade)>>beforeShift, mostBefore)
+	return min((last-firstMade)>>beforeShift, maxBefore)
 }
 
 // device is the minor number of both layers, plus one. 0 means that it is not known yet, and apart
 // means that the layers have different devices.
 var device atomic.Uint64
 
-const apart = 1 << 40
+const rangeSize = 1 << 40
 
 // at returns a pointer to a field of a value.
 func at[T any](of unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(of, offset)) }
@@ -88,14 +88,14 @@ func begin(t *sentry.Task) {
 	}
 	made := upperOf(upper.Dentry().Impl())
 	if made == nil || made.err != nil {
-		device.Store(apart)
+		device.Store(rangeSize)
 		return
 	}
 	fs := *at[unsafe.Pointer](*at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode), made.fs)
 	last := at[atomicbitops.Uint64](fs, made.last)
-	if n := last.Load(); n < firstMade && (n > mostBefore || !last.CompareAndSwap(n, firstMade+n<<beforeShift)) {
-		if n > mostBefore {
-			device.Store(apart)
+	if n := last.Load(); n < firstMade && (n > maxBefore || !last.CompareAndSwap(n, firstMade+n<<beforeShift)) {
+		if n > maxBefore {
+			device.Store(rangeSize)
 		}
 		return
 	}
@@ -103,12 +103,12 @@ func begin(t *sentry.Task) {
 	device.Store(uint64(host) + 1)
 }
 
-// Settle gives a copied file the numbers of its original. content reports that the copy will be
-// written. If the host's file has several names, the copy is then a different file than the other
-// names, and those keep the numbers.
-func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
+// CopyNumbers gives a copied file the numbers of its original. content reports that the copy will
+// be written. If the host's file has several names, the copy is then a different file than the
+// other names, and those keep the numbers.
+func CopyNumbers(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
 	one := device.Load()
-	if one == 0 || one == apart {
+	if one == 0 || one == rangeSize {
 		return
 	}
 	over := overlayOf(vd.Dentry().Impl())

@@ -94,8 +94,8 @@ func (f *filesystem) resolve(ctx context.Context, rp *vfs.ResolvingPath) (*vfs.D
 	return d, func() { d.DecRef(ctx) }, nil
 }
 
-// alone returns the operation with which the client finds a resolved file.
-func (f *filesystem) alone(d *vfs.Dentry) *vfs.PathOperation {
+// operationFor returns the operation with which the client finds a resolved file.
+func (f *filesystem) operationFor(d *vfs.Dentry) *vfs.PathOperation {
 	found := vfs.MakeVirtualDentry(f.mount, d)
 	return &vfs.PathOperation{Root: found, Start: found}
 }
@@ -111,7 +111,7 @@ func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	if rp.Done() {
 		stat, err = f.FilesystemImpl.StatAt(ctx, rp, opts)
 	} else {
-		stat, err = rp.VirtualFilesystem().StatAt(ctx, rp.Credentials(), f.alone(d), &opts)
+		stat, err = rp.VirtualFilesystem().StatAt(ctx, rp.Credentials(), f.operationFor(d), &opts)
 	}
 	if err != nil || stat.Mask&(ids|linux.STATX_MODE) == 0 {
 		return stat, err
@@ -160,7 +160,7 @@ func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 		return nil, err
 	}
 	defer done()
-	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.alone(d), &opts)
+	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.operationFor(d), &opts)
 }
 
 // The following methods are what gVisor's generator would write. They make the translation part of

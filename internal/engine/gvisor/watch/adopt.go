@@ -25,18 +25,18 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 	if p == nil {
 		return
 	}
-	l := &look{ctx: k.SupervisorContext(), k: k, creds: root(k), places: p}
+	l := &fileView{ctx: k.SupervisorContext(), k: k, creds: root(k), places: p}
 	for _, t := range pids.Tasks() {
 		pid := int32(pids.IDOfThreadGroup(t.ThreadGroup()))
 		w.adoptTask(l, t, actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)})
 	}
 }
 
-// mostAdopted bounds the number of files whose content is read before programs continue. The
+// maxAdopted bounds the number of files whose content is read before programs continue. The
 // content is needed so that an open file that is not written is not reported as changed.
-const mostAdopted = 1 << 20
+const maxAdopted = 1 << 20
 
-func (w *watcher) adoptTask(l *look, t *sentry.Task, by actor) {
+func (w *watcher) adoptTask(l *fileView, t *sentry.Task, by actor) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
 	t.WithMuLocked(func(t *sentry.Task) {
@@ -72,14 +72,14 @@ func (w *watcher) adoptTask(l *look, t *sentry.Task, by actor) {
 	}
 }
 
-func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by actor) {
+func (w *watcher) adoptFile(l *fileView, file *vfs.FileDescription, by actor) {
 	if !file.IsWritable() || file.StatusFlags()&linux.O_PATH != 0 || l.places.mounts[file.Mount().Filesystem()] == nil {
 		return
 	}
 	h := held{path: w.path(l.ctx, l.k, file.VirtualDentry()), actor: by}
 	if h.path == "" {
 		h.file = inodeOf(l.ctx, file)
-	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= mostAdopted {
+	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= maxAdopted {
 		now := l.at(h.path)
 		w.files.mu.Lock()
 		if w.files.known == nil {

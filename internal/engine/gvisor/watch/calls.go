@@ -123,7 +123,7 @@ func watched(gvisors sentry.SyscallFn, ours call, when func(arch.SyscallArgument
 		if w == nil {
 			return gvisors(t, number, args)
 		}
-		if !w.begun.Load() || w.kernel.Load() == nil {
+		if !w.started.Load() || w.kernel.Load() == nil {
 			if err := w.join(t); err != nil {
 				return 0, nil, err
 			}

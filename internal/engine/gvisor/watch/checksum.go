@@ -37,10 +37,10 @@ const (
 	unhashedUnreadable = "unreadable"
 )
 
-// mostHashed bounds how much of one file is read, and piece how much of it is in memory at once.
+// maxHashed bounds how much of one file is read, and piece how much of it is in memory at once.
 const (
-	mostHashed = 256 << 20
-	piece      = 1 << 20
+	maxHashed = 256 << 20
+	piece     = 1 << 20
 )
 
 // state describes the file at a path. Without a kind, there is no file.
@@ -71,9 +71,9 @@ func (s state) describe(e *events.Event) {
 
 func valid(s string) bool { return utf8.ValidString(s) }
 
-// look is the view of the sandbox's files that one survey has: with the rights of the kernel, from
-// the first process's root.
-type look struct {
+// fileView is the view of the sandbox's files that one survey has: with the rights of the kernel,
+// from the first process's root.
+type fileView struct {
 	ctx    context.Context
 	k      *sentry.Kernel
 	creds  *auth.Credentials
@@ -83,7 +83,7 @@ type look struct {
 
 const asked = linux.STATX_TYPE | linux.STATX_MODE | linux.STATX_SIZE | linux.STATX_INO | linux.STATX_NLINK | linux.STATX_CTIME
 
-func (l *look) at(path string) state { return l.from(l.places.root, path) }
+func (l *fileView) at(path string) state { return l.from(l.places.root, path) }
 
 // operation looks up a path without following links, because a link that has replaced a directory
 // leads to another file.
@@ -91,7 +91,7 @@ func operation(top vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: top, Start: top, Path: fspath.Parse(path), ResolveFlags: linux.RESOLVE_NO_SYMLINKS}
 }
 
-func (l *look) from(top vfs.VirtualDentry, path string) state {
+func (l *fileView) from(top vfs.VirtualDentry, path string) state {
 	stat, err := l.k.VFS().StatAt(l.ctx, l.creds, operation(top, path), &vfs.StatOptions{Mask: asked})
 	if err != nil {
 		return state{}
@@ -117,8 +117,8 @@ func (l *look) from(top vfs.VirtualDentry, path string) state {
 }
 
 // hash reads a file in pieces, and returns the reason if it could not.
-func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
-	if s.size > mostHashed {
+func (l *fileView) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
+	if s.size > maxHashed {
 		return unhashedTooLarge
 	}
 	// A program may have replaced the file, for example by a pipe, which must not block this call.
@@ -143,7 +143,7 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	for {
 		n, err := f.Read(l.ctx, usermem.BytesIOSequence(l.buf), vfs.ReadOptions{})
 		sum.Write(l.buf[:n])
-		if size += n; size > mostHashed {
+		if size += n; size > maxHashed {
 			return unhashedTooLarge
 		}
 		if errors.Is(err, io.EOF) || err == nil && n == 0 {
@@ -165,7 +165,7 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 // below returns the original file at a path, from which the sandbox started. gVisor does not export
 // the layer that contains it. If it cannot be found, a file that was opened for writing but not
 // written is reported as changed.
-func (l *look) below(path string) (state, bool) {
+func (l *fileView) below(path string) (state, bool) {
 	impl := reflect.ValueOf(l.places.root.Mount().Filesystem().Impl())
 	if impl.Kind() != reflect.Pointer || impl.Elem().Kind() != reflect.Struct {
 		return state{}, false

@@ -50,7 +50,7 @@ func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 			value, control, err := fn(t, number, args)
 			if err != nil && linuxerr.Equals(linuxerr.EAGAIN, err) {
 				if w := current.Load(); w != nil {
-					w.crowded(t)
+					w.checkProcessLimit(t)
 				}
 			}
 			return value, control, err
@@ -78,31 +78,31 @@ func (w *watcher) full(t *sentry.Task, asked uint64) {
 	free := disk.BlocksAvailable
 	switch {
 	case disk.Files > 0 && disk.FilesFree == 0:
-		w.met(t, events.LimitInodes, disk.Files)
+		w.reachedLimit(t, events.LimitInodes, disk.Files)
 	case free <= slack || asked/hostarch.PageSize >= free:
-		w.met(t, events.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
+		w.reachedLimit(t, events.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
 	}
 }
 
-// crowded checks whether the sandbox's limit of processes was reached. A program can set a lower
-// limit for itself.
-func (w *watcher) crowded(t *sentry.Task) {
+// checkProcessLimit checks whether the sandbox's limit of processes was reached. A program can set
+// a lower limit for itself.
+func (w *watcher) checkProcessLimit(t *sentry.Task) {
 	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
 	boxes := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
 	if own >= boxes && boxes != linux.RLimInfinity {
-		w.met(t, events.LimitPIDs, boxes)
+		w.reachedLimit(t, events.LimitPIDs, boxes)
 	}
 }
 
-// metEvery is the interval at which one command can have an event about one limit, because a
-// program may retry often.
-const metEvery = time.Minute
+// limitEventInterval is the interval at which one command can have an event about one limit,
+// because a program may retry often.
+const limitEventInterval = time.Minute
 
-// mostMet bounds the size of met. When it is reached, all entries are dropped.
-const mostMet = 256
+// maxLimitTimes bounds the size of met. When it is reached, all entries are dropped.
+const maxLimitTimes = 256
 
-// met records when each command last reached each limit.
-type met struct {
+// limitTimes records when each command last reached each limit.
+type limitTimes struct {
 	mu   sync.Mutex
 	last map[meeting]time.Time
 }
@@ -112,26 +112,26 @@ type meeting struct {
 	command int32
 }
 
-// again reports whether an event was written for this pair within metEvery.
-func (m *met) again(one meeting, now time.Time) bool {
+// again reports whether an event was written for this pair within limitEventInterval.
+func (m *limitTimes) again(one meeting, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if last, ok := m.last[one]; ok && now.Sub(last) < metEvery {
+	if last, ok := m.last[one]; ok && now.Sub(last) < limitEventInterval {
 		return true
 	}
-	if m.last == nil || len(m.last) >= mostMet {
+	if m.last == nil || len(m.last) >= maxLimitTimes {
 		m.last = map[meeting]time.Time{}
 	}
 	m.last[one] = now
 	return false
 }
 
-func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
+func (w *watcher) reachedLimit(t *sentry.Task, limit string, maximum uint64) {
 	by := w.actorOf(t)
 	if w.limits.again(meeting{limit, by.command}, time.Now()) {
 		return
 	}
-	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
+	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(maximum)}
 	// If there is no room for this event, there is none for events of programs either, and their
 	// gap is recorded.
 	_ = w.out.Write(&e, false)

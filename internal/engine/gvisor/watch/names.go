@@ -136,7 +136,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	}
 	// The number that the file will have is recorded.
 	if vd, err := t.Kernel().VFS().GetDentryAt(t, root(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
-		numbers.Settle(t, t.Kernel(), vd, false)
+		numbers.CopyNumbers(t, t.Kernel(), vd, false)
 		vd.DecRef(t)
 	}
 	path := w.at(t, &e)
@@ -256,7 +256,7 @@ func (w *watcher) list(t *sentry.Task, op *vfs.PathOperation, prefix string, all
 		if d.Name == "." || d.Name == ".." {
 			return nil
 		}
-		if len(all) >= mostNotes/2 {
+		if len(all) >= maxNotes/2 {
 			return errMany
 		}
 		all[prefix+d.Name] = true

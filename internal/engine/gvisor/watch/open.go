@@ -71,7 +71,7 @@ func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32
 		w.files.note(path, !file.IsCreated(), by)
 	}
 	if file.IsWritable() {
-		numbers.Settle(t, t.Kernel(), file.VirtualDentry(), true)
+		numbers.CopyNumbers(t, t.Kernel(), file.VirtualDentry(), true)
 		h := held{path: path, actor: by}
 		if path == "" {
 			h.file = inodeOf(t, file)

@@ -19,7 +19,7 @@ import (
 type entry struct {
 	root, dir vfs.VirtualDentry
 	name      string // "" if the path has no last part, such as "/" or ""
-	rest      string // the path that gVisor looks up from dir
+	remaining string // the path that gVisor looks up from dir
 }
 
 func (e *entry) release(t *sentry.Task) {
@@ -28,7 +28,7 @@ func (e *entry) release(t *sentry.Task) {
 }
 
 func (e *entry) operation() *vfs.PathOperation {
-	path := fspath.Parse(e.rest)
+	path := fspath.Parse(e.remaining)
 	op := &vfs.PathOperation{Root: e.root, Start: e.dir, Path: path}
 	if path.Absolute {
 		op.Start = e.root
@@ -73,7 +73,7 @@ func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
 	trimmed := strings.TrimRight(path, "/")
 	cut := strings.LastIndexByte(trimmed, '/') + 1
 	above := path[:cut]
-	e.name, e.rest = trimmed[cut:], path[cut:]
+	e.name, e.remaining = trimmed[cut:], path[cut:]
 	if e.name == "" || above == "" {
 		e.dir = from
 		return e, nil

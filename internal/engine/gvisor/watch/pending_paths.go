@@ -8,9 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// mostNotes bounds the number of paths that a survey has to check. A sandbox has far fewer files;
+// maxNotes bounds the number of paths that a survey has to check. A sandbox has far fewer files;
 // only a loop that creates new names exceeds it.
-const mostNotes = 1_000_000
+const maxNotes = 1_000_000
 
 // note is a path to check.
 type note struct {
@@ -143,7 +143,7 @@ func (f *files) noteLocked(path string, existed bool, by actor) {
 	switch {
 	case again:
 		existed = n.existed
-	case len(f.pending) >= mostNotes:
+	case len(f.pending) >= maxNotes:
 		f.lost++
 		return
 	case f.pending == nil:
@@ -182,8 +182,8 @@ func (f *files) sweepLocked() {
 	f.swept = len(f.open)
 }
 
-// mostLinks bounds the number of files that are known to have several names.
-const mostLinks = 100_000
+// maxLinks bounds the number of files that are known to have several names.
+const maxLinks = 100_000
 
 // link records an additional name of a file.
 func (f *files) link(file inode, paths ...string) {
@@ -192,7 +192,7 @@ func (f *files) link(file inode, paths ...string) {
 	if f.links == nil {
 		f.links = map[inode][]string{}
 	}
-	if len(f.links) >= mostLinks {
+	if len(f.links) >= maxLinks {
 		f.lost++
 		return
 	}

@@ -104,8 +104,8 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 		e.Program = info.Execfn
 	}
 	var cut [2]bool
-	e.Argv, cut[0] = bounded(info.Argv, mostArgs, mostArgBytes, whole)
-	e.Env, cut[1] = bounded(info.Env, mostNames, mostNameBytes, nameOf)
+	e.Argv, cut[0] = bounded(info.Argv, maxArgs, maxArgBytes, unchanged)
+	e.Env, cut[1] = bounded(info.Env, maxNames, maxNameBytes, nameOf)
 	e.Cut = cut[0] || cut[1] || !utf8.ValidString(e.Program) || !utf8.ValidString(e.Cwd)
 	if err := w.out.Write(&e, false); err != nil {
 		return refusal
@@ -115,13 +115,13 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 
 // Limits of what is recorded about a program's start.
 const (
-	mostArgs      = 64
-	mostArgBytes  = 8 << 10
-	mostNames     = 256
-	mostNameBytes = 4 << 10
+	maxArgs      = 64
+	maxArgBytes  = 8 << 10
+	maxNames     = 256
+	maxNameBytes = 4 << 10
 )
 
-func whole(s string) string { return s }
+func unchanged(s string) string { return s }
 
 // nameOf returns a variable without its value, which may be a secret.
 func nameOf(s string) string {
@@ -129,9 +129,9 @@ func nameOf(s string) string {
 	return name
 }
 
-func bounded(all []string, most, bytes int, part func(string) string) (out []string, cut bool) {
+func bounded(all []string, maximum, bytes int, part func(string) string) (out []string, cut bool) {
 	for i, s := range all {
-		if i == most || bytes == 0 {
+		if i == maximum || bytes == 0 {
 			return out, true
 		}
 		s = part(s)
@@ -172,7 +172,7 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	}
 	err := w.out.Write(&e, true)
 	if command == pid && pid != 0 {
-		w.surveySoon(t)
+		w.checkFilesSoon(t)
 	}
 	return err
 }
@@ -188,7 +188,7 @@ func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskE
 		return err
 	}
 	if t.ThreadGroup() == t.Kernel().GlobalInit() {
-		w.survey(t.Kernel())
+		w.checkFiles(t.Kernel())
 	}
 	return nil
 }
@@ -202,12 +202,12 @@ func (w *watcher) join(ctx context.Context) error {
 	if w.kernel.Load() == nil {
 		w.kernel.Store(t.Kernel())
 	}
-	if w.begun.Load() {
+	if w.started.Load() {
 		return nil
 	}
 	w.joined.Do(func() {
 		w.adopt(t.Kernel())
-		w.begun.Store(true)
+		w.started.Store(true)
 	})
 	return nil
 }

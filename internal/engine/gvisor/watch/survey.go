@@ -20,21 +20,21 @@ const (
 // A survey reads files while programs run, and gVisor must not be saved during that time. A save
 // waits for work of a task, so a survey runs on behalf of a task.
 
-// surveySoon checks files on behalf of an ending task, without delaying the task.
-func (w *watcher) surveySoon(t *sentry.Task) {
+// checkFilesSoon checks files on behalf of an ending task, without delaying the task.
+func (w *watcher) checkFilesSoon(t *sentry.Task) {
 	if w.files.nothing() || w.queued.Swap(true) {
 		return
 	}
 	k := t.Kernel()
 	t.QueueAIO(func(context.Context) {
 		w.queued.Store(false)
-		w.survey(k)
+		w.checkFiles(k)
 	})
 }
 
-// surveyNow checks files for a caller outside of the kernel, and returns how many changes it could
-// not record. A paused kernel may be in the middle of a save, so nothing in it is touched.
-func (w *watcher) surveyNow() uint64 {
+// checkFilesNow checks files for a caller outside of the kernel, and returns how many changes it
+// could not record. A paused kernel may be in the middle of a save, so nothing in it is touched.
+func (w *watcher) checkFilesNow() uint64 {
 	k := w.kernel.Load()
 	if k == nil {
 		return 0 // nothing has run yet
@@ -49,13 +49,13 @@ func (w *watcher) surveyNow() uint64 {
 			done <- Unsaved
 			return
 		}
-		done <- w.survey(k)
+		done <- w.checkFiles(k)
 	})
 	return <-done
 }
 
-// survey records the changes of the noted files, and returns how many had no room.
-func (w *watcher) survey(k *sentry.Kernel) uint64 {
+// checkFiles records the changes of the noted files, and returns how many had no room.
+func (w *watcher) checkFiles(k *sentry.Kernel) uint64 {
 	w.looking.Lock()
 	defer w.looking.Unlock()
 	if w.files.nothing() {
@@ -63,15 +63,15 @@ func (w *watcher) survey(k *sentry.Kernel) uint64 {
 	}
 	ns := k.GlobalInit().Leader().GetMountNamespace()
 	if ns == nil {
-		return w.lose(reasonEnded)
+		return w.recordUnchecked(reasonEnded)
 	}
 	ctx := k.SupervisorContext()
 	defer ns.DecRef(ctx)
 	p := w.where(k)
 	if p == nil {
-		return w.lose(reasonEnded)
+		return w.recordUnchecked(reasonEnded)
 	}
-	l := &look{ctx: ctx, k: k, creds: root(k), places: p}
+	l := &fileView{ctx: ctx, k: k, creds: root(k), places: p}
 	batch := w.files.take(ctx, func(f *vfs.FileDescription) string { return w.path(ctx, k, f.VirtualDentry()) })
 	paths := slices.Sorted(maps.Keys(batch))
 	for i := 0; i < len(paths); i++ {
@@ -93,8 +93,8 @@ func (w *watcher) survey(k *sentry.Kernel) uint64 {
 	return w.gap(reasonMany)
 }
 
-// lose records that the remaining files can no longer be checked.
-func (w *watcher) lose(reason string) uint64 {
+// recordUnchecked records that the remaining files can no longer be checked.
+func (w *watcher) recordUnchecked(reason string) uint64 {
 	w.files.mu.Lock()
 	w.files.lost += uint64(len(w.files.pending))
 	w.files.pending, w.files.open = nil, nil
@@ -175,7 +175,7 @@ func (f *files) otherNames(now state, path string) []string {
 }
 
 // report records the change of a path, if there is one.
-func (w *watcher) report(l *look, path string, n note, now state) error {
+func (w *watcher) report(l *fileView, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]
 	w.files.mu.Unlock()
@@ -205,7 +205,7 @@ func (w *watcher) report(l *look, path string, n note, now state) error {
 	switch {
 	case now.kind == "":
 		delete(w.files.known, path)
-	case len(w.files.known) >= mostNotes:
+	case len(w.files.known) >= maxNotes:
 	case w.files.known == nil:
 		w.files.known = map[string]state{path: now}
 	default:

@@ -65,13 +65,13 @@ type watcher struct {
 	out  *events.Writer
 	kin  *family
 
-	kernel atomic.Pointer[sentry.Kernel] // the kernel of the first task
-	fresh  bool                          // nothing ran before the session
-	joined sync.Once                     // guards the registration of what already runs
-	begun  atomic.Bool                   // that is done, or was not necessary
+	kernel  atomic.Pointer[sentry.Kernel] // the kernel of the first task
+	fresh   bool                          // nothing ran before the session
+	joined  sync.Once                     // guards the registration of what already runs
+	started atomic.Bool                   // that is done, or was not necessary
 
 	files  *files
-	limits met
+	limits limitTimes
 	// looking is locked by the running survey.
 	looking sync.Mutex
 	queued  atomic.Bool // another survey will run
@@ -93,12 +93,12 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		return nil, err
 	}
 	w := &watcher{file: file, out: out, fresh: !restored, kin: new(family), files: new(files)}
-	w.begun.Store(!restored)
+	w.started.Store(!restored)
 	if before := latest.Swap(w); before != nil {
 		// The same kernel continues under other numbers, and its state is preserved.
 		w.fresh, w.kin, w.files = before.fresh, before.kin, before.files
 		w.kernel.Store(before.kernel.Load())
-		w.begun.Store(before.begun.Load())
+		w.started.Store(before.started.Load())
 	}
 	if err := out.Write(&events.Event{Kind: events.Began}, true); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (w *watcher) Name() string { return sinkName }
 // Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so
 // it writes them. The count of dropped events is that of events that could not be written.
 func (w *watcher) Status() seccheck.SinkStatus {
-	return seccheck.SinkStatus{DroppedCount: w.surveyNow()}
+	return seccheck.SinkStatus{DroppedCount: w.checkFilesNow()}
 }
 
 // Stop implements seccheck.Sink. Another session takes over.

@@ -31,10 +31,10 @@ const openFiles = 65536
 // process and everything that they start. The order matters, because each step needs rights that a
 // later step drops.
 func (r *Request) confine() error {
-	for resource, most := range map[int]uint64{
+	for resource, limit := range map[int]uint64{
 		unix.RLIMIT_NOFILE: openFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: uint64(r.Limits.PIDs),
 	} {
-		limit := unix.Rlimit{Cur: most, Max: most}
+		limit := unix.Rlimit{Cur: limit, Max: limit}
 		var have unix.Rlimit
 		if err := unix.Getrlimit(resource, &have); err != nil {
 			return fmt.Errorf("limit %d: %w", resource, err)

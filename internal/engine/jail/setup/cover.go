@@ -63,7 +63,7 @@ func (b *builder) cover() error {
 
 // hide covers a place with an empty file or directory, or deletes it in the sandbox's overlay, so
 // that nothing is left to uncover.
-func (b *builder) hide(t rootpath.Place, absent bool) error {
+func (b *builder) hide(t rootpath.Location, absent bool) error {
 	if absent {
 		b.layers.Absent = append(b.layers.Absent, strings.TrimPrefix(t.Inside, "/"))
 		return os.RemoveAll(filepath.Join(b.root, t.Inside))
@@ -76,11 +76,11 @@ func (b *builder) hide(t rootpath.Place, absent bool) error {
 }
 
 // protect mounts a place read-only over itself.
-func (b *builder) protect(t rootpath.Place) error { return b.showAt(int(t.File.Fd()), "", t) }
+func (b *builder) protect(t rootpath.Location) error { return b.showAt(int(t.File.Fd()), "", t) }
 
 // showAt mounts the file at a path read-only over exactly the file that was opened. A path could
 // lead to another file by now.
-func (b *builder) showAt(dir int, path string, t rootpath.Place) error {
+func (b *builder) showAt(dir int, path string, t rootpath.Location) error {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
 	if path == "" {
 		flags |= unix.AT_EMPTY_PATH

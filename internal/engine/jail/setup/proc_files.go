@@ -41,8 +41,8 @@ func bootID() string {
 }
 
 // meminfo returns the lines of /proc/meminfo that programs use to choose their size.
-func meminfo(most int64) string {
-	kib := most >> 10
+func meminfo(limit int64) string {
+	kib := limit >> 10
 	var out strings.Builder
 	for _, line := range []struct {
 		name string
@@ -58,12 +58,12 @@ func meminfo(most int64) string {
 }
 
 // firstProcessors returns the sections of the first processors.
-func firstProcessors(text string, most int) string {
+func firstProcessors(text string, limit int) string {
 	var out strings.Builder
 	n := 0
 	for section := range strings.SplitAfterSeq(text, "\n\n") {
 		if strings.HasPrefix(section, "processor") {
-			if n++; n > most {
+			if n++; n > limit {
 				continue
 			}
 		}
@@ -74,14 +74,14 @@ func firstProcessors(text string, most int) string {
 
 // statOf returns /proc/stat for the first processors without the host's counts, because the host's
 // load reveals what other sandboxes do.
-func statOf(text []byte, most int) string {
+func statOf(text []byte, limit int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {
 		name, _, _ := strings.Cut(string(line), " ")
 		switch name {
 		case "cpu":
 			out.WriteString("cpu  0 0 0 0 0 0 0 0 0 0\n")
-			for i := range most {
+			for i := range limit {
 				fmt.Fprintf(&out, "cpu%d 0 0 0 0 0 0 0 0 0 0\n", i)
 			}
 		case "btime":

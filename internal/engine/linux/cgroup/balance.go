@@ -10,14 +10,14 @@ import (
 const (
 	// balanceEvery is the interval at which the processor time of groups is compared.
 	balanceEvery = time.Second
-	// leastBusy is the share of one processor below which a group counts as idle. leastBehind is
+	// leastBusy is the share of one processor below which a group counts as idle. minLag is
 	// the same for a group with lowered weight. Both are small, because busy groups get little on a
 	// busy host.
-	leastBusy, leastBehind = 0.02, 0.005
-	// standBehind and standEqual are multiples of the average use of busy groups. Above standBehind
-	// a group gets a lower weight, and below standEqual its normal weight again. They differ so
+	leastBusy, minLag = 0.02, 0.005
+	// lagWeight and equalWeight are multiples of the average use of busy groups. Above lagWeight
+	// a group gets a lower weight, and below equalWeight its normal weight again. They differ so
 	// that a group does not switch every second.
-	standBehind, standEqual = 0.5, 0.25
+	lagWeight, equalWeight = 0.5, 0.25
 )
 
 // Balance lowers the weight of control groups that use the processors all the time, in favour of
@@ -28,18 +28,18 @@ const (
 // equally among themselves. The zero value has no groups.
 type Balance struct {
 	mu      sync.Mutex
-	groups  map[string]*place // by the file that holds the processor time
+	groups  map[string]*groupState // by the file that holds the processor time
 	running bool
 	stopped bool
 	stop    chan struct{}
 }
 
-// place is the state of one group in the comparison.
-type place struct {
-	group  *Group
-	used   time.Duration // processor time at the last comparison
-	at     time.Time
-	behind bool
+// groupState is the state of one group in the comparison.
+type groupState struct {
+	group   *Group
+	used    time.Duration // processor time at the last comparison
+	at      time.Time
+	lagging bool
 }
 
 // Add includes a group in the comparison until the group is removed. A nil group has no weight, and
@@ -55,11 +55,11 @@ func (b *Balance) Add(g *Group) {
 		return
 	}
 	if b.groups == nil {
-		b.groups, b.stop = map[string]*place{}, make(chan struct{})
+		b.groups, b.stop = map[string]*groupState{}, make(chan struct{})
 	}
 	if b.groups[key] == nil {
 		// An earlier server process may have lowered its weight.
-		b.groups[key] = &place{group: g, behind: g.yields()}
+		b.groups[key] = &groupState{group: g, lagging: g.yields()}
 	}
 	if len(b.groups) > 1 && !b.running {
 		b.running = true
@@ -98,9 +98,9 @@ func (b *Balance) run(stop <-chan struct{}) {
 func (b *Balance) step() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shares := map[*place]float64{}
+	shares := map[*groupState]float64{}
 	for key, p := range b.groups {
-		share, err := p.look()
+		share, err := p.measure()
 		if errors.Is(err, fs.ErrNotExist) {
 			delete(b.groups, key)
 		} else if err == nil {
@@ -109,16 +109,16 @@ func (b *Balance) step() bool {
 	}
 	for p, behind := range decide(shares) {
 		// An error means that the group was removed, or the next step tries again.
-		if behind != p.behind && p.group.Yield(behind) == nil {
-			p.behind = behind
+		if behind != p.lagging && p.group.Yield(behind) == nil {
+			p.lagging = behind
 		}
 	}
 	b.running = len(b.groups) > 1
 	return b.running
 }
 
-// look returns the number of processors that the group used since the last call.
-func (p *place) look() (float64, error) {
+// measure returns the number of processors that the group used since the last call.
+func (p *groupState) measure() (float64, error) {
 	used, err := p.group.cpuTime()
 	if err != nil {
 		return 0, err
@@ -133,27 +133,27 @@ func (p *place) look() (float64, error) {
 }
 
 // least returns the share of one processor above which the group counts as busy.
-func (p *place) least() float64 {
-	if p.behind {
-		return leastBehind
+func (p *groupState) least() float64 {
+	if p.lagging {
+		return minLag
 	}
 	return leastBusy
 }
 
 // decide returns, for each group, whether to lower its weight, given the number of processors that
 // each used.
-func decide(shares map[*place]float64) map[*place]bool {
+func decide(shares map[*groupState]float64) map[*groupState]bool {
 	total, busy := 0.0, 0.0
 	for p, share := range shares {
 		if share >= p.least() {
 			total, busy = total+share, busy+1
 		}
 	}
-	behind := map[*place]bool{}
+	behind := map[*groupState]bool{}
 	for p, share := range shares {
-		part := standBehind
-		if p.behind {
-			part = standEqual
+		part := lagWeight
+		if p.lagging {
+			part = equalWeight
 		}
 		behind[p] = share >= p.least() && share >= part*total/busy
 	}

@@ -19,21 +19,21 @@ import (
 // Groups that use the processors all the time get a lower weight than others. If all groups do so
 // equally, all get the lower weight.
 func TestDecide(t *testing.T) {
-	front, back := func() *place { return &place{} }, func() *place { return &place{behind: true} }
+	front, back := func() *groupState { return &groupState{} }, func() *groupState { return &groupState{lagging: true} }
 	for name, c := range map[string]struct {
-		groups []*place
+		groups []*groupState
 		shares []float64
 		want   []bool
 	}{
-		"all idle":                      {[]*place{front(), front()}, []float64{0, 0.01}, []bool{false, false}},
-		"one burns":                     {[]*place{front(), front()}, []float64{2, 0}, []bool{true, false}},
-		"all burn":                      {[]*place{front(), back(), front()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
-		"one burns, one works a little": {[]*place{front(), front()}, []float64{1.6, 0.2}, []bool{true, false}},
-		"one has begun":                 {[]*place{back(), front()}, []float64{0.3, 1.7}, []bool{true, true}},
-		"one has ended":                 {[]*place{back(), back()}, []float64{0, 2}, []bool{false, true}},
-		"a crowd that shares little":    {[]*place{back(), back(), back(), front()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
+		"all idle":                      {[]*groupState{front(), front()}, []float64{0, 0.01}, []bool{false, false}},
+		"one burns":                     {[]*groupState{front(), front()}, []float64{2, 0}, []bool{true, false}},
+		"all burn":                      {[]*groupState{front(), back(), front()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
+		"one burns, one works a little": {[]*groupState{front(), front()}, []float64{1.6, 0.2}, []bool{true, false}},
+		"one has begun":                 {[]*groupState{back(), front()}, []float64{0.3, 1.7}, []bool{true, true}},
+		"one has ended":                 {[]*groupState{back(), back()}, []float64{0, 2}, []bool{false, true}},
+		"a crowd that shares little":    {[]*groupState{back(), back(), back(), front()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
 	} {
-		shares := map[*place]float64{}
+		shares := map[*groupState]float64{}
 		for i, p := range c.groups {
 			shares[p] = c.shares[i]
 		}
@@ -69,7 +69,7 @@ func weightOf(t *testing.T, g *Group) int {
 func TestBalance(t *testing.T) {
 	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
 	busy, quiet := group(t, limits), group(t, limits)
-	hosttest.Need(t, hosttest.Ability{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
+	hosttest.Need(t, hosttest.Requirement{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
 	b := &Balance{running: true} // this test calls step itself
 	b.Add(busy)
 	b.Add(quiet)
@@ -113,10 +113,10 @@ func TestBalance(t *testing.T) {
 // A server that moved into a group beside its sandboxes' groups has priority over them.
 func TestServerHasMoreWeight(t *testing.T) {
 	base := t.TempDir()
-	if err := os.Mkdir(filepath.Join(base, asideName), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(base, serverGroup), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(base, asideName, "cpu.weight")
+	file := filepath.Join(base, serverGroup, "cpu.weight")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -244,9 +244,9 @@ func holds(name, asked, is string) bool {
 	if asked == is {
 		return true
 	}
-	most, err := strconv.ParseInt(asked, 10, 64)
+	limit, err := strconv.ParseInt(asked, 10, 64)
 	have, bad := strconv.ParseInt(is, 10, 64)
-	return strings.HasPrefix(name, "memory.") && err == nil && bad == nil && have >= 0 && have <= most
+	return strings.HasPrefix(name, "memory.") && err == nil && bad == nil && have >= 0 && have <= limit
 }
 
 // writeAll writes files below dir. A file whose name begins with "?" may be absent.

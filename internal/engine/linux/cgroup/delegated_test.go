@@ -100,8 +100,8 @@ func subtree(t *testing.T) string {
 // delegation lists the files that a service manager delegates together with a group.
 var delegation = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control"}
 
-// give creates a group that belongs to a user.
-func give(t *testing.T, dir string, files []string) string {
+// newGroupOf creates a group that belongs to a user.
+func newGroupOf(t *testing.T, dir string, files []string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -132,14 +132,14 @@ func ask(t *testing.T, in string) string {
 }
 
 // wantGroupIn checks that the program creates its groups in a directory, and is itself in a group.
-func wantGroupIn(t *testing.T, said, dir, self string) {
+func wantGroupIn(t *testing.T, answer, dir, self string) {
 	t.Helper()
 	path := func(dir string) string { return strings.TrimPrefix(dir, "/sys/fs/cgroup") }
 	for _, want := range []string{
 		"version 2, below " + dir + "\n", "0::" + path(dir) + "/box\n", "\n536870912\n", "self 0::" + path(self) + "\n",
 	} {
-		if !strings.Contains(said, want) {
-			t.Errorf("want %q in:\n%s", want, said)
+		if !strings.Contains(answer, want) {
+			t.Errorf("want %q in:\n%s", want, answer)
 		}
 	}
 }
@@ -148,18 +148,18 @@ func wantGroupIn(t *testing.T, said, dir, self string) {
 // which the manager enables no controllers.
 func TestDelegatedToAUser(t *testing.T) {
 	top := subtree(t)
-	service := give(t, filepath.Join(top, "user@1.service"), delegation)
-	give(t, filepath.Join(service, "app.slice"), delegation)
+	service := newGroupOf(t, filepath.Join(top, "user@1.service"), delegation)
+	newGroupOf(t, filepath.Join(service, "app.slice"), delegation)
 	for _, name := range []string{"app.slice/one.scope", "session.slice"} {
-		scope := give(t, filepath.Join(service, name), delegation)
+		scope := newGroupOf(t, filepath.Join(service, name), delegation)
 		wantGroupIn(t, ask(t, scope), filepath.Join(service, parentName), scope)
 	}
 }
 
 // A service is started directly in the group that was delegated to it.
 func TestDelegatedToAService(t *testing.T) {
-	service := give(t, filepath.Join(subtree(t), "crannog.service"), delegation)
-	aside := filepath.Join(service, asideName)
+	service := newGroupOf(t, filepath.Join(subtree(t), "crannog.service"), delegation)
+	aside := filepath.Join(service, serverGroup)
 	wantGroupIn(t, ask(t, service), filepath.Join(service, parentName), aside)
 	// A program that the service starts later is in the same group, and detects the same place.
 	wantGroupIn(t, ask(t, aside), filepath.Join(service, parentName), aside)
@@ -170,9 +170,9 @@ func TestNotDelegated(t *testing.T) {
 	top := subtree(t)
 	wantRefused := func(in, why string) {
 		t.Helper()
-		said := ask(t, in)
-		if !strings.HasPrefix(said, "refused:") || !strings.Contains(said, why) {
-			t.Errorf("%s: want %q in: %s", filepath.Base(in), why, said)
+		answer := ask(t, in)
+		if !strings.HasPrefix(answer, "refused:") || !strings.Contains(answer, why) {
+			t.Errorf("%s: want %q in: %s", filepath.Base(in), why, answer)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(top, "roots"), 0o755); err != nil {
@@ -181,10 +181,10 @@ func TestNotDelegated(t *testing.T) {
 	wantRefused(filepath.Join(top, "roots"), "permission denied")
 	for _, lacking := range []string{"cgroup.procs", "cgroup.subtree_control"} {
 		files := slices.DeleteFunc(slices.Clone(delegation), func(name string) bool { return name == lacking })
-		wantRefused(give(t, filepath.Join(top, "without-"+lacking), files), "permission denied")
+		wantRefused(newGroupOf(t, filepath.Join(top, "without-"+lacking), files), "permission denied")
 	}
 
-	shared := give(t, filepath.Join(top, "shared"), delegation)
+	shared := newGroupOf(t, filepath.Join(top, "shared"), delegation)
 	other := exec.Command("sleep", "1000")
 	if err := startInto(other, shared); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestNotDelegated(t *testing.T) {
 	}
 	_ = other.Wait() // it was killed
 	// The control: without the other process, the group is used.
-	wantGroupIn(t, ask(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, asideName))
+	wantGroupIn(t, ask(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, serverGroup))
 
 	bare := filepath.Join(top, "bare")
 	if err := os.Mkdir(bare, 0o755); err != nil {
@@ -204,5 +204,5 @@ func TestNotDelegated(t *testing.T) {
 	if err := write(filepath.Join(bare, "cgroup.subtree_control"), "+memory"); err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(give(t, filepath.Join(bare, "memory"), delegation), "controller cpu is not available")
+	wantRefused(newGroupOf(t, filepath.Join(bare, "memory"), delegation), "controller cpu is not available")
 }

@@ -17,8 +17,8 @@ import (
 // parentName is the directory below which all groups of all servers live.
 const parentName = "crannog"
 
-// asideName is the group for this process next to parentName, if one is needed.
-const asideName = "crannog-server"
+// serverGroup is the group for this process next to parentName, if one is needed.
+const serverGroup = "crannog-server"
 
 var wanted = []string{"memory", "cpu"}
 
@@ -112,7 +112,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 		dir := filepath.Join(base, parentName)
 		err := enable(base, dir)
 		if errors.Is(err, unix.EBUSY) && base == filepath.Join(mount, own) {
-			if err = stepAside(base); err == nil {
+			if err = leaveOwnGroup(base); err == nil {
 				err = enable(base, dir)
 			}
 		}
@@ -178,16 +178,16 @@ func enable(base, dir string) error {
 	return nil
 }
 
-// stepAside moves this process into a group below its own. Except at the root, a version 2 group
-// cannot have both processes and groups with limits, and a service manager starts a service
+// leaveOwnGroup moves this process into a group below its own. Except at the root, a version 2
+// group cannot have both processes and groups with limits, and a service manager starts a service
 // directly in its delegated group. Processes of others are not ours to move.
-func stepAside(own string) error {
+func leaveOwnGroup(own string) error {
 	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
 		if pid != os.Getpid() {
 			return fmt.Errorf("cgroup: process %d is in %s too, which therefore can have no groups with limits", pid, own)
 		}
 	}
-	aside := filepath.Join(own, asideName)
+	aside := filepath.Join(own, serverGroup)
 	if err := os.Mkdir(aside, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cgroup: %w", err)
 	}
@@ -201,7 +201,7 @@ func stepAside(own string) error {
 // Otherwise the group does not exist or is not ours to change.
 func weighServer(base string) {
 	// After an error the group keeps the usual weight, which all sandboxes together have as well.
-	_ = weighUnified(filepath.Join(base, asideName), serverWeight)
+	_ = weighUnified(filepath.Join(base, serverGroup), serverWeight)
 }
 
 func detectLegacy(mounts map[string]string) (*Tree, error) {

@@ -34,8 +34,8 @@ func (g *Group) freezeFile() (path, state, frozen, thawed string) {
 	return "", "", "", ""
 }
 
-// freezePatience bounds how long the kernel may take to freeze all processes of a group.
-const freezePatience = 10 * time.Second
+// freezeTimeout bounds how long the kernel may take to freeze all processes of a group.
+const freezeTimeout = 10 * time.Second
 
 // Freeze stops all processes of the group, or lets them continue, and returns when that has
 // happened. Thawing a group that was removed, or that cannot be frozen, succeeds.
@@ -51,7 +51,7 @@ func (g *Group) Freeze(stop bool) error {
 		}
 		return nil
 	}
-	deadline := time.Now().Add(freezePatience)
+	deadline := time.Now().Add(freezeTimeout)
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		// Version 1 finds newly started processes only when the file is written again.
 		if err := write(path, value); errors.Is(err, fs.ErrNotExist) && !stop {
@@ -63,7 +63,7 @@ func (g *Group) Freeze(stop bool) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cgroup: %s is not %q after %s", path, value, freezePatience)
+			return fmt.Errorf("cgroup: %s is not %q after %s", path, value, freezeTimeout)
 		}
 		time.Sleep(wait)
 	}

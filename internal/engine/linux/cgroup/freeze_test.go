@@ -26,8 +26,8 @@ func files(t *testing.T, texts map[string]string) string {
 	return dir
 }
 
-// says fails unless a file has this text.
-func says(t *testing.T, path, want string) {
+// wantText fails unless a file has this text.
+func wantText(t *testing.T, path, want string) {
 	t.Helper()
 	if text, err := os.ReadFile(path); err != nil || string(text) != want {
 		t.Errorf("%s: %q %v, want %q", filepath.Base(path), text, err, want)
@@ -41,7 +41,7 @@ func TestFreezeVersion1(t *testing.T) {
 		if err := g.Freeze(stop); err != nil {
 			t.Fatal(err)
 		}
-		says(t, filepath.Join(dir, "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[stop])
+		wantText(t, filepath.Join(dir, "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[stop])
 		if is, err := g.Frozen(); err != nil || is != stop {
 			t.Errorf("frozen: %t %v, want %t", is, err, stop)
 		}
@@ -55,21 +55,21 @@ func TestFreezeVersion2(t *testing.T) {
 	if err := g.Freeze(true); err != nil {
 		t.Fatal(err)
 	}
-	says(t, filepath.Join(dir, "cgroup.freeze"), "1")
+	wantText(t, filepath.Join(dir, "cgroup.freeze"), "1")
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.events"), []byte("populated 1\nfrozen 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.Freeze(false); err != nil {
 		t.Fatal(err)
 	}
-	says(t, filepath.Join(dir, "cgroup.freeze"), "0")
+	wantText(t, filepath.Join(dir, "cgroup.freeze"), "0")
 	if is, err := g.Frozen(); err != nil || is {
 		t.Errorf("frozen: %t %v", is, err)
 	}
 }
 
-// A caller that believes a group to be frozen reads its memory while its processes write, so a group
-// that cannot be frozen is an error. One that is gone has nothing to thaw.
+// A caller that believes a group to be frozen reads its memory while its processes write, so a
+// group that cannot be frozen is an error. One that is gone has nothing to thaw.
 func TestFreezeWithoutAFreezer(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	for name, g := range map[string]*Group{

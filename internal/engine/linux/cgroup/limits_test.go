@@ -39,13 +39,13 @@ func group(t *testing.T, limits engine.Limits) *Group {
 	return g
 }
 
-// patience bounds how long a program in a group may take.
-const patience = time.Minute
+// timeout bounds how long a program in a group may take.
+const timeout = time.Minute
 
 // shell runs a script in a group and returns its output.
 func shell(t *testing.T, g *Group, script string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
@@ -55,7 +55,7 @@ func shell(t *testing.T, g *Group, script string) (string, error) {
 	}
 	err := cmd.Wait()
 	if ctx.Err() != nil {
-		t.Errorf("it went on for %s: %s", patience, out.String())
+		t.Errorf("it went on for %s: %s", timeout, out.String())
 	}
 	return out.String(), err
 }
@@ -85,7 +85,7 @@ func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 	if err == nil || strings.Contains(out, "survived") {
 		t.Errorf("%q %v", out, err)
 	}
-	for deadline := time.Now().Add(patience); len(members(g.Dirs[unified])) != 0; runtime.Gosched() {
+	for deadline := time.Now().Add(timeout); len(members(g.Dirs[unified])) != 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("processes %v are left", members(g.Dirs[unified]))
 		}
@@ -97,12 +97,12 @@ func TestProcessorsAreBounded(t *testing.T) {
 	const loops = `busy() { timeout 2 sh -c 'while :; do :; done'; }; busy & busy; wait; exit 0`
 	share := func(milli int64) (used float64, throttled int64) {
 		g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: milli})
-		began := time.Now()
+		started := time.Now()
 		if out, err := shell(t, g, loops); err != nil {
 			t.Fatalf("%q %v", out, err)
 		}
 		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
-		return float64(g.Usage().CPUTime) / float64(time.Since(began)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
+		return float64(g.Usage().CPUTime) / float64(time.Since(started)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
 	}
 	// How much of two processors the group gets depends on the load of the machine. Even a limit
 	// equal to the number of processors slows the group down at times, because the kernel assigns

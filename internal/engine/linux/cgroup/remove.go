@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removePatience bounds how long the kernel may take to release processes that were just killed.
-const removePatience = 10 * time.Second
+// removeTimeout bounds how long the kernel may take to release processes that were just killed.
+const removeTimeout = 10 * time.Second
 
 // Remove deletes the group and kills the processes in it. If the server died while it started a
 // process, no record names that process, and its arguments may not identify it yet. If the group
@@ -29,7 +29,7 @@ func (g *Group) Remove() error {
 }
 
 func removeDir(dir string) error {
-	deadline := time.Now().Add(removePatience)
+	deadline := time.Now().Add(removeTimeout)
 	for wait := time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
 		err := os.Remove(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {

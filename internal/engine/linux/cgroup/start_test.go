@@ -77,7 +77,7 @@ func TestStartIsInTheGroup(t *testing.T) {
 // controllers.
 func TestStartIntoUnified(t *testing.T) {
 	var v2 string
-	hosttest.Need(t, hosttest.Root, hosttest.Ability{Name: "control groups of version 2", Elsewhere: hosttest.Unified.Elsewhere, Has: func() bool {
+	hosttest.Need(t, hosttest.Root, hosttest.Requirement{Name: "control groups of version 2", RemoteTarget: hosttest.Unified.RemoteTarget, Has: func() bool {
 		mounts, err := os.Open("/proc/self/mountinfo")
 		if err != nil {
 			t.Fatal(err)

@@ -104,7 +104,7 @@ func TestReadingsOfVersion1(t *testing.T) {
 	if err := errors.Join(os.Truncate(filepath.Join(dir, "cpu.shares"), 0), g.Yield(true)); err != nil || !g.yields() {
 		t.Errorf("the weight is not low: %v", err)
 	}
-	says(t, filepath.Join(dir, "cpu.shares"), "102")
+	wantText(t, filepath.Join(dir, "cpu.shares"), "102")
 }
 
 func TestBoundsOfVersion2(t *testing.T) {

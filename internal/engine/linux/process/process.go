@@ -32,10 +32,10 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// Look returns nil if exactly this process still runs, and ErrGone if it does not. Any other error
+// Check returns nil if exactly this process still runs, and ErrGone if it does not. Any other error
 // means that this cannot be found out, for example because this program has no descriptor left. A
 // zombie does not count as running.
-func (p Process) Look() error {
+func (p Process) Check() error {
 	if p.PID <= 0 || p.Start == 0 {
 		return ErrGone
 	}
@@ -48,7 +48,7 @@ func (p Process) Look() error {
 
 // Alive reports whether the process may still run. A process of unknown state counts as alive, so
 // that callers do not clean up after a process that runs.
-func (p Process) Alive() bool { return !errors.Is(p.Look(), ErrGone) }
+func (p Process) Alive() bool { return !errors.Is(p.Check(), ErrGone) }
 
 // startTicks reads field 22 and the state from /proc/PID/stat. The name in field 2 may contain
 // spaces and parentheses, so the fields are counted after the last parenthesis.
@@ -70,7 +70,7 @@ func startTicks(pid int) (start uint64, state string, err error) {
 
 // Open returns a pidfd of the process.
 func (p Process) Open() (*os.File, error) {
-	if err := p.Look(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, err
 	}
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
@@ -82,14 +82,14 @@ func (p Process) Open() (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), "process")
 	// The PID may have been reused between the check and the open.
-	if err := p.Look(); err != nil {
+	if err := p.Check(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
 }
 
 // Kill kills the process and waits until it has ended.
-func (p Process) Kill(patience time.Duration) error {
+func (p Process) Kill(timeout time.Duration) error {
 	file, err := p.Open()
 	if errors.Is(err, ErrGone) {
 		return nil
@@ -101,7 +101,7 @@ func (p Process) Kill(patience time.Duration) error {
 	if err := unix.PidfdSendSignal(int(file.Fd()), unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill %d: %w", p.PID, err)
 	}
-	if !ended(file, patience) {
+	if !ended(file, timeout) {
 		return fmt.Errorf("process %d does not end", p.PID)
 	}
 	return nil
@@ -139,8 +139,8 @@ func (p Process) await(file *os.File) error {
 }
 
 // ended waits until the process behind file has ended.
-func ended(file *os.File, patience time.Duration) bool {
-	deadline := time.Now().Add(patience)
+func ended(file *os.File, timeout time.Duration) bool {
+	deadline := time.Now().Add(timeout)
 	for {
 		left := time.Until(deadline)
 		if left <= 0 {

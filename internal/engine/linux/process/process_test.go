@@ -25,7 +25,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 	}
 	over := make(chan struct{})
 	hosttest.WithoutDescriptors(t, func() {
-		if err := p.Look(); err == nil || errors.Is(err, process.ErrGone) || !p.Alive() {
+		if err := p.Check(); err == nil || errors.Is(err, process.ErrGone) || !p.Alive() {
 			t.Errorf("it counts as ended: %v", err)
 		}
 		if err := p.Kill(time.Second); err == nil {
@@ -44,11 +44,11 @@ func TestUnknownIsNotDead(t *testing.T) {
 	if err := p.Kill(hosttest.Patience(hosttest.Hang)); err != nil {
 		t.Error(err)
 	}
-	if err := p.Look(); !errors.Is(err, process.ErrGone) {
+	if err := p.Check(); !errors.Is(err, process.ErrGone) {
 		t.Errorf("control: a zombie runs: %v", err)
 	}
 	_ = cmd.Wait() // it was killed
-	if err := p.Look(); !errors.Is(err, process.ErrGone) {
+	if err := p.Check(); !errors.Is(err, process.ErrGone) {
 		t.Errorf("control: %v", err)
 	}
 	select {

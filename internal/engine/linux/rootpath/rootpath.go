@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is a file or directory in a sandbox's root.
-type Place struct {
+// Location is a file or directory in a sandbox's root.
+type Location struct {
 	File *os.File // opened with O_PATH
 	// Inside is the path in the root, with all links resolved.
 	Inside    string
@@ -24,7 +24,7 @@ type Place struct {
 }
 
 // Close closes the file of a place. For the zero place it does nothing.
-func (p Place) Close() {
+func (p Location) Close() {
 	if p.File != nil {
 		_ = p.File.Close() // nothing was written to it
 	}
@@ -39,9 +39,9 @@ const tries = 1000
 
 // Open finds a path as a program in the sandbox would. The flags are added to those of open(2).
 // After an error nothing is open.
-func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
+func Open(root *os.File, path string, flags uint64) (_ Location, err error) {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
-		return Place{}, errors.New("not a clean absolute path below the root")
+		return Location{}, errors.New("not a clean absolute path below the root")
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(root.Fd()), path, &how)
@@ -50,9 +50,9 @@ func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
 		fd, err = unix.Openat2(int(root.Fd()), path, &how)
 	}
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
-	p := Place{File: os.NewFile(uintptr(fd), path)}
+	p := Location{File: os.NewFile(uintptr(fd), path)}
 	defer func() {
 		if err != nil {
 			p.Close()
@@ -60,21 +60,21 @@ func Open(root *os.File, path string, flags uint64) (_ Place, err error) {
 	}()
 	info, err := p.File.Stat()
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	p.Directory, p.Link = info.IsDir(), info.Mode()&fs.ModeSymlink != 0
 	whole, err := nameOf(p.File)
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	base, err := nameOf(root)
 	if err != nil {
-		return Place{}, err
+		return Location{}, err
 	}
 	p.Inside = strings.TrimPrefix(whole, base)
 	if p.Inside == whole || !filepath.IsAbs(p.Inside) ||
 		slices.ContainsFunc(served, func(s string) bool { return p.Inside == s || strings.HasPrefix(p.Inside, s+"/") }) {
-		return Place{}, errors.New("not a place in the sandbox's files")
+		return Location{}, errors.New("not a place in the sandbox's files")
 	}
 	return p, nil
 }

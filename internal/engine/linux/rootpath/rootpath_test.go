@@ -31,7 +31,7 @@ func TestLinksStayInTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	for path, want := range map[string]rootpath.Place{
+	for path, want := range map[string]rootpath.Location{
 		"/workspace":          {Inside: "/workspace", Directory: true},
 		"/workspace/up":       {Inside: "/etc/hostname"},
 		"/workspace/absolute": {Inside: "/etc/hostname"},

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// mostWords is how much is kept of what a machine's kernel and its program print.
-const mostWords = 4 << 10
+// maxWords is how much is kept of what a machine's kernel and its program print.
+const maxWords = 4 << 10
 
 // tail keeps the end of what is written to it.
 type tail struct {
@@ -19,7 +19,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
-	if over := len(t.text) - mostWords; over > 0 {
+	if over := len(t.text) - maxWords; over > 0 {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return len(b), nil

@@ -1,5 +1,6 @@
 // Package microvmtest owns what tests of the engine microvm need: an image of this host's programs,
-// the kernel that tests/unified/kernel.sh fetches, and a count of what the engine owns on this host.
+// the kernel that tests/unified/kernel.sh fetches, and a count of what the engine owns on this
+// host.
 package microvmtest
 
 import (
@@ -36,7 +37,7 @@ func Kernel() string {
 }
 
 // Ability is a kernel with its modules.
-var Ability = hosttest.Ability{Name: "kernel for virtual machines (tests/unified/kernel.sh fetches it)", Has: func() bool {
+var Ability = hosttest.Requirement{Name: "kernel for virtual machines (tests/unified/kernel.sh fetches it)", Has: func() bool {
 	_, err := os.Stat(filepath.Join(Kernel(), "complete"))
 	return err == nil
 }}

@@ -19,10 +19,10 @@ const (
 
 // limitCompiler limits the resources of the process, which is in no sandbox.
 func limitCompiler() error {
-	for resource, most := range map[int]uint64{
+	for resource, limit := range map[int]uint64{
 		unix.RLIMIT_DATA: compilerMemory, unix.RLIMIT_CPU: compilerSeconds, unix.RLIMIT_FSIZE: compilerFile, unix.RLIMIT_CORE: 0,
 	} {
-		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return fmt.Errorf("limit %d: %w", resource, err)
 		}
 	}

@@ -37,5 +37,5 @@ func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 		WithRandSource(rand.NewChaCha8([32]byte{})).
 		// How many bytes one read of a pipe returns depends on when its writer wrote, so reads are
 		// filled.
-		WithStdin(whole{in})
+		WithStdin(fullReader{in})
 }

@@ -154,11 +154,11 @@ func firstLines(text string) string {
 	return strings.Join(lines[:min(len(lines), maxTrace)], "\n")
 }
 
-// whole is a reader that fills the buffer of each read, except at the end of the input.
-type whole struct{ io.Reader }
+// fullReader is a reader that fills the buffer of each read, except at the end of the input.
+type fullReader struct{ io.Reader }
 
 // Read implements io.Reader.
-func (w whole) Read(b []byte) (int, error) {
+func (w fullReader) Read(b []byte) (int, error) {
 	n, err := io.ReadFull(w.Reader, b)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil

@@ -186,15 +186,15 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 7 {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, file) // among them number 9
 	}
-	var said strings.Builder
-	cmd.Stderr = &said
+	var output strings.Builder
+	cmd.Stderr = &output
 	out, err := cmd.Output()
 	var o outcome
 	if err == nil {
 		err = json.Unmarshal(out, &o)
 	}
 	if err != nil {
-		t.Fatalf("%v: %s", err, said.String())
+		t.Fatalf("%v: %s", err, output.String())
 	}
 	for name := range attempts {
 		// The control: without the confinement it succeeds.

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unseen are directories of the root that modules do not see. /proc gives access to the runner's
-// own memory: a module that writes there would escape from WebAssembly.
-var unseen = []string{"proc", "sys", ".crannog"}
+// hiddenDirs are directories of the root that modules do not see. /proc gives access to the
+// runner's own memory: a module that writes there would escape from WebAssembly.
+var hiddenDirs = []string{"proc", "sys", ".crannog"}
 
 // tree is the module's view of the sandbox's files: the directories of the root, each opened
 // separately.
@@ -36,7 +36,7 @@ func openTree(fixed bool) (*tree, error) {
 	}
 	t := &tree{}
 	for _, e := range entries {
-		if !e.IsDir() || slices.Contains(unseen, e.Name()) {
+		if !e.IsDir() || slices.Contains(hiddenDirs, e.Name()) {
 			continue
 		}
 		path := "/" + e.Name()
@@ -204,11 +204,11 @@ func (d *directory) Readlink(path string) (string, experimental.Errno) {
 
 // Utimens implements experimental.FS.
 func (d *directory) Utimens(path string, atim, mtim int64) experimental.Errno {
-	return code(d.root.Chtimes(name(path), moment(atim), moment(mtim)))
+	return code(d.root.Chtimes(name(path), timeOf(atim), timeOf(mtim)))
 }
 
-// moment converts nanoseconds to a time. The zero time stands for one that does not change.
-func moment(ns int64) time.Time {
+// timeOf converts nanoseconds to a time. The zero time stands for one that does not change.
+func timeOf(ns int64) time.Time {
 	if ns == experimental.UTIME_OMIT {
 		return time.Time{}
 	}

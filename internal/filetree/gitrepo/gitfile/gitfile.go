@@ -39,7 +39,7 @@ var ErrNotPlain = errors.New("not a regular file of a readable size")
 
 // Read reads a regular file of a directory. It rejects a file that is larger than most bytes. Links
 // are followed only within the root.
-func Read(root *os.Root, name string, most int64) ([]byte, error) {
+func Read(root *os.Root, name string, limit int64) ([]byte, error) {
 	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -50,10 +50,10 @@ func Read(root *os.Root, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
+	if !info.Mode().IsRegular() || info.Size() > limit {
 		return nil, ErrNotPlain
 	}
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // Common returns the directory that contains a repository's objects.

@@ -8,8 +8,8 @@ const (
 	maxPlaces     = 200_000
 )
 
-// place identifies an object: its name, or its offset in a pack.
-type place struct {
+// objectKey identifies an object: its name, or its offset in a pack.
+type objectKey struct {
 	id   string
 	pack *pack
 	at   int64
@@ -22,21 +22,21 @@ type object struct {
 
 // remembered is a cache of recently read objects.
 type remembered struct {
-	all   map[place]object
+	all   map[objectKey]object
 	bytes int
 }
 
-func (m *remembered) find(p place) (object, bool) {
+func (m *remembered) find(p objectKey) (object, bool) {
 	o, ok := m.all[p]
 	return o, ok
 }
 
-func (m *remembered) add(p place, o object) {
+func (m *remembered) add(p objectKey, o object) {
 	if len(o.data) > maxRemember {
 		return
 	}
 	if m.all == nil || m.bytes+len(o.data) > maxRemembered || len(m.all) >= maxPlaces {
-		m.all, m.bytes = map[place]object{}, 0
+		m.all, m.bytes = map[objectKey]object{}, 0
 	}
 	m.all[p] = o
 	m.bytes += len(o.data)

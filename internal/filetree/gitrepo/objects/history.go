@@ -157,7 +157,7 @@ func (h *History) reach(id string, known, must bool) (*Commit, error) {
 		h.all[id] = c
 	}
 	if c != nil {
-		h.see(c, known)
+		h.countCommit(c, known)
 	}
 	return c, nil
 }
@@ -168,11 +168,11 @@ func (h *History) tagged(id string, c *Commit, known bool) (*Commit, error) {
 		c = is
 	}
 	h.all[id], h.all[c.ID] = c, c
-	h.see(c, known)
+	h.countCommit(c, known)
 	return c, nil
 }
 
-func (h *History) see(c *Commit, known bool) {
+func (h *History) countCommit(c *Commit, known bool) {
 	if c.seen && (c.known || !known) {
 		return
 	}

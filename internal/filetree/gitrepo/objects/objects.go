@@ -111,7 +111,7 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 	if err != nil || len(raw) != sha1.Size && len(raw) != sha256.Size {
 		return "", nil, fmt.Errorf("%w: %.80q is not an object name", errMalformed, id)
 	}
-	if o, ok := r.known.find(place{id: id}); ok {
+	if o, ok := r.known.find(objectKey{id: id}); ok {
 		return o.kind, o.data, nil
 	}
 	missing := ErrMissing
@@ -127,7 +127,7 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 			missing = fmt.Errorf("%w: %s does not match its name", errMalformed, id)
 			continue
 		}
-		r.known.add(place{id: id}, object{kind, data})
+		r.known.add(objectKey{id: id}, object{kind, data})
 		return kind, data, nil
 	}
 	return "", nil, missing

@@ -99,11 +99,11 @@ var kinds = map[byte]string{1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 // packed reads an object of a pack, with all objects of which it is a delta.
 func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
-	if o, ok := r.known.find(place{pack: p, at: at}); ok {
+	if o, ok := r.known.find(objectKey{pack: p, at: at}); ok {
 		return o.kind, o.data, nil
 	}
 	if kind, data, err = r.unpack(d, p, at, hash, chain); err == nil {
-		r.known.add(place{pack: p, at: at}, object{kind, data})
+		r.known.add(objectKey{pack: p, at: at}, object{kind, data})
 	}
 	return kind, data, err
 }

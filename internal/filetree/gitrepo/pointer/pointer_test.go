@@ -34,7 +34,7 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-func place(t *testing.T) string {
+func newRepository(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -52,7 +52,7 @@ func repository(t *testing.T, dir string) {
 }
 
 func TestF3Finds(t *testing.T) {
-	at := place(t)
+	at := newRepository(t)
 	repo := filepath.Join(at, "repo")
 	repository(t, repo)
 	git(t, repo, "worktree", "add", "-q", "-b", "one", "../one")
@@ -95,7 +95,7 @@ func TestF3Finds(t *testing.T) {
 
 // TestF3NothingElseIsFollowed: a tree that another person wrote can name any path.
 func TestF3NothingElseIsFollowed(t *testing.T) {
-	at := place(t)
+	at := newRepository(t)
 	repo := filepath.Join(at, "repo")
 	repository(t, repo)
 	git(t, repo, "worktree", "add", "-q", "-b", "one", "../one")

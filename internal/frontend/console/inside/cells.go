@@ -57,7 +57,7 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	}
 	req.Header = to.header(guestboot.InterpreterPort)
 	req.Header.Set("Content-Type", "application/json")
-	began := time.Now()
+	started := time.Now()
 	res, err := to.client.Do(req)
 	if err != nil {
 		return lost(err)
@@ -70,12 +70,12 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	out := &cellLines{w: w, rc: http.NewResponseController(w)}
-	defer out.rest()
+	defer out.clearDeadline()
 	end, err := out.pass(res.Body)
 	if err != nil || end.Lost && r.Context().Err() != nil {
 		return nil // the page has left
 	}
-	end.DurationMS = time.Since(began).Milliseconds()
+	end.DurationMS = time.Since(started).Milliseconds()
 	_ = out.send(end) // an error means that the client has left
 	return nil
 }
@@ -317,5 +317,5 @@ func (c *cellLines) send(line any) error {
 	return c.rc.Flush()
 }
 
-// rest removes the deadline, because the connection may serve other requests.
-func (c *cellLines) rest() { _ = c.rc.SetWriteDeadline(time.Time{}) }
+// clearDeadline removes the deadline, because the connection may serve other requests.
+func (c *cellLines) clearDeadline() { _ = c.rc.SetWriteDeadline(time.Time{}) }

@@ -64,17 +64,17 @@ func TestLargeResults(t *testing.T) {
 			t.Errorf("%s: %d lines, %+v", name, len(lines), end)
 			continue
 		}
-		said := lines[0]["text"]
+		value := lines[0]["text"]
 		switch lines[0]["type"] {
 		case "result":
-			said = lines[0]["data"].(map[string]any)["text/plain"]
+			value = lines[0]["data"].(map[string]any)["text/plain"]
 		case "error":
-			said = lines[0]["traceback"]
+			value = lines[0]["traceback"]
 		}
-		if text, _ := said.(string); !strings.HasPrefix(text, c.said) {
-			t.Errorf("%s: %.80v", name, said)
+		if text, _ := value.(string); !strings.HasPrefix(text, c.said) {
+			t.Errorf("%s: %.80v", name, value)
 		}
-		if most := uint64(10 * maxShown); taken > most {
+		if limit := uint64(10 * maxShown); taken > limit {
 			t.Errorf("%s: took %d MiB", name, taken>>20)
 		}
 	}

@@ -23,8 +23,8 @@ const entryTime = 10 * time.Second
 // take gives control to a viewer, and takes it from the previous holder. The audit entry is written
 // before anything can be typed.
 func (h *hub) take(ctx context.Context, v *viewer) error {
-	h.turns.Lock()
-	defer h.turns.Unlock()
+	h.controlMu.Lock()
+	defer h.controlMu.Unlock()
 	h.mu.Lock()
 	was, done := h.control, h.done
 	h.mu.Unlock()
@@ -58,8 +58,8 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 
 // drop takes control away from a viewer, if it has it.
 func (h *hub) drop(v *viewer, left bool) {
-	h.turns.Lock()
-	defer h.turns.Unlock()
+	h.controlMu.Lock()
+	defer h.controlMu.Unlock()
 	h.mu.Lock()
 	if h.control == nil || h.control.holder != v {
 		h.mu.Unlock()

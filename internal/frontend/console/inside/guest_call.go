@@ -46,9 +46,9 @@ type reach struct {
 // reach returns a connection whose answers must begin within a time. Zero is for calls that answer
 // only when they have finished.
 func (x *Inside) reach(v visit, begins time.Duration) reach {
-	who := v.who.Principal()
+	caller := v.who.Principal()
 	t := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return x.deps.Dial(ctx, who) },
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return x.deps.Dial(ctx, caller) },
 		DisableCompression: true, IdleConnTimeout: idle, MaxIdleConnsPerHost: 4, ResponseHeaderTimeout: begins,
 	}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -88,9 +88,9 @@ func (r reach) files() filesystempbconnect.FilesystemClient {
 // lists is the client for lists of files. It reads one entry more than a page shows, to find out
 // whether there are more.
 func (r reach) lists() filesystempbconnect.FilesystemClient {
-	most := guestwire.Listing
-	most.Items, most.Cut = maxEntries+1, true
-	return guestwire.Filesystem(r.client, base, most)
+	limit := guestwire.Listing
+	limit.Items, limit.Cut = maxEntries+1, true
+	return guestwire.Filesystem(r.client, base, limit)
 }
 
 // call sends a request to the file service.
@@ -154,12 +154,12 @@ func refused(res *http.Response, code string) error {
 }
 
 // readJSON strictly parses the small body of a page's request.
-func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) error {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
+func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
+			return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", limit)
 		}
 		return fault.Wrap(err, fault.Invalid, "invalid_json", "the body does not have the expected fields")
 	}

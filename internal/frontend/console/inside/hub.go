@@ -13,8 +13,8 @@ import (
 // program is a program on a terminal; *client.Process implements it.
 type program interface {
 	PID() uint32
-	// Pump passes on output until the program has ended.
-	Pump(stdout, stderr io.Writer) (client.Exit, error)
+	// Stream passes on output until the program has ended.
+	Stream(stdout, stderr io.Writer) (client.Exit, error)
 	Write(ctx context.Context, data []byte) error
 	Resize(ctx context.Context, size client.Size) error
 	// Close ends the stream. The program continues.
@@ -37,7 +37,7 @@ type hub struct {
 	prog    program
 	release func() // ends the connection to the guest
 
-	turns sync.Mutex // held while control changes hands; locked before mu
+	controlMu sync.Mutex // held while control changes hands; locked before mu
 
 	mu      sync.Mutex
 	out     scroll
@@ -63,20 +63,20 @@ func (x *Inside) add(h *hub) (*hub, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	// A program that was just started is a new one, even if its process ID was used before.
-	if other := x.entered(h.key); other != nil && !h.own {
+	if other := x.openHub(h.key); other != nil && !h.own {
 		return other, nil
 	}
-	if err := x.room(h.key); err != nil {
+	if err := x.checkCapacity(h.key); err != nil {
 		return nil, err
 	}
 	h.x, h.viewers = x, map[*viewer]struct{}{}
 	x.hubs[h.key] = h
-	x.work.Go(h.pump)
+	x.work.Go(h.readOutput)
 	return h, nil
 }
 
-// room reports whether another terminal may be opened. The caller holds x.mu.
-func (x *Inside) room(key hubKey) error {
+// checkCapacity reports whether another terminal may be opened. The caller holds x.mu.
+func (x *Inside) checkCapacity(key hubKey) error {
 	same := 0
 	for k := range x.hubs {
 		if k.sandbox == key.sandbox {
@@ -96,12 +96,12 @@ func (x *Inside) room(key hubKey) error {
 func (x *Inside) find(key hubKey) *hub {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.entered(key)
+	return x.openHub(key)
 }
 
-// entered returns a terminal that accepts viewers. A terminal that is being closed does not accept
+// openHub returns a terminal that accepts viewers. A terminal that is being closed does not accept
 // any, and is replaced. The caller holds x.mu.
-func (x *Inside) entered(key hubKey) *hub {
+func (x *Inside) openHub(key hubKey) *hub {
 	h := x.hubs[key]
 	if h == nil {
 		return nil
@@ -114,9 +114,9 @@ func (x *Inside) entered(key hubKey) *hub {
 	return h
 }
 
-// pump reads the program's output until the program has ended.
-func (h *hub) pump() {
-	exit, err := h.prog.Pump(h, h)
+// readOutput reads the program's output until the program has ended.
+func (h *hub) readOutput() {
+	exit, err := h.prog.Stream(h, h)
 	h.x.mu.Lock()
 	if h.x.hubs[h.key] == h {
 		delete(h.x.hubs, h.key)
@@ -150,7 +150,7 @@ func (h *hub) Write(b []byte) (int, error) {
 // wake makes all viewers check for new output and events. The caller holds h.mu.
 func (h *hub) wake() {
 	for v := range h.viewers {
-		v.nudge()
+		v.notify()
 	}
 }
 

@@ -40,7 +40,7 @@ func newShell() *shell {
 func (*shell) PID() uint32 { return 7 }
 func (s *shell) Close()    { s.once.Do(func() { close(s.shut) }) }
 
-func (s *shell) Pump(stdout, _ io.Writer) (client.Exit, error) {
+func (s *shell) Stream(stdout, _ io.Writer) (client.Exit, error) {
 	for {
 		select {
 		case b, ok := <-s.out:
@@ -105,7 +105,7 @@ func newHub(t *testing.T) (*hub, *shell, *audittest.Log) {
 
 func newViewer(t *testing.T, h *hub, id string) *viewer {
 	t.Helper()
-	v := &viewer{hub: h, who: session.Session{ID: id, Name: id + "'s", Scope: session.Operator}, woken: make(chan struct{}, 1)}
+	v := &viewer{hub: h, who: session.Session{ID: id, Name: id + "'s", Scope: session.Operator}, changed: make(chan struct{}, 1)}
 	v.ctx, v.cancel = context.WithCancel(t.Context())
 	if err := h.enter(v); err != nil {
 		t.Fatal(err)
@@ -159,15 +159,15 @@ func TestControl(t *testing.T) {
 		t.Errorf("the displaced one: %v", err)
 	}
 	h.leave(bob)
-	var said []string
+	var output []string
 	for _, e := range book.Entries(audit.TerminalControl) {
-		said = append(said, e.Actor+string(e.Data))
+		output = append(output, e.Actor+string(e.Data))
 	}
 	want := []string{
 		`console:alice{"pid":7,"do":"take"}`, `console:bob{"pid":7,"do":"take","displaced":"console:alice"}`, `console:bob{"pid":7,"do":"release","left":true}`,
 	}
-	if !slices.Equal(said, want) {
-		t.Errorf("the record says %q", said)
+	if !slices.Equal(output, want) {
+		t.Errorf("the record says %q", output)
 	}
 	if len(s.typed) != 0 {
 		t.Errorf("typed: %q", <-s.typed)
@@ -183,7 +183,7 @@ func TestSlowViewer(t *testing.T) {
 	chunk := bytes.Repeat([]byte("z"), 60<<10)
 	for range 40 {
 		s.out <- chunk // taken at once
-		<-fast.woken
+		<-fast.changed
 		out, _, code, why := fast.next()
 		if code != 0 {
 			t.Fatal(why)
@@ -201,7 +201,7 @@ func TestSlowViewer(t *testing.T) {
 	if code == 0 || !strings.Contains(string(out[len(out)-1].data), "too_slow") {
 		t.Errorf("the slow one: %d, %v", code, out)
 	}
-	if h.mu.Lock(); cap(h.out.kept) > 4*behind {
+	if h.mu.Lock(); cap(h.out.kept) > 4*maxLag {
 		t.Errorf("%d bytes are held", cap(h.out.kept))
 	}
 	h.mu.Unlock()
@@ -217,7 +217,7 @@ func TestReplayAndEnd(t *testing.T) {
 		s.out <- bytes.Repeat(line, 100)
 	}
 	for all := int64(40 * 100 * len(line)); ; {
-		<-first.woken
+		<-first.changed
 		h.mu.Lock()
 		printed := h.out.end
 		h.mu.Unlock()
@@ -245,7 +245,7 @@ func TestReplayAndEnd(t *testing.T) {
 	}
 	close(s.out)
 	for code := 0; code == 0; {
-		<-late.woken
+		<-late.changed
 		out, _, c, _ := late.next()
 		if code = int(c); code != 0 && !strings.Contains(string(out[len(out)-1].data), `{"type":"exit","exit_code":3}`) {
 			t.Errorf("the end is %s", out[len(out)-1].data)
@@ -324,21 +324,21 @@ func TestRates(t *testing.T) {
 	var r rates
 	now := time.Now()
 	p := census.Process{PID: 5, Start: 1, CPU: time.Second}
-	if got := r.look("a", []census.Process{p}, now); len(got) != 0 {
+	if got := r.shares("a", []census.Process{p}, now); len(got) != 0 {
 		t.Errorf("at the first look: %v", got)
 	}
 	p.CPU += 500 * time.Millisecond
-	if got := r.look("a", []census.Process{p}, now.Add(time.Second)); got[idOf(p)] != 0.5 {
+	if got := r.shares("a", []census.Process{p}, now.Add(time.Second)); got[idOf(p)] != 0.5 {
 		t.Errorf("%v", got)
 	}
-	if got := r.look("a", []census.Process{p}, now.Add(1100*time.Millisecond)); got[idOf(p)] != 0.5 {
+	if got := r.shares("a", []census.Process{p}, now.Add(1100*time.Millisecond)); got[idOf(p)] != 0.5 {
 		t.Errorf("of a look just after: %v", got)
 	}
 	q := census.Process{PID: 5, Start: 9, CPU: 200 * time.Millisecond}
-	if got := r.look("a", []census.Process{q}, now.Add(2*time.Second)); got[idOf(q)] != 0.2 {
+	if got := r.shares("a", []census.Process{q}, now.Add(2*time.Second)); got[idOf(q)] != 0.2 {
 		t.Errorf("of a new one: %v", got)
 	}
-	if got := r.look("a", []census.Process{q}, now.Add(time.Hour)); len(got) != 0 {
+	if got := r.shares("a", []census.Process{q}, now.Add(time.Hour)); len(got) != 0 {
 		t.Errorf("after an hour: %v", got)
 	}
 }
@@ -393,7 +393,7 @@ func FuzzScroll(f *testing.F) {
 		if at := s.replay(); at < s.start() || at > s.end || s.end-at > scrollback {
 			t.Errorf("replay at %d of %d to %d", at, s.start(), s.end)
 		}
-		if len(s.kept) > 2*behind {
+		if len(s.kept) > 2*maxLag {
 			t.Errorf("%d bytes", len(s.kept))
 		}
 	})

@@ -27,13 +27,13 @@ const Path = "/console/api/sandboxes/"
 
 // Sandboxes finds sandboxes; sandbox.Service implements it.
 type Sandboxes interface {
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
 // Census lists the processes of a sandbox; sandbox.Service implements it.
 type Census interface {
-	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
-	SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error
+	Census(ctx context.Context, caller sandbox.Principal, ref string) (census.Census, error)
+	SignalProcess(ctx context.Context, caller sandbox.Principal, ref string, pid int, sig syscall.Signal) error
 }
 
 // Record writes audit entries; audit.Log implements it.
@@ -48,7 +48,7 @@ type Deps struct {
 	Census    Census
 	// Dial connects to the server's own APIs for a caller. All requests into a sandbox go through
 	// them, so that answers are redacted and audit entries written.
-	Dial   func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
+	Dial   func(ctx context.Context, caller sandbox.Principal) (net.Conn, error)
 	Record Record
 	Log    *slog.Logger
 	// Domain is the domain of sandboxes' host names; "" means localhost.
@@ -124,16 +124,16 @@ type visit struct {
 func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWriter, *http.Request, visit) error) {
 	method, path, _ := strings.Cut(route, " ")
 	x.mux.HandleFunc(method+" "+Path+"{id}/"+path, func(w http.ResponseWriter, r *http.Request) {
-		who, _ := r.Context().Value(sessionKey{}).(session.Session)
+		caller, _ := r.Context().Value(sessionKey{}).(session.Session)
 		err := func() error {
-			if who.ID == "" || !who.Scope.Has(need) {
+			if caller.ID == "" || !caller.Scope.Has(need) {
 				return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s", need)
 			}
-			box, err := x.running(r.Context(), who, r.PathValue("id"))
+			box, err := x.running(r.Context(), caller, r.PathValue("id"))
 			if err != nil {
 				return err
 			}
-			return h(w, r, visit{who, box})
+			return h(w, r, visit{caller, box})
 		}()
 		if err != nil {
 			x.fail(w, r, err)
@@ -143,8 +143,8 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 
 // running returns a running sandbox. It does not resume a paused one, because viewing must not do
 // so.
-func (x *Inside) running(ctx context.Context, who session.Session, ref string) (sandbox.Sandbox, error) {
-	box, err := x.deps.Sandboxes.Get(ctx, who.Principal(), ref)
+func (x *Inside) running(ctx context.Context, caller session.Session, ref string) (sandbox.Sandbox, error) {
+	box, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
 	if err != nil {
 		return box, err
 	}
@@ -156,8 +156,8 @@ func (x *Inside) running(ctx context.Context, who session.Session, ref string) (
 }
 
 // ServeSession answers a request of a page.
-func (x *Inside) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
-	x.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, who)))
+func (x *Inside) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
+	x.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, caller)))
 }
 
 func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -170,4 +170,4 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 // maxMessage bounds a sandbox's text in an answer.
 const maxMessage = 1 << 10
 
-func short(said string) string { return text.Clip(text.Lines(said), maxMessage) }
+func short(message string) string { return text.Clip(text.Lines(message), maxMessage) }

@@ -78,7 +78,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %s", path, text)
 		}
 	}
-	var said []string
+	var output []string
 	for _, e := range s.entries(audit.Action) {
 		if e.Actor != "console:alice" {
 			continue
@@ -87,11 +87,11 @@ func TestFiles(t *testing.T) {
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			t.Fatal(err)
 		}
-		said = append(said, d.Do+" "+d.Outcome)
+		output = append(output, d.Do+" "+d.Outcome)
 	}
 	want := []string{"file.upload ok", "file.upload ok", "file.mkdir ok", "file.move ok", "file.download ok", "file.remove ok"}
-	if !slices.Equal(said, want) {
-		t.Errorf("the record says %q", said)
+	if !slices.Equal(output, want) {
+		t.Errorf("the record says %q", output)
 	}
 }
 
@@ -146,9 +146,9 @@ func TestScopes(t *testing.T) {
 		if res, text := s.do("bob/viewer", "GET", route, ""); res.StatusCode != http.StatusOK {
 			t.Errorf("%s as viewer: %s %s", route, res.Status, text)
 		}
-		for _, who := range []string{"", "/admin", "mallory/", "mallory/root"} {
-			if res, _ := s.do(who, "GET", route, ""); res.StatusCode != http.StatusForbidden {
-				t.Errorf("%s as %q: %s", route, who, res.Status)
+		for _, caller := range []string{"", "/admin", "mallory/", "mallory/root"} {
+			if res, _ := s.do(caller, "GET", route, ""); res.StatusCode != http.StatusForbidden {
+				t.Errorf("%s as %q: %s", route, caller, res.Status)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return err
 	}
-	rate := x.rates.look(v.box.ID, c.Processes, time.Now())
+	rate := x.rates.shares(v.box.ID, c.Processes, time.Now())
 	out := struct {
 		Processes []Process `json:"processes"`
 		Cut       bool      `json:"cut,omitempty"`
@@ -67,30 +67,30 @@ func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 const (
 	// atLeast is the least time between two measurements for a rate.
 	atLeast = 500 * time.Millisecond
-	// forgetAfter is how long a measurement is stored, and maxLooks the number of sandboxes with
+	// forgetAfter is how long a measurement is stored, and maxMeasured the number of sandboxes with
 	// measurements.
 	forgetAfter = time.Minute
-	maxLooks    = 256
+	maxMeasured = 256
 )
 
 // rates holds the CPU times at the last request of any viewer.
 type rates struct {
 	mu    sync.Mutex
-	looks map[string]*look
+	looks map[string]*measurement
 }
 
-type look struct {
+type measurement struct {
 	at    time.Time
 	spent map[processID]time.Duration
 	rate  map[processID]float64
 }
 
-// look returns each process's share of a processor since the last measurement.
-func (r *rates) look(id string, list []census.Process, now time.Time) map[processID]float64 {
+// shares returns each process's share of a processor since the last measurement.
+func (r *rates) shares(id string, list []census.Process, now time.Time) map[processID]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.looks == nil {
-		r.looks = map[string]*look{}
+		r.looks = map[string]*measurement{}
 	}
 	old := r.looks[id]
 	if old != nil && now.Sub(old.at) < atLeast {
@@ -104,10 +104,10 @@ func (r *rates) look(id string, list []census.Process, now time.Time) map[proces
 	if old != nil && now.Sub(old.at) > forgetAfter {
 		old = nil
 	}
-	if len(r.looks) >= maxLooks && r.looks[id] == nil {
+	if len(r.looks) >= maxMeasured && r.looks[id] == nil {
 		return nil
 	}
-	next := &look{at: now, spent: make(map[processID]time.Duration, len(list)), rate: map[processID]float64{}}
+	next := &measurement{at: now, spent: make(map[processID]time.Duration, len(list)), rate: map[processID]float64{}}
 	for _, p := range list {
 		next.spent[idOf(p)] = p.CPU
 		if old == nil {

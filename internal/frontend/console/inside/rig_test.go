@@ -35,11 +35,11 @@ type stack struct {
 	header http.Header // of each request, besides
 }
 
-// door serves the inside for the caller that a header names. The console takes the caller from the
-// cookie instead.
-type door struct{ *inside.Inside }
+// testHandler serves the inside for the caller that a header names. The console takes the caller
+// from the cookie instead.
+type testHandler struct{ *inside.Inside }
 
-func (d door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d testHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, level, _ := strings.Cut(r.Header.Get("Who"), "/")
 	scope, _ := session.ParseScope(level) // none without a name
 	d.ServeSession(w, r, session.Session{ID: name, Name: name, Scope: scope})
@@ -62,7 +62,7 @@ func newStack(t testing.TB) *stack {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return door{x}
+		return testHandler{x}
 	}
 	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: sandboxtest.Template{}, Version: "test", Server: true,
@@ -98,14 +98,14 @@ func newStack(t testing.TB) *stack {
 }
 
 // do sends a request as a caller, such as "alice/operator".
-func (s *stack) do(who, method, path, body string) (*http.Response, string) {
+func (s *stack) do(caller, method, path, body string) (*http.Response, string) {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.box.ID+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	maps.Copy(req.Header, s.header)
-	req.Header.Set("Who", who)
+	req.Header.Set("Who", caller)
 	res, err := s.client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
@@ -119,9 +119,9 @@ func (s *stack) do(who, method, path, body string) (*http.Response, string) {
 }
 
 // ask is do for requests that succeed and are answered with JSON.
-func (s *stack) ask(who, method, path, body string, into any) {
+func (s *stack) ask(caller, method, path, body string, into any) {
 	s.t.Helper()
-	res, text := s.do(who, method, path, body)
+	res, text := s.do(caller, method, path, body)
 	if res.StatusCode >= 300 {
 		s.t.Fatalf("%s %s: %s %s", method, path, res.Status, text)
 	}

@@ -5,9 +5,9 @@ import "bytes"
 const (
 	// scrollback is how much earlier output of a terminal a new viewer gets.
 	scrollback = 256 << 10
-	// behind bounds how far a viewer may be behind. A slower one is disconnected, so that it delays
+	// maxLag bounds how far a viewer may be behind. A slower one is disconnected, so that it delays
 	// neither the program nor other viewers.
-	behind = 1 << 20
+	maxLag = 1 << 20
 )
 
 // scroll is the newest output of a terminal. Positions count from its first byte.
@@ -21,13 +21,13 @@ func (s *scroll) start() int64 { return s.end - int64(len(s.kept)) }
 // add appends output, and drops the oldest.
 func (s *scroll) add(b []byte) {
 	s.end += int64(len(b))
-	if len(b) >= behind {
-		s.kept = append(s.kept[:0], b[len(b)-behind:]...)
+	if len(b) >= maxLag {
+		s.kept = append(s.kept[:0], b[len(b)-maxLag:]...)
 		return
 	}
 	// The buffer may grow to twice the size, so that moving the data is rare.
-	if len(s.kept)+len(b) > 2*behind {
-		s.kept = append(s.kept[:0], s.kept[len(s.kept)-(behind-len(b)):]...)
+	if len(s.kept)+len(b) > 2*maxLag {
+		s.kept = append(s.kept[:0], s.kept[len(s.kept)-(maxLag-len(b)):]...)
 	}
 	s.kept = append(s.kept, b...)
 }

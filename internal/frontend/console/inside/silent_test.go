@@ -31,7 +31,7 @@ func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, err
 func TestSilentGuest(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
-		most               time.Duration
+		limit              time.Duration
 	}{
 		{"GET", "files?path=/x", "", answerTime},
 		{"GET", "file?path=/x", "", answerTime},
@@ -55,9 +55,9 @@ func TestSilentGuest(t *testing.T) {
 			}
 			defer x.Close()
 			r := httptest.NewRequestWithContext(t.Context(), c.method, Path+"box/"+c.path, strings.NewReader(c.body))
-			began, w := time.Now(), httptest.NewRecorder()
+			started, w := time.Now(), httptest.NewRecorder()
 			x.ServeSession(w, r, session.Session{ID: "c1", Scope: session.Operator})
-			if took := time.Since(began); took > c.most || w.Code != http.StatusServiceUnavailable && w.Code != http.StatusGatewayTimeout {
+			if took := time.Since(started); took > c.limit || w.Code != http.StatusServiceUnavailable && w.Code != http.StatusGatewayTimeout {
 				t.Errorf("%s %s: %d after %v: %s", c.method, c.path, w.Code, took, w.Body)
 			}
 		})
@@ -100,7 +100,7 @@ func TestSlowProgram(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			v.look()
+			v.stream()
 		})}
 		go func() { _ = srv.Serve(m) }()
 		defer srv.Close()

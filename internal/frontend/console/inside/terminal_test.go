@@ -25,12 +25,12 @@ type screen struct {
 	ctx  context.Context
 }
 
-func (s *stack) attach(t *testing.T, who string, pid int, query string) *screen {
+func (s *stack) attach(t *testing.T, caller string, pid int, query string) *screen {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	t.Cleanup(cancel)
 	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", pid) + query
-	conn, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {who}, "Origin": {s.url}}})
+	conn, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {caller}, "Origin": {s.url}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (s *screen) until(kind, text string) map[string]any {
 	}
 }
 
-func (s *screen) say(text string) {
+func (s *screen) sendMessage(text string) {
 	s.t.Helper()
 	if err := s.conn.Write(s.ctx, websocket.MessageText, []byte(text)); err != nil {
 		s.t.Fatal(err)
@@ -92,7 +92,7 @@ func TestTerminal(t *testing.T) {
 	b.until("ready", "")
 	a.write("echo too-early\n")
 	a.until("error", "no_control")
-	a.say(`{"type":"take"}`)
+	a.sendMessage(`{"type":"take"}`)
 	a.until("control", `"mine":true`)
 	if m := b.until("control", "alice"); m["mine"] != false {
 		t.Errorf("%v", m)
@@ -103,7 +103,7 @@ func TestTerminal(t *testing.T) {
 	b.until("", "42-40x100")
 	b.write("echo nothing\n")
 	b.until("error", "no_control")
-	b.say(`{"type":"take"}`)
+	b.sendMessage(`{"type":"take"}`)
 	b.until("control", `"mine":true`)
 	if m := a.until("control", "bob"); m["mine"] != false {
 		t.Errorf("%v", m)
@@ -120,15 +120,15 @@ func TestTerminal(t *testing.T) {
 	}
 	v := s.attach(t, "eve/viewer", term.PID, "")
 	v.until("", "42-40x100")
-	v.say(`{"type":"take"}`)
+	v.sendMessage(`{"type":"take"}`)
 	v.until("error", "scope_too_small")
 	for _, bad := range []string{`{"type":"grab"}`, `x`, `{"type":"resize","cols":0,"rows":5}`, `{"type":"resize","cols":5,"rows":5000}`} {
-		v.say(bad)
+		v.sendMessage(bad)
 		v.until("error", "")
 	}
-	b.say(`{"type":"release"}`)
+	b.sendMessage(`{"type":"release"}`)
 	v.until("control", `"controller":null`)
-	b.say(`{"type":"take"}`)
+	b.sendMessage(`{"type":"take"}`)
 	b.until("control", `"mine":true`)
 	b.write("exit 3\n")
 	for _, each := range []*screen{a, b, v} {
@@ -141,12 +141,12 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("typed without control: %s", secret)
 		}
 	}
-	var said []string
+	var output []string
 	for _, e := range s.entries(audit.TerminalControl) {
-		said = append(said, e.Actor+" "+string(e.Data))
+		output = append(output, e.Actor+" "+string(e.Data))
 	}
-	if len(said) != 4 || !strings.Contains(said[1], `"displaced":"console:alice"`) || !strings.Contains(said[2], "release") {
-		t.Errorf("the record says %q", said)
+	if len(output) != 4 || !strings.Contains(output[1], `"displaced":"console:alice"`) || !strings.Contains(output[2], "release") {
+		t.Errorf("the record says %q", output)
 	}
 	if n := len(s.entries(audit.CommandStarted)); n != 1 {
 		t.Errorf("%d commands for three viewers", n)
@@ -166,14 +166,14 @@ func TestOthersTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := make(chan string, 100)
-	go func() { _, _ = p.Pump(writes(out), nil); close(out) }()
+	go func() { _, _ = p.Stream(writes(out), nil); close(out) }()
 	a := s.attach(t, "alice/operator", int(p.PID()), "")
 	if m := a.until("ready", ""); m["cols"] != 80.0 || m["rows"] != 24.0 {
 		t.Errorf("%v", m)
 	}
 	b := s.attach(t, "bob/viewer", int(p.PID()), "")
 	b.until("ready", "")
-	a.say(`{"type":"take"}`)
+	a.sendMessage(`{"type":"take"}`)
 	a.until("control", "true")
 	a.write("meow\n")
 	b.until("", "meow\r\nmeow")
@@ -188,7 +188,7 @@ func TestOthersTerminal(t *testing.T) {
 	}
 	c := s.attach(t, "alice/operator", int(p.PID()), "")
 	c.until("ready", "")
-	c.say(`{"type":"take"}`)
+	c.sendMessage(`{"type":"take"}`)
 	c.until("control", "true")
 	c.write("\x04")
 	c.until("exit", "")

@@ -26,7 +26,7 @@ type Terminal struct {
 	Mine       bool    `json:"mine"`
 }
 
-func (h *hub) show(who session.Session) Terminal {
+func (h *hub) show(caller session.Session) Terminal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := Terminal{PID: h.key.pid, Command: h.command, Cols: h.size.Cols, Rows: h.size.Rows, Viewers: len(h.viewers)}
@@ -35,7 +35,7 @@ func (h *hub) show(who session.Session) Terminal {
 	}
 	if h.control != nil {
 		name := h.control.holder.name()
-		t.Controller, t.Mine = &name, h.control.holder.who.ID == who.ID
+		t.Controller, t.Mine = &name, h.control.holder.who.ID == caller.ID
 	}
 	return t
 }
@@ -95,7 +95,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 		return err
 	}
 	x.mu.Lock()
-	err = x.room(hubKey{sandbox: v.box.ID})
+	err = x.checkCapacity(hubKey{sandbox: v.box.ID})
 	x.mu.Unlock()
 	if err != nil {
 		return err
@@ -140,12 +140,12 @@ func (x *Inside) begin(ctx context.Context, way reach, command []string, size cl
 		Cmd: command[0], Args: command[1:], TTY: &size, Stdin: true,
 		Env: map[string]string{"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"},
 	}
-	return x.lasting(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
+	return x.openDetached(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
 }
 
-// lasting opens a stream that outlives the request. The stream ends when it is closed, at the
+// openDetached opens a stream that outlives the request. The stream ends when it is closed, at the
 // latest with the server. The request's context bounds only the opening.
-func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
+func (x *Inside) openDetached(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
 	stream, cut := context.WithCancel(x.ctx)
 	late := time.AfterFunc(startTime, cut)
 	gone := context.AfterFunc(ctx, cut)
@@ -176,7 +176,7 @@ func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
 		return nil, err
 	}
 	way := x.reach(v, 0)
-	p, cut, err := x.lasting(ctx, func(ctx context.Context) (*client.Process, error) {
+	p, cut, err := x.openDetached(ctx, func(ctx context.Context) (*client.Process, error) {
 		return way.process().AttachTerminal(ctx, uint32(pid), "")
 	})
 	if err != nil {

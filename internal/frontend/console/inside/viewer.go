@@ -32,13 +32,13 @@ const (
 
 // viewer is one page that shows a terminal.
 type viewer struct {
-	hub    *hub
-	who    session.Session
-	ctx    context.Context
-	cancel context.CancelFunc
-	conn   *websocket.Conn
-	woken  chan struct{}
-	wish   client.Size // of its window
+	hub     *hub
+	who     session.Session
+	ctx     context.Context
+	cancel  context.CancelFunc
+	conn    *websocket.Conn
+	changed chan struct{}
+	wanted  client.Size // of its window
 	// typing means that the program is slow to read the page's input. During that time nothing is
 	// read from the page, not even its answers to pings.
 	typing atomic.Bool
@@ -46,9 +46,9 @@ type viewer struct {
 	at int64 // position in the output; set by hub.enter, then used by the writer only
 
 	// The fields below describe the last state that was sent. Only the writer uses them.
-	told    *control
-	size    client.Size
-	started bool
+	sentControl *control
+	size        client.Size
+	started     bool
 }
 
 func (v *viewer) actor() string { return v.who.Principal().Actor() }
@@ -56,9 +56,9 @@ func (v *viewer) actor() string { return v.who.Principal().Actor() }
 // name is the name of the session for people.
 func (v *viewer) name() string { return cmp.Or(v.who.Name, v.who.ID) }
 
-func (v *viewer) nudge() {
+func (v *viewer) notify() {
 	select {
-	case v.woken <- struct{}{}:
+	case v.changed <- struct{}{}:
 	default:
 	}
 }
@@ -71,11 +71,11 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	if err != nil {
 		return err
 	}
-	wish, err := wishOf(r)
+	wanted, err := requestedSize(r)
 	if err != nil {
 		return err
 	}
-	v := &viewer{who: at.who, woken: make(chan struct{}, 1), wish: wish}
+	v := &viewer{who: at.who, changed: make(chan struct{}, 1), wanted: wanted}
 	v.ctx, v.cancel = context.WithCancel(r.Context())
 	defer v.cancel()
 	for range maxTries {
@@ -97,12 +97,12 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	}
 	stop := context.AfterFunc(x.ctx, v.cancel)
 	defer stop()
-	v.look()
+	v.stream()
 	return nil
 }
 
-// look shows the terminal until the page, the session or the program ends.
-func (v *viewer) look() {
+// stream shows the terminal until the page, the session or the program ends.
+func (v *viewer) stream() {
 	v.conn.SetReadLimit(maxTyped)
 	read := make(chan struct{})
 	go func() {
@@ -119,7 +119,7 @@ func (v *viewer) look() {
 	<-read
 }
 
-func wishOf(r *http.Request) (client.Size, error) {
+func requestedSize(r *http.Request) (client.Size, error) {
 	q := r.URL.Query()
 	if q.Get("cols") == "" && q.Get("rows") == "" {
 		return client.Size{}, nil
@@ -164,10 +164,10 @@ func (v *viewer) do(data []byte) error {
 		if !v.who.Scope.Has(session.Operator) {
 			return fault.Newf(fault.Denied, "scope_too_small", "taking control needs the scope %s", session.Operator)
 		}
-		if err := v.hub.take(v.ctx, v); err != nil || v.wish == (client.Size{}) {
+		if err := v.hub.take(v.ctx, v); err != nil || v.wanted == (client.Size{}) {
 			return err
 		}
-		return v.hub.resize(v, v.wish)
+		return v.hub.resize(v, v.wanted)
 	case "release":
 		v.hub.drop(v, false)
 		return nil
@@ -176,7 +176,7 @@ func (v *viewer) do(data []byte) error {
 		if err != nil {
 			return err
 		}
-		v.wish = size
+		v.wanted = size
 		return v.hub.resize(v, size)
 	}
 	return fault.New(fault.Invalid, "unknown_type", "a message must be take, release or resize")
@@ -211,7 +211,7 @@ func (v *viewer) write() (websocket.StatusCode, string) {
 		select {
 		case <-v.ctx.Done():
 			return websocket.StatusGoingAway, "the session or the server has ended"
-		case <-v.woken:
+		case <-v.changed:
 		case <-ping.C:
 			if v.typing.Load() {
 				continue
@@ -241,13 +241,13 @@ func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, wh
 	switch {
 	case !v.started:
 		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, holds, v.who.Scope.String()})
-	case v.told != h.control:
+	case v.sentControl != h.control:
 		text(controlFrame{"control", holds})
 	}
 	if v.started && v.size != h.size {
 		text(sizeFrame{"size", h.size.Cols, h.size.Rows})
 	}
-	v.started, v.told, v.size = true, h.control, h.size
+	v.started, v.sentControl, v.size = true, h.control, h.size
 	data, here := h.out.from(v.at, shownAtOnce)
 	if !here {
 		text(failFrame{"error", "too_slow", "the terminal printed faster than this page read"})

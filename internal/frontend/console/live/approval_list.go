@@ -31,15 +31,15 @@ func newApprovalList() *approvalList {
 
 // watchApprovals follows approval requests and decisions.
 func (l *Live) watchApprovals(ctx context.Context) {
-	who := approval.Caller{Local: true}
+	caller := approval.Caller{Local: true}
 	for ctx.Err() == nil {
-		open, err := l.deps.Approvals.List(ctx, who, approval.Query{States: []approval.State{approval.Pending}, Limit: maxPending})
+		open, err := l.deps.Approvals.List(ctx, caller, approval.Query{States: []approval.State{approval.Pending}, Limit: maxPending})
 		if err == nil {
 			l.mu.Lock()
-			l.asked.begin(open, l.fleet)
+			l.asked.begin(open, l.rows)
 			l.wake()
 			l.mu.Unlock()
-			err = l.deps.Approvals.Watch(ctx, who, approval.Query{Limit: maxPending}, approval.FromNow, l.heard)
+			err = l.deps.Approvals.Watch(ctx, caller, approval.Query{Limit: maxPending}, approval.FromNow, l.handle)
 		}
 		if err == nil {
 			return // the service has ended
@@ -51,13 +51,13 @@ func (l *Live) watchApprovals(ctx context.Context) {
 	}
 }
 
-func (l *Live) heard(e approval.Event) error {
+func (l *Live) handle(e approval.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked.take(approval.ShowEvent(e), l.fleet) {
+	if l.asked.take(approval.ShowEvent(e), l.rows) {
 		for _, s := range l.streams {
 			if s.topics.approvals {
-				s.nudge()
+				s.notify()
 			}
 		}
 	}
@@ -65,9 +65,9 @@ func (l *Live) heard(e approval.Event) error {
 }
 
 // begin replaces the list of pending requests.
-func (a *approvalList) begin(open []approval.Approval, f *fleet) {
+func (a *approvalList) begin(open []approval.Approval, f *rowTable) {
 	for id := range a.of {
-		f.touch(id)
+		f.markChanged(id)
 	}
 	clear(a.pending)
 	clear(a.of)
@@ -78,15 +78,15 @@ func (a *approvalList) begin(open []approval.Approval, f *fleet) {
 	a.ready, a.events, a.next = true, nil, a.next+maxEvents+1
 }
 
-func (a *approvalList) put(one api.Approval, f *fleet) {
+func (a *approvalList) put(one api.Approval, f *rowTable) {
 	if _, there := a.pending[one.ID]; !there {
 		a.of[one.Sandbox]++
 	}
 	a.pending[one.ID] = one
-	f.touch(one.Sandbox)
+	f.markChanged(one.Sandbox)
 }
 
-func (a *approvalList) drop(id string, f *fleet) {
+func (a *approvalList) drop(id string, f *rowTable) {
 	one, there := a.pending[id]
 	if !there {
 		return
@@ -95,11 +95,11 @@ func (a *approvalList) drop(id string, f *fleet) {
 	if a.of[one.Sandbox]--; a.of[one.Sandbox] <= 0 {
 		delete(a.of, one.Sandbox)
 	}
-	f.touch(one.Sandbox)
+	f.markChanged(one.Sandbox)
 }
 
 // take processes an event, and reports whether it is new.
-func (a *approvalList) take(e api.ApprovalEvent, f *fleet) bool {
+func (a *approvalList) take(e api.ApprovalEvent, f *rowTable) bool {
 	old, there := a.pending[e.Approval.ID]
 	if e.Approval.State != string(approval.Pending) {
 		a.drop(e.Approval.ID, f)

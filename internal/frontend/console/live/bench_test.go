@@ -17,10 +17,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// still are sandboxes that do not change, except by audit entries.
-type still []sandbox.Sandbox
+// constantSandboxes are sandboxes that do not change, except by audit entries.
+type constantSandboxes []sandbox.Sandbox
 
-func (s still) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+func (s constantSandboxes) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
 	from := 0
 	if f.AfterID != "" {
 		for s[from].ID != f.AfterID {
@@ -32,7 +32,7 @@ func (s still) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (s
 	return sandbox.Page{Sandboxes: s[from:to], More: to < len(s)}, nil
 }
 
-func (s still) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+func (s constantSandboxes) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
 	return s[0], nil
 }
 
@@ -68,7 +68,7 @@ func BenchmarkSecond(b *testing.B) {
 }
 
 func second1000(b *testing.B, pages int) {
-	var all still
+	var all constantSandboxes
 	for i := range 1000 {
 		all = append(all, sandbox.Sandbox{
 			ID: fmt.Sprintf("i%019d", i), Name: fmt.Sprintf("box-%d", i), State: sandbox.Running, StartedAt: time.Now(),
@@ -82,7 +82,7 @@ func second1000(b *testing.B, pages int) {
 	var streams []*stream
 	var outs []*frames
 	for i := range pages {
-		s := &stream{id: fmt.Sprint(i), ctx: b.Context(), woken: make(chan struct{}, 1), event: -1, topics: topics{fleet: true}}
+		s := &stream{id: fmt.Sprint(i), ctx: b.Context(), changed: make(chan struct{}, 1), event: -1, topics: topics{fleet: true}}
 		for _, sb := range all[:50] {
 			s.topics.watch = append(s.topics.watch, sb.ID)
 		}
@@ -101,7 +101,7 @@ func second1000(b *testing.B, pages int) {
 				b.Fatal(err)
 			}
 		}
-		l.fleet.stale = true
+		l.rows.stale = true
 		l.refresh(b.Context())
 		l.measure(b.Context())
 		for i, s := range streams {
@@ -118,7 +118,7 @@ func second1000(b *testing.B, pages int) {
 // Streams at the same version share one frame. A stream that is behind gets what it misses, and one
 // that is too far behind gets everything.
 func TestChangesOfVersions(t *testing.T) {
-	f := newFleet()
+	f := newRowTable()
 	now := time.Now()
 	boxOf := func(id string) sandbox.Sandbox {
 		return sandbox.Sandbox{ID: id, State: sandbox.Running, StartedAt: now}

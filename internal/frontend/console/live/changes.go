@@ -3,17 +3,17 @@ package live
 import "bytes"
 
 // send writes rows that a stream has not received. There is at most one new version per second.
-func (f *fleet) send(s *stream, out *frames) {
-	if f.version == 0 || s.fleet == f.version {
+func (f *rowTable) send(s *stream, out *frames) {
+	if f.version == 0 || s.rowsVersion == f.version {
 		return
 	}
-	out.raw("fleet", f.changes(s.fleet))
-	s.fleet = f.version
+	out.raw("fleet", f.changes(s.rowsVersion))
+	s.rowsVersion = f.version
 }
 
 // changes returns the rows that changed after a version. Streams at the same version share the
 // encoded result.
-func (f *fleet) changes(from int64) []byte {
+func (f *rowTable) changes(from int64) []byte {
 	if f.frame != nil && f.from == from && f.to == f.version {
 		return f.frame
 	}

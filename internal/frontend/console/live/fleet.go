@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// lookAnyway is the interval at which the rows are read even without a known change.
-	lookAnyway = 10 * time.Second
+	// refreshEvery is the interval at which the rows are read even without a known change.
+	refreshEvery = 10 * time.Second
 	// settles is how long after an entry the rows are read again, because an entry may be written
 	// before its row.
 	settles = 2 * time.Second
@@ -26,10 +26,10 @@ const (
 	page = 100
 )
 
-// fleet contains the rows that streams show.
-type fleet struct {
+// rowTable contains the rows that streams show.
+type rowTable struct {
 	facts   map[string]*summary
-	touched map[string]bool // rows that may have changed
+	changed map[string]bool // rows that may have changed
 	stale   bool            // the list may have changed
 
 	version int64 // of the newest row; 0 before the first list
@@ -55,11 +55,11 @@ type endedRow struct {
 	version int64
 }
 
-func newFleet() *fleet {
-	return &fleet{facts: map[string]*summary{}, touched: map[string]bool{}, rows: map[string]*row{}, stale: true}
+func newRowTable() *rowTable {
+	return &rowTable{facts: map[string]*summary{}, changed: map[string]bool{}, rows: map[string]*row{}, stale: true}
 }
 
-func (f *fleet) touch(id string) { f.touched[id] = true }
+func (f *rowTable) markChanged(id string) { f.changed[id] = true }
 
 // living are the states of sandboxes that have not ended.
 var living = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping}
@@ -67,8 +67,8 @@ var living = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing,
 // refresh updates the rows, at most once a second.
 func (l *Live) refresh(ctx context.Context) {
 	l.mu.Lock()
-	now, before := time.Now(), l.fleet.version
-	wanted := l.fleet.looks(now)
+	now, before := time.Now(), l.rows.version
+	wanted := l.rows.looks(now)
 	l.mu.Unlock()
 	if wanted {
 		list, ended, err := l.list(ctx)
@@ -79,28 +79,28 @@ func (l *Live) refresh(ctx context.Context) {
 			return
 		}
 		l.mu.Lock()
-		l.fleet.replace(list, ended, now)
+		l.rows.replace(list, ended, now)
 		l.mu.Unlock()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fleet.rebuild(l.asked.of, wanted, now)
-	if l.fleet.version == before {
+	l.rows.rebuild(l.asked.of, wanted, now)
+	if l.rows.version == before {
 		return
 	}
 	for _, s := range l.streams {
 		if s.topics.fleet {
-			s.nudge()
+			s.notify()
 		}
 	}
 }
 
 // looks reports whether the list has to be read.
-func (f *fleet) looks(now time.Time) bool {
+func (f *rowTable) looks(now time.Time) bool {
 	if f.stale {
 		f.stale, f.active = false, now
 	}
-	if f.version == 0 || now.Sub(f.active) < settles || now.Sub(f.listed) >= lookAnyway {
+	if f.version == 0 || now.Sub(f.active) < settles || now.Sub(f.listed) >= refreshEvery {
 		return true
 	}
 	for _, r := range f.rows {
@@ -129,8 +129,8 @@ func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err erro
 		f.AfterTime, f.AfterID = last.StartedAt, last.ID
 	}
 	l.mu.Lock()
-	first := l.fleet.version == 0
-	gone := l.fleet.missing(all)
+	first := l.rows.version == 0
+	gone := l.rows.missing(all)
 	l.mu.Unlock()
 	if first {
 		p, err := l.deps.Sandboxes.List(ctx, everyone, sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: page})
@@ -150,7 +150,7 @@ func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err erro
 }
 
 // missing returns rows of live sandboxes that a list does not contain.
-func (f *fleet) missing(list []sandbox.Sandbox) []string {
+func (f *rowTable) missing(list []sandbox.Sandbox) []string {
 	there := make(map[string]bool, len(list))
 	for _, sb := range list {
 		there[sb.ID] = true
@@ -166,7 +166,7 @@ func (f *fleet) missing(list []sandbox.Sandbox) []string {
 
 // replace takes over a new list. Sandboxes in neither part of it are dropped, unless they were
 // already shown as ended.
-func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
+func (f *rowTable) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	there := make(map[string]bool, len(list)+len(ended))
 	put := func(sb sandbox.Sandbox, since time.Time) {
 		there[sb.ID] = true
@@ -204,14 +204,14 @@ func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	}
 	for id := range f.facts {
 		// A sandbox without a row gets one with the next list, unless its row is never written.
-		if f.rows[id] == nil && !f.touched[id] {
+		if f.rows[id] == nil && !f.changed[id] {
 			delete(f.facts, id)
 		}
 	}
 	f.listed = now
 }
 
-func (f *fleet) remove(id string) {
+func (f *rowTable) remove(id string) {
 	if f.rows[id].version > 0 {
 		f.version++
 		f.gone = append(f.gone, endedRow{id, f.version})
@@ -224,7 +224,7 @@ func (f *fleet) remove(id string) {
 }
 
 // rebuild encodes the rows that may have changed; after a list, all of them.
-func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
+func (f *rowTable) rebuild(pending map[string]int, all bool, now time.Time) {
 	next := f.version + 1
 	build := func(id string, r *row) {
 		data := rowOf(r.sb, f.facts[id], pending[id], now).marshal()
@@ -239,16 +239,16 @@ func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
 		}
 		f.version = max(f.version, 1)
 	} else {
-		for id := range f.touched {
+		for id := range f.changed {
 			if r := f.rows[id]; r != nil {
 				build(id, r)
 			}
 		}
 	}
-	for id := range f.touched {
+	for id := range f.changed {
 		// A denial counts as new for a minute, during which its sandbox's row is checked.
 		if f.facts[id].deniedSince(now) == 0 {
-			delete(f.touched, id)
+			delete(f.changed, id)
 		}
 	}
 }

@@ -24,14 +24,14 @@ import (
 
 // Sandboxes lists sandboxes; sandbox.Service implements it.
 type Sandboxes interface {
-	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
-	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+	List(ctx context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
 }
 
 // Approvals lists and follows approval requests; approval.Service implements it.
 type Approvals interface {
-	List(ctx context.Context, who approval.Caller, q approval.Query) ([]approval.Approval, error)
-	Watch(ctx context.Context, who approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
+	List(ctx context.Context, caller approval.Caller, q approval.Query) ([]approval.Approval, error)
+	Watch(ctx context.Context, caller approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
 }
 
 // Record reads audit entries; audit.Log implements it.
@@ -54,8 +54,8 @@ type Deps struct {
 	Log     *slog.Logger
 	Version string
 	Started time.Time // of the server
-	// Beat is how often a silent stream sends a heartbeat; zero means every 15 seconds.
-	Beat time.Duration
+	// Heartbeat is how often a silent stream sends a heartbeat; zero means every 15 seconds.
+	Heartbeat time.Duration
 }
 
 // Limits of streams. Each uses a connection and a little memory.
@@ -84,7 +84,7 @@ type Live struct {
 	mu      sync.Mutex
 	closed  bool
 	streams map[string]*stream
-	fleet   *fleet
+	rows    *rowTable
 	asked   *approvalList
 	lines   *lines
 	meters  *meters
@@ -97,22 +97,22 @@ func New(d Deps) (*Live, error) {
 	}
 	return &Live{
 		deps: d, streams: map[string]*stream{},
-		fleet: newFleet(), asked: newApprovalList(), lines: newLines(), meters: newMeters(),
+		rows: newRowTable(), asked: newApprovalList(), lines: newLines(), meters: newMeters(),
 	}, nil
 }
 
 // ServeSession opens a stream, which lasts until the page or the session ends, or changes the
 // topics of an existing one.
-func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
+func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
 	id, one := strings.CutPrefix(r.URL.Path, Path+"/")
 	var err error
 	switch {
-	case who.ID == "":
+	case caller.ID == "":
 		err = fault.New(fault.Unauthenticated, "unauthenticated", "a stream belongs to a session")
 	case r.URL.Path == Path && r.Method == http.MethodGet:
-		err = l.stream(w, r, who.ID)
+		err = l.stream(w, r, caller.ID)
 	case one && r.Method == http.MethodPut:
-		err = l.change(w, r, who.ID, id)
+		err = l.change(w, r, caller.ID, id)
 	default:
 		err = fault.New(fault.NotFound, "route_not_found", "follow events with GET "+Path+", and change the topics with PUT")
 	}
@@ -206,7 +206,7 @@ func (l *Live) halt() {
 // wake makes all streams check for new data. The caller holds l.mu.
 func (l *Live) wake() {
 	for _, s := range l.streams {
-		s.nudge()
+		s.notify()
 	}
 }
 

@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-type fleetEvent struct {
+type rowsEvent struct {
 	Full      bool       `json:"full"`
 	Sandboxes []live.Row `json:"sandboxes"`
 	Removed   []string   `json:"removed"`
 }
 
-func fleetOf(t *testing.T, e event) fleetEvent {
+func rowsOf(t *testing.T, e event) rowsEvent {
 	t.Helper()
-	var f fleetEvent
+	var f rowsEvent
 	if err := json.Unmarshal([]byte(e.data), &f); err != nil {
 		t.Fatalf("%s: %v", e.data, err)
 	}
@@ -41,7 +41,7 @@ func TestFleet(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
 	p := r.open("topics=fleet", "")
-	f := fleetOf(t, p.until("fleet", every))
+	f := rowsOf(t, p.until("fleet", every))
 	if !f.Full || len(f.Sandboxes) != 1 || f.Sandboxes[0].ID != "aaa" || f.Sandboxes[0].LastCommand != nil || f.Sandboxes[0].Attention != 0 {
 		t.Fatalf("first %+v", f)
 	}
@@ -50,22 +50,22 @@ func TestFleet(t *testing.T) {
 	late := flow("bbb", 2, egress.Deny)
 	r.note(audit.Draft{Kind: audit.SandboxStarted, Sandbox: "bbb", Actor: "local:0", Data: payload.Started{}})
 	r.note(late) // which came into the record after it
-	if f = fleetOf(t, p.until("fleet", has(`"bbb"`))); f.Full || len(f.Sandboxes) != 1 {
+	if f = rowsOf(t, p.until("fleet", has(`"bbb"`))); f.Full || len(f.Sandboxes) != 1 {
 		t.Errorf("a new sandbox: %+v", f)
 	}
 	r.note(audit.Draft{Kind: audit.CommandStarted, Sandbox: "bbb", Data: observe.Started{N: 1, Argv: []string{"printf", "a\x1b[2Jb\nc\xff"}}})
-	f = fleetOf(t, p.until("fleet", has("printf")))
+	f = rowsOf(t, p.until("fleet", has("printf")))
 	if got := f.Sandboxes[0].LastCommand; got.Text != "printf a\uFFFD[2Jb c\uFFFD" || got.ExitCode != nil {
 		t.Errorf("the command is %+v", got)
 	}
 	one := 1
 	r.note(audit.Draft{Kind: audit.CommandEnded, Sandbox: "bbb", Data: observe.Ended{N: 1, Exit: &one}})
-	f = fleetOf(t, p.until("fleet", has(`"exit_code":1`)))
+	f = rowsOf(t, p.until("fleet", has(`"exit_code":1`)))
 	if f.Sandboxes[0].AttentionWhy != "its last command failed" {
 		t.Errorf("attention %+v", f.Sandboxes[0])
 	}
 	r.note(flow("bbb", 1, egress.Deny))
-	f = fleetOf(t, p.until("fleet", has(`"denied":1`)))
+	f = rowsOf(t, p.until("fleet", has(`"denied":1`)))
 	if f.Sandboxes[0].Attention <= 4000 {
 		t.Errorf("a refusal is %+v", f.Sandboxes[0])
 	}
@@ -73,13 +73,13 @@ func TestFleet(t *testing.T) {
 	gone.State, gone.Reason, gone.StoppedAt = sandbox.Stopped, "oom", time.Now()
 	r.boxes.put(gone)
 	r.note(audit.Draft{Kind: audit.SandboxEnded, Sandbox: "bbb", Data: payload.Ended{Reason: "oom"}})
-	f = fleetOf(t, p.until("fleet", has(`"stopped"`)))
+	f = rowsOf(t, p.until("fleet", has(`"stopped"`)))
 	if row := f.Sandboxes[0]; !row.OOM || row.Reason != "oom" || row.Attention != 3000 {
 		t.Errorf("ended: %+v", row)
 	}
 	r.boxes.remove("aaa")
 	r.note(audit.Draft{Kind: audit.Action, Sandbox: "aaa", Data: payload.Action{Do: "forget", Outcome: "ok"}})
-	if f = fleetOf(t, p.until("fleet", has(`"removed":["aaa"]`))); len(f.Sandboxes) != 0 {
+	if f = rowsOf(t, p.until("fleet", has(`"removed":["aaa"]`))); len(f.Sandboxes) != 0 {
 		t.Errorf("removed: %+v", f)
 	}
 }
@@ -252,7 +252,7 @@ func TestFarBehind(t *testing.T) {
 
 // A page gets heartbeats on a stream without events, with the position of the stream.
 func TestBeat(t *testing.T) {
-	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{}, func(d *live.Deps) { d.Beat = time.Millisecond })
+	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{}, func(d *live.Deps) { d.Heartbeat = time.Millisecond })
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	p := r.open("topics=approvals", "")
 	for p.next().name != "approvals" {
@@ -280,7 +280,7 @@ func TestHostileText(t *testing.T) {
 	r.boxes.put(evil)
 	p := r.open("topics=fleet", "")
 	e := p.next()
-	f := fleetOf(t, e)
+	f := rowsOf(t, e)
 	if e.name != "fleet" || len(f.Sandboxes) != 1 || !strings.HasPrefix(f.Sandboxes[0].Name, "x\n\nevent: hello") || strings.Contains(e.data, "<script>") {
 		t.Errorf("%q", e.data)
 	}

@@ -54,7 +54,7 @@ func (l *Live) measure(ctx context.Context) {
 	if len(ids) == 0 || l.deps.Meter == nil {
 		return
 	}
-	began := time.Now()
+	started := time.Now()
 	usages := make(map[string]engine.Usage, len(ids))
 	done := 0
 	for i := range ids {
@@ -65,17 +65,17 @@ func (l *Live) measure(ctx context.Context) {
 		if err == nil {
 			usages[id] = u // an ended sandbox has no measurements
 		}
-		if done++; ctx.Err() != nil || time.Since(began) > measureFor {
+		if done++; ctx.Err() != nil || time.Since(started) > measureFor {
 			break
 		}
 	}
 	l.meters.start = (l.meters.start + done) % len(ids)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.meters.take(usages, l.fleet, time.Now())
+	l.meters.take(usages, l.rows, time.Now())
 	for _, s := range l.streams {
 		if len(s.topics.watch) > 0 {
-			s.nudge()
+			s.notify()
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (l *Live) watched() []string {
 	var out []string
 	for _, s := range l.streams {
 		for _, id := range s.topics.watch {
-			r := l.fleet.rows[id]
+			r := l.rows.rows[id]
 			if r != nil && r.sb.State == sandbox.Running && !seen[id] && len(out) < maxMeasured {
 				seen[id] = true
 				out = append(out, id)
@@ -105,7 +105,7 @@ func (l *Live) watched() []string {
 }
 
 // take computes rates from measurements.
-func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
+func (m *meters) take(usages map[string]engine.Usage, f *rowTable, now time.Time) {
 	m.tick++
 	m.at = now
 	for id, u := range usages {

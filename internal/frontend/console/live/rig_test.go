@@ -110,11 +110,11 @@ func (q *questions) Watch(ctx context.Context, _ approval.Caller, _ approval.Que
 }
 
 // meter is an engine whose sandboxes use a quarter of a processor.
-type meter struct{ begun time.Time }
+type meter struct{ started time.Time }
 
 func (m meter) Usage(context.Context, string) (engine.Usage, error) {
 	now := time.Now()
-	return engine.Usage{At: now, CPUTime: now.Sub(m.begun) / 4, MemoryBytes: 7 << 20}, nil
+	return engine.Usage{At: now, CPUTime: now.Sub(m.started) / 4, MemoryBytes: 7 << 20}, nil
 }
 
 type rig struct {

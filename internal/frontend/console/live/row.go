@@ -50,7 +50,7 @@ const (
 	lostLink    = 2000
 	failed      = 1000
 	lies        = 100 // it runs, but no command runs in it
-	most        = 999
+	limit       = 999
 )
 
 // idleAfter is how long after its last command a sandbox counts as idle.
@@ -83,9 +83,9 @@ func attention(r Row, sb sandbox.Sandbox, f *summary, now time.Time) (int, strin
 	case r.Pending == 1:
 		return wantsAnswer + 1, "an approval request is pending"
 	case r.Pending > 1:
-		return wantsAnswer + min(r.Pending, most), "approval requests are pending"
+		return wantsAnswer + min(r.Pending, limit), "approval requests are pending"
 	case live && lately > 0:
-		return wasDenied + min(lately, most), "a request was denied"
+		return wasDenied + min(lately, limit), "a request was denied"
 	case r.OOM:
 		return outOfMemory, "it ran out of memory"
 	case live && sb.Unlinked:

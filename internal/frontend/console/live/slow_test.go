@@ -138,7 +138,7 @@ func TestNothingIsLeft(t *testing.T) {
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	r.open("topics=fleet", "").close()
 	r.srv.Client().CloseIdleConnections()
-	before := settled(t)
+	before := steadyGoroutines(t)
 	var pages sync.WaitGroup
 	for i := range 8 {
 		pages.Go(func() {
@@ -154,8 +154,8 @@ func TestNothingIsLeft(t *testing.T) {
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
-// settled returns the number of goroutines when it has not fallen for a second.
-func settled(t *testing.T) int {
+// steadyGoroutines returns the number of goroutines when it has not fallen for a second.
+func steadyGoroutines(t *testing.T) int {
 	t.Helper()
 	last, since := runtime.NumGoroutine(), time.Now()
 	hosttest.Eventually(t, "no more goroutines end", func() bool {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// beatEvery is how often a silent stream sends a heartbeat. Pages give up a stream after twice
-	// that time.
-	beatEvery = 15 * time.Second
+	// heartbeatEvery is how often a silent stream sends a heartbeat. Pages give up a stream after
+	// twice that time.
+	heartbeatEvery = 15 * time.Second
 	// writeTimeout bounds how long a client may take to read one write, so that a client that
 	// stopped reading does not hold a connection for ever.
 	writeTimeout = 30 * time.Second
@@ -31,22 +31,22 @@ type stream struct {
 	session string
 	ctx     context.Context
 	cancel  context.CancelFunc
-	woken   chan struct{}
+	changed chan struct{}
 
 	// Topics and all fields that turn changes are guarded by Live.mu.
 	topics  topics
 	entry   int64 // the last entry that was processed
 	resumed bool  // entry is the client's value, not yet checked
 	// the failures of the audit log that the client was informed of
-	failures int64
-	fleet    int64 // version of the fleet that it has
-	meter    int64 // the last measurement that it has
-	event    int64 // the last event about approval requests; -1 before the list
+	failures    int64
+	rowsVersion int64 // version of the fleet that it has
+	meter       int64 // the last measurement that it has
+	event       int64 // the last event about approval requests; -1 before the list
 }
 
-func (s *stream) nudge() {
+func (s *stream) notify() {
 	select {
-	case s.woken <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -57,7 +57,7 @@ func (s *stream) turn(t topics, newest int64) {
 		s.entry = newest
 	}
 	if t.fleet && !s.topics.fleet {
-		s.fleet = 0
+		s.rowsVersion = 0
 	}
 	if t.approvals && !s.topics.approvals {
 		s.event = -1
@@ -71,7 +71,7 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	if err != nil {
 		return err
 	}
-	s := &stream{session: session, woken: make(chan struct{}, 1), event: -1}
+	s := &stream{session: session, changed: make(chan struct{}, 1), event: -1}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	defer s.cancel()
 	if err := l.join(s); err != nil {
@@ -85,7 +85,7 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	}
 	s.turn(a.topics, s.entry)
 	l.mu.Unlock()
-	first, known := l.place(s)
+	first, known := l.resumePoint(s)
 
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -112,7 +112,7 @@ type hello struct {
 
 // serve sends events until the client leaves or the stream is closed.
 func (l *Live) serve(s *stream, out *frames) {
-	beat := time.NewTicker(cmp.Or(l.deps.Beat, beatEvery))
+	beat := time.NewTicker(cmp.Or(l.deps.Heartbeat, heartbeatEvery))
 	defer beat.Stop()
 	for {
 		more, err := l.collect(s, out)
@@ -131,18 +131,18 @@ func (l *Live) serve(s *stream, out *frames) {
 		case <-beat.C:
 			// This is an event and not a comment, because pages do not see comments and have to
 			// detect a dead stream.
-			if at, known := l.place(s); known {
+			if at, known := l.resumePoint(s); known {
 				out.id(at)
 			}
 			out.event("beat", struct{}{})
-		case <-s.woken:
+		case <-s.changed:
 			pause(s.ctx, gather)
 		}
 	}
 }
 
-// place returns the entry after which the stream can be resumed, if known.
-func (l *Live) place(s *stream) (int64, bool) {
+// resumePoint returns the entry after which the stream can be resumed, if known.
+func (l *Live) resumePoint(s *stream) (int64, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.resumed {
@@ -159,7 +159,7 @@ func (l *Live) place(s *stream) (int64, bool) {
 func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	l.mu.Lock()
 	if s.topics.fleet {
-		l.fleet.send(s, out)
+		l.rows.send(s, out)
 	}
 	if len(s.topics.watch) > 0 {
 		l.meters.send(s, out)

@@ -89,7 +89,7 @@ func (f *summary) ready(at time.Time) {
 
 // learn updates the facts from an entry. A sandbox has chosen part of its data, so unreadable data
 // is ignored.
-func (f *fleet) learn(e audit.Entry) {
+func (f *rowTable) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
 	}
@@ -137,7 +137,7 @@ func (f *fleet) learn(e audit.Entry) {
 		f.stale = true // a caller's action may change rows
 		return
 	}
-	f.touch(e.Sandbox)
+	f.markChanged(e.Sandbox)
 }
 
 // started records the command that began last.
@@ -171,7 +171,7 @@ func (f *summary) flowed(d egress.Record, at time.Time) {
 }
 
 // of returns the facts of a sandbox.
-func (f *fleet) of(id string) *summary {
+func (f *rowTable) of(id string) *summary {
 	k := f.facts[id]
 	if k == nil {
 		k = &summary{}
@@ -183,9 +183,9 @@ func (f *fleet) of(id string) *summary {
 const (
 	// lookedAt bounds the entries that are read at the start to fill the rows.
 	lookedAt = 4000
-	// farBehind is the number of entries that may be written while no page is connected, before the
+	// maxLag is the number of entries that may be written while no page is connected, before the
 	// facts are read again.
-	farBehind = 20_000
+	maxLag = 20_000
 )
 
 // readBack finds the end of the audit log, and reads the last entries about the fleet. It does
@@ -200,7 +200,7 @@ func (l *Live) readBack(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	near := l.lines.known && newest >= l.lines.newest() && newest-l.lines.newest() < farBehind
+	near := l.lines.known && newest >= l.lines.newest() && newest-l.lines.newest() < maxLag
 	l.mu.Unlock()
 	if near {
 		return nil
@@ -212,9 +212,9 @@ func (l *Live) readBack(ctx context.Context) error {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(l.fleet.facts)
+	clear(l.rows.facts)
 	for _, e := range old {
-		l.fleet.learn(e)
+		l.rows.learn(e)
 	}
 	l.lines.skip(newest + 1)
 	if !l.lines.known {

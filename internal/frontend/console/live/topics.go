@@ -138,7 +138,7 @@ func (l *Live) change(w http.ResponseWriter, r *http.Request, session, id string
 			WithHint("open one with GET /console/api/events")
 	}
 	s.turn(t, l.lines.newest())
-	s.nudge()
+	s.notify()
 	l.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)
 	return nil

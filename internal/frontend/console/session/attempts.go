@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// mostTries is the number of failures of one address within triesEvery. Tokens
+	// maxTries is the number of failures of one address within triesEvery. Tokens
 	// cannot be guessed; the bound keeps guesses from filling the audit log.
-	mostTries  = 10
+	maxTries   = 10
 	triesEvery = time.Minute
-	// mostAddresses bounds the number of counted addresses. All others share one count.
-	mostAddresses = 1024
+	// maxAddresses bounds the number of counted addresses. All others share one count.
+	maxAddresses = 1024
 )
 
 // tries counts failed attempts to sign in.
@@ -29,7 +29,7 @@ func (t *tries) failed(from string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := t.key(from, now)
-	if t.count[key] < mostTries {
+	if t.count[key] < maxTries {
 		t.count[key]++
 		return nil
 	}
@@ -42,7 +42,7 @@ func (t *tries) key(from string, now time.Time) string {
 	if t.count == nil || now.Sub(t.since) >= triesEvery {
 		t.since, t.count = now, map[string]int{}
 	}
-	if _, known := t.count[from]; !known && len(t.count) >= mostAddresses {
+	if _, known := t.count[from]; !known && len(t.count) >= maxAddresses {
 		return ""
 	}
 	return from

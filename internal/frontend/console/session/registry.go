@@ -29,9 +29,9 @@ const (
 	maxLife     = 30 * 24 * time.Hour
 	minLife     = time.Minute
 	maxName     = 64
-	// mostTokens bounds unused tokens, and mostSessions signed-in sessions.
-	mostTokens   = 100
-	mostSessions = 1000
+	// maxTokens bounds unused tokens, and maxSessions signed-in sessions.
+	maxTokens   = 100
+	maxSessions = 1000
 )
 
 // Hash is the stored hash of a token or a cookie.
@@ -121,7 +121,7 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	if err != nil {
 		return "", t, fmt.Errorf("make a token: %w", err)
 	}
-	if waiting >= mostTokens {
+	if waiting >= maxTokens {
 		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d console links are not used yet", waiting).
 			WithHint("they expire after ten minutes")
 	}
@@ -157,7 +157,7 @@ func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie stri
 	if err != nil {
 		return "", s, fmt.Errorf("sign in: %w", err)
 	}
-	if len(list) >= mostSessions {
+	if len(list) >= maxSessions {
 		return "", s, fault.Newf(fault.Exhausted, "too_many_sessions", "%d sessions are signed in", len(list)).WithHint("crannog console ls; crannog console revoke ID")
 	}
 	cookie, hash := newSecret()

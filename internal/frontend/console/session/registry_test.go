@@ -19,15 +19,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// book stores entries, or refuses them.
-type book struct {
+// entryLog stores entries, or refuses them.
+type entryLog struct {
 	audit.Recorder
 	mu   sync.Mutex
 	list []string
 	full error
 }
 
-func (b *book) Append(_ context.Context, drafts ...audit.Draft) error {
+func (b *entryLog) Append(_ context.Context, drafts ...audit.Draft) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.full != nil {
@@ -44,7 +44,7 @@ type registry struct {
 	*session.Registry
 	t     *testing.T
 	dir   string
-	book  *book
+	log   *entryLog
 	ended []string
 }
 
@@ -55,8 +55,8 @@ func open(t *testing.T, dir string) *registry {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	d := &registry{t: t, dir: dir, book: &book{}}
-	d.Registry = session.NewRegistry(session.Options{Store: st, Record: d.book, Log: slog.New(slog.DiscardHandler)})
+	d := &registry{t: t, dir: dir, log: &entryLog{}}
+	d.Registry = session.NewRegistry(session.Options{Store: st, Record: d.log, Log: slog.New(slog.DiscardHandler)})
 	d.OnEnd(func(id string) { d.ended = append(d.ended, id) })
 	return d
 }
@@ -91,8 +91,8 @@ func TestSignIn(t *testing.T) {
 	if s.Name != "Ann" || s.Scope != session.Operator || s.ExpiresAt.Sub(s.CreatedAt) != time.Hour {
 		t.Errorf("%+v", s)
 	}
-	if who := s.Principal(); !who.Local || who.Actor() != "console:"+s.ID {
-		t.Errorf("%+v", who)
+	if caller := s.Principal(); !caller.Local || caller.Actor() != "console:"+s.ID {
+		t.Errorf("%+v", caller)
 	}
 	if got, err := d.Verify(ctx, cookie); err != nil || got.ID != s.ID || got.Scope != session.Operator {
 		t.Errorf("%+v, %v", got, err)
@@ -128,8 +128,8 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("a second end: %v", err)
 	}
 	want := []string{"console.invited local:0 operator", "console.signed_in console:" + s.ID + " operator", "console.signed_out console:" + s.ID + " operator signed_out"}
-	if !slices.Equal(d.book.list, want) || !slices.Equal(d.ended, []string{s.ID}) {
-		t.Errorf("recorded %q, ended %q", d.book.list, d.ended)
+	if !slices.Equal(d.log.list, want) || !slices.Equal(d.ended, []string{s.ID}) {
+		t.Errorf("recorded %q, ended %q", d.log.list, d.ended)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestSessionsLast(t *testing.T) {
 	if got, err := again.Verify(ctx, cookie); err != nil || got.ID != s.ID {
 		t.Errorf("%+v, %v", got, err)
 	}
-	again.book.full = errors.New("full")
+	again.log.full = errors.New("full")
 	if _, _, err := again.Issue(ctx, "local:0", session.Request{Scope: session.Viewer}); err == nil {
 		t.Error("a link that is in no record")
 	}
@@ -192,7 +192,7 @@ func TestTimes(t *testing.T) {
 		if err := d.Sweep(ctx); err != nil || !slices.Equal(d.ended, []string{s.ID}) {
 			t.Errorf("%v, ended %q", err, d.ended)
 		}
-		if got := d.book.list[len(d.book.list)-1]; got != "console.signed_out server viewer expired" {
+		if got := d.log.list[len(d.log.list)-1]; got != "console.signed_out server viewer expired" {
 			t.Error(got)
 		}
 	})

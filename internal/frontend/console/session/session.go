@@ -63,5 +63,5 @@ func (s Session) Principal() sandbox.Principal {
 // Handler answers requests of a signed-in session. The scope has been checked, and also that no
 // other site has sent the request.
 type Handler interface {
-	ServeSession(w http.ResponseWriter, r *http.Request, who Session)
+	ServeSession(w http.ResponseWriter, r *http.Request, caller Session)
 }

@@ -34,7 +34,7 @@ func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	mask := c.Mask.Record()
 	sum := sha256.Sum256([]byte(mask.String(*in.Code)))
 	what := Started{How: HowCell, Language: short(in.Language, mask), Context: short(in.Context, mask), CodeSum: hex.EncodeToString(sum[:])}
-	left, cut := most, false
+	left, cut := limit, false
 	what.Code, what.Cut = bounded(*in.Code, mask, &left)
 	what.Env, cut = names(in.Env, mask)
 	what.Cut = what.Cut || cut
@@ -56,7 +56,7 @@ func (cmd *command) lines(res *http.Response) error {
 		return nil
 	}
 	l := &lines{cmd: cmd}
-	res.Body = &watched{ReadCloser: res.Body, see: l.see, end: func() {}}
+	res.Body = &watched{ReadCloser: res.Body, parse: l.parse, end: func() {}}
 	return nil
 }
 
@@ -80,7 +80,7 @@ type lines struct {
 	err  string // the name of the error that ended the code
 }
 
-func (l *lines) see(b []byte) {
+func (l *lines) parse(b []byte) {
 	for len(b) > 0 {
 		before, after, whole := bytes.Cut(b, []byte{'\n'})
 		switch room := maxLine - len(l.held); {
@@ -129,11 +129,11 @@ func (w *words) UnmarshalJSON(value []byte) error {
 }
 
 func (l *lines) line(line []byte) {
-	var said outputLine
-	if json.Unmarshal(line, &said) != nil {
+	var output outputLine
+	if json.Unmarshal(line, &output) != nil {
 		return // the guest writes none such, and a client passes it over
 	}
-	l.said(said)
+	l.addOutput(output)
 }
 
 // leftOut stands in a recording for the rest of a line.
@@ -142,7 +142,7 @@ const leftOut = "… the rest was not recorded …"
 // beginning parses the beginning of a long line. The outcome of the code must be found in it:
 // otherwise code that fails with a text of many MiB would be recorded as successful.
 func (l *lines) beginning(line []byte) {
-	var said outputLine
+	var output outputLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return
@@ -159,21 +159,21 @@ func (l *lines) beginning(line []byte) {
 		}
 		switch key {
 		case "type":
-			said.Type = string(value)
+			output.Type = string(value)
 		case "text":
-			said.Text = value
+			output.Text = value
 		case "name":
-			said.Name = string(value)
+			output.Name = string(value)
 		case "value":
-			said.Value = string(value)
+			output.Value = string(value)
 		case "traceback":
-			said.Traceback = string(value)
+			output.Traceback = string(value)
 		}
 		if err != nil {
 			break
 		}
 	}
-	l.said(said)
+	l.addOutput(output)
 	l.show(leftOut)
 }
 
@@ -198,22 +198,22 @@ func unfinished(value []byte) (text string) {
 	return ""
 }
 
-func (l *lines) said(said outputLine) {
-	switch said.Type {
+func (l *lines) addOutput(output outputLine) {
+	switch output.Type {
 	case "stdout":
-		l.cmd.printed(stdout, []byte(said.Text))
+		l.cmd.printed(stdout, []byte(output.Text))
 	case "stderr":
-		l.cmd.printed(stderr, []byte(said.Text))
+		l.cmd.printed(stderr, []byte(output.Text))
 	case "result":
-		l.show(string(said.Text))
+		l.show(string(output.Text))
 	case "error":
 		left := maxName
-		l.err, _ = bounded(said.Name, l.cmd.call.Mask.Record(), &left)
-		if said.Traceback == "" {
-			said.Traceback = said.Name + ": " + said.Value
+		l.err, _ = bounded(output.Name, l.cmd.call.Mask.Record(), &left)
+		if output.Traceback == "" {
+			output.Traceback = output.Name + ": " + output.Value
 		}
-		l.cmd.failedOf("\n" + said.Name + ": " + said.Value)
-		l.show(said.Traceback)
+		l.cmd.failedOf("\n" + output.Name + ": " + output.Value)
+		l.show(output.Traceback)
 	case "end_of_execution":
 		e := Ended{Error: l.err, Truncated: l.cut}
 		exit := 0

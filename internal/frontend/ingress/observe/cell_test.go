@@ -94,7 +94,7 @@ func TestLongLinesAreNotHeld(t *testing.T) {
 			if !strings.HasPrefix(shown, c.shown) || !strings.HasSuffix(shown, "later\n") || len(shown) < c.least || len(shown) > maxLine+1000 {
 				t.Errorf("%s: %d bytes: %.80q", name, len(shown), shown)
 			}
-			if most := uint64(13 * maxLine); taken > most {
+			if limit := uint64(13 * maxLine); taken > limit {
 				t.Errorf("%s, in pieces of %d: took %d MiB", name, step, taken>>20)
 			}
 		}
@@ -115,12 +115,12 @@ func TestRoomOfLinesIsGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.see(line[:size/2])
-		l.see(line[size/2:])
+		l.parse(line[:size/2])
+		l.parse(line[size/2:])
 		if cap(l.held) > 2*maxLine {
 			t.Errorf("a line of %d bytes takes %d", size, cap(l.held))
 		}
-		l.see([]byte("\n"))
+		l.parse([]byte("\n"))
 		if cap(l.held) > maxHeld {
 			t.Errorf("after a line of %d bytes %d are kept", size, cap(l.held))
 		}

@@ -26,14 +26,14 @@ type command struct {
 	tap       *Tap
 	call      Call
 	what      Started
-	began     time.Time
+	started   time.Time
 	recording *recording.Recording
 
-	mu    sync.Mutex
-	pid   uint32
-	sums  [pty + 1]*counter
-	said  client.Tail // of standard error
-	ended bool
+	mu     sync.Mutex
+	pid    uint32
+	sums   [pty + 1]*counter
+	stderr client.Tail // of standard error
+	ended  bool
 }
 
 // counter sums up one stream.
@@ -59,21 +59,21 @@ func (c *counter) sum() *Sum {
 // begin numbers a command and writes its entry before the request is forwarded. If the audit log
 // refuses the entry, or there is no disk space, the command does not run.
 func (t *Tap) begin(c Call, what Started) (*command, error) {
-	cmd := &command{tap: t, call: c, what: what, began: time.Now(), pid: what.PID}
+	cmd := &command{tap: t, call: c, what: what, started: time.Now(), pid: what.PID}
 	argv := what.Argv
 	if what.How == HowCell {
 		argv = []string{what.Language, what.Code}
 	}
 	var err error
 	cmd.recording, err = t.Recordings.Begin(c.Sandbox, recording.Head{
-		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
+		How: what.How, Command: argv, Started: cmd.started, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
 	})
 	if err != nil {
 		t.Log.Error("recording not started", "sandbox", c.Sandbox, "err", err)
 		return nil, unrecorded(err).err
 	}
 	cmd.what.N = cmd.recording.N()
-	err = t.Record.Note(audit.Draft{Time: cmd.began, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
+	err = t.Record.Note(audit.Draft{Time: cmd.started, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
 	if err != nil {
 		cmd.keep(recording.Tail{Error: "record_unavailable"})
 		return nil, unrecorded(err).err
@@ -132,7 +132,7 @@ func (cmd *command) printed(source int, data []byte) {
 		}
 		c.add(data)
 		if source == stderr {
-			cmd.said.Add(data)
+			cmd.stderr.Add(data)
 		}
 	}
 	cmd.mu.Unlock()
@@ -145,7 +145,7 @@ func (cmd *command) printed(source int, data []byte) {
 func (cmd *command) failedOf(text string) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
-	cmd.said.Add([]byte(text))
+	cmd.stderr.Add([]byte(text))
 }
 
 // exited processes the end event.
@@ -180,12 +180,12 @@ func (cmd *command) end(e Ended) {
 	cmd.ended = true
 	e.PID = cmd.pid
 	if e.Exit != nil {
-		e.Hit = client.LimitHit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
+		e.Hit = client.LimitHit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.stderr.String(), false)
 	}
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()
 	now := time.Now()
-	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.recording.Truncated()
+	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.started).Seconds()*1e6)/1e3, e.Truncated || cmd.recording.Truncated()
 	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
 	t := cmd.tap
 	t.note(audit.Draft{Time: now, Kind: audit.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})

@@ -57,11 +57,11 @@ func (m *move) uploadedTo(res *http.Response) error {
 	var body bytes.Buffer
 	_, err := io.Copy(&body, io.LimitReader(res.Body, maxPlace))
 	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
-	var said struct {
+	var sourceErr struct {
 		Path []byte `json:"path"`
 	}
-	if err == nil && json.Unmarshal(body.Bytes(), &said) == nil {
-		m.place = string(said.Path)
+	if err == nil && json.Unmarshal(body.Bytes(), &sourceErr) == nil {
+		m.place = string(sourceErr.Path)
 	}
 	return m.uploaded(res)
 }
@@ -79,8 +79,8 @@ func (m *move) copiedOut(res *http.Response) error {
 			f.Outcome = "ok"
 			return m.tap.Record.Note(m.draft(f))
 		})
-		var said *copytree.SourceError
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, copytree.ErrMalformed) && !errors.As(err, &said) {
+		var sourceErr *copytree.SourceError
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, copytree.ErrMalformed) && !errors.As(err, &sourceErr) {
 			l.err = err
 		}
 		_ = in.CloseWithError(err) // never fails

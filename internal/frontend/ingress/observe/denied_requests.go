@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 )
 
-// For each sandbox, up to turnedMost requests without a valid token in turnedEvery get an entry
+// For each sandbox, up to maxRefused requests without a valid token in refusedInterval get an entry
 // each, and further ones are counted. Otherwise an attacker who knows an ID could fill the disk.
 const (
-	turnedEvery = time.Minute
-	turnedMost  = 10
+	refusedInterval = time.Minute
+	maxRefused      = 10
 )
 
-// turned counts the refused requests of one sandbox while its timer runs.
-type turned struct {
+// refusedRequests counts the refused requests of one sandbox while its timer runs.
+type refusedRequests struct {
 	count int64
 	timer *time.Timer
 }
@@ -53,20 +53,20 @@ func (t *Tap) turnAway(sandbox, do, outcome string) {
 	t.mu.Lock()
 	n := t.turned[sandbox]
 	if n == nil {
-		n = &turned{}
-		n.timer = time.AfterFunc(turnedEvery, func() { t.settle(sandbox, n) })
+		n = &refusedRequests{}
+		n.timer = time.AfterFunc(refusedInterval, func() { t.writeRefused(sandbox, n) })
 		t.turned[sandbox] = n
 	}
 	n.count++
-	full := n.count > turnedMost
+	full := n.count > maxRefused
 	t.mu.Unlock()
 	if !full {
 		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: audit.Anonymous, Data: payload.Action{Do: do, Outcome: outcome}})
 	}
 }
 
-// settle writes an entry with the number of refused requests that have no entry of their own.
-func (t *Tap) settle(sandbox string, n *turned) {
+// writeRefused writes an entry with the number of refused requests that have no entry of their own.
+func (t *Tap) writeRefused(sandbox string, n *refusedRequests) {
 	t.mu.Lock()
 	mine := t.turned[sandbox] == n
 	if mine {
@@ -74,17 +74,17 @@ func (t *Tap) settle(sandbox string, n *turned) {
 	}
 	t.mu.Unlock()
 	n.timer.Stop()
-	if over := n.count - turnedMost; mine && over > 0 {
+	if over := n.count - maxRefused; mine && over > 0 {
 		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: audit.Anonymous, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}})
 	}
 }
 
-// settleAll calls settle for all sandboxes when the Tap is closed.
-func (t *Tap) settleAll() {
+// writeAllRefused calls settle for all sandboxes when the Tap is closed.
+func (t *Tap) writeAllRefused() {
 	t.mu.Lock()
 	all := maps.Clone(t.turned)
 	t.mu.Unlock()
 	for id, n := range all {
-		t.settle(id, n)
+		t.writeRefused(id, n)
 	}
 }

@@ -79,9 +79,9 @@ type Moved struct {
 	Sparse bool `json:"sparse,omitempty"`
 }
 
-// Touched is the data of an entry about files that were created, moved, removed or joined through
-// the guest's services.
-type Touched struct {
+// FileChange is the data of an entry about files that were created, moved, removed or joined
+// through the guest's services.
+type FileChange struct {
 	Do string `json:"do"` // file.mkdir, file.move, file.remove or file.compose
 	// Outcome is ok, a Connect error code, or http_ and a status. It is absent if no answer came.
 	Outcome string   `json:"outcome,omitempty"`
@@ -93,8 +93,8 @@ type Touched struct {
 	Lost    bool     `json:"lost,omitempty"` // the result is unknown
 }
 
-// most bounds each of arguments, names and code in an entry.
-const most = 8 << 10
+// limit bounds each of arguments, names and code in an entry.
+const limit = 8 << 10
 
 // bounded redacts text and returns its first bytes.
 func bounded(text string, mask *redact.Redactor, left *int) (string, bool) {
@@ -112,10 +112,10 @@ func bounded(text string, mask *redact.Redactor, left *int) (string, bool) {
 }
 
 func boundedAll(texts []string, mask *redact.Redactor) (out []string, cut bool) {
-	left := most
+	left := limit
 	for i, text := range texts {
 		one, short := bounded(text, mask, &left)
-		if out = append(out, one); short || left == 0 && i+1 < len(texts) || i >= most {
+		if out = append(out, one); short || left == 0 && i+1 < len(texts) || i >= limit {
 			return out, true
 		}
 	}
@@ -123,7 +123,7 @@ func boundedAll(texts []string, mask *redact.Redactor) (out []string, cut bool) 
 }
 
 func short(text string, mask *redact.Redactor) string {
-	left := most / 8
+	left := limit / 8
 	text, _ = bounded(text, mask, &left)
 	return text
 }

@@ -26,8 +26,8 @@ func (cmd *command) answer(res *http.Response) error {
 		return nil
 	}
 	e := &events{cmd: cmd, decoder: redaction.Decoder{JSON: asJSON}}
-	res.Body = &watched{ReadCloser: res.Body, see: e.see, end: func() {
-		if e.blind {
+	res.Body = &watched{ReadCloser: res.Body, parse: e.parse, end: func() {
+		if e.invalid {
 			cmd.end(Ended{Lost: true, Error: "unreadable"})
 		}
 		e.trailers(res.Trailer)
@@ -38,13 +38,13 @@ func (cmd *command) answer(res *http.Response) error {
 // watched is a body whose reader is observed.
 type watched struct {
 	io.ReadCloser
-	see func([]byte)
-	end func()
+	parse func([]byte)
+	end   func()
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.ReadCloser.Read(b)
-	w.see(b[:n])
+	w.parse(b[:n])
 	if err == io.EOF {
 		w.end()
 	}
@@ -71,11 +71,11 @@ type events struct {
 	left    int    // of the message
 	source  int    // of output that is passed on in parts, or 0
 	held    []byte // of an incomplete message
-	blind   bool   // an invalid message came
+	invalid bool   // an invalid message came
 }
 
-func (e *events) see(b []byte) {
-	for len(b) > 0 && !e.blind {
+func (e *events) parse(b []byte) {
+	for len(b) > 0 && !e.invalid {
 		if len(e.head) < headSize {
 			n := min(headSize-len(e.head), len(b))
 			e.head, b = append(e.head, b[:n]...), b[n:]
@@ -84,7 +84,7 @@ func (e *events) see(b []byte) {
 			}
 			size := binary.BigEndian.Uint32(e.head[1:])
 			if size > maxMessage || e.head[0]&flagCompressed != 0 {
-				e.blind = true
+				e.invalid = true
 				return
 			}
 			e.left, e.held = int(size), e.held[:0]
@@ -154,7 +154,7 @@ func (e *events) message(payload []byte) {
 	case 0:
 		e.event(payload)
 	default:
-		e.blind = true
+		e.invalid = true
 	}
 }
 
@@ -165,7 +165,7 @@ func (e *events) event(payload []byte) {
 	}
 	event, err := e.decoder.Event(payload)
 	if err != nil {
-		e.blind = true
+		e.invalid = true
 		return
 	}
 	switch {

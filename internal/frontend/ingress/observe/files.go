@@ -222,9 +222,9 @@ func outcome(status int) string {
 	return fmt.Sprintf("http_%d", status)
 }
 
-// settled bounds the wait for the end of the body after an answer. The body usually has ended
-// already, unless the guest answered before it had read all.
-const settled = time.Second
+// bodyEndTimeout bounds the wait for the end of the body after an answer. The body usually has
+// ended already, unless the guest answered before it had read all.
+const bodyEndTimeout = time.Second
 
 // uploaded writes the entries after the guest has answered. If that fails, the caller gets an
 // error.
@@ -232,7 +232,7 @@ func (m *move) uploaded(res *http.Response) error {
 	if res.StatusCode >= http.StatusMultipleChoices && !m.known {
 		return nil // anybody can be refused
 	}
-	limit := time.NewTimer(settled)
+	limit := time.NewTimer(bodyEndTimeout)
 	defer limit.Stop()
 	select {
 	case <-m.parts.done:

@@ -73,16 +73,16 @@ func TestPartsAreCounted(t *testing.T) {
 	} {
 		for _, kind := range []string{"proto", "json", "json; charset=utf-8"} {
 			body := framed(0, marshal(t, kind, &pb.StartRequest{Process: c.config}))
-			said := start(t, tp, kind, bytes.NewReader(body))
-			if c.refused != (said != "") || c.refused && (!strings.Contains(said, "invalid_argument") || !strings.Contains(said, errParts.Error())) {
-				t.Errorf("%s, %s: %.200q", c.name, kind, said)
+			answer := start(t, tp, kind, bytes.NewReader(body))
+			if c.refused != (answer != "") || c.refused && (!strings.Contains(answer, "invalid_argument") || !strings.Contains(answer, errParts.Error())) {
+				t.Errorf("%s, %s: %.200q", c.name, kind, answer)
 			}
 		}
 	}
 	// If a request has several commands, the library merges them into one.
 	half := marshal(t, "proto", &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x", Args: many[:40_000]}})
-	if said := start(t, tp, "proto", bytes.NewReader(framed(0, append(half, half...)))); !strings.Contains(said, errParts.Error()) {
-		t.Errorf("in two halves: %.200q", said)
+	if answer := start(t, tp, "proto", bytes.NewReader(framed(0, append(half, half...)))); !strings.Contains(answer, errParts.Error()) {
+		t.Errorf("in two halves: %.200q", answer)
 	}
 	if n := len(r.Entries(audit.CommandStarted)); n != 4*3 {
 		t.Errorf("%d commands are on record", n)
@@ -115,9 +115,9 @@ func TestLargeRequestsAreNotRead(t *testing.T) {
 	for _, size := range []uint32{1<<32 - 1, maxRequest + 1} {
 		for kind, flags := range map[string]byte{"proto": 0, "json": 2} {
 			body := &endless{}
-			said := start(t, tp, kind, io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{flags}, size)), body))
-			if !strings.Contains(said, "resource_exhausted") || body.read > maxRequest+1<<20 {
-				t.Errorf("%d bytes, %s: %d were read, %.200q", size, kind, body.read, said)
+			answer := start(t, tp, kind, io.MultiReader(bytes.NewReader(binary.BigEndian.AppendUint32([]byte{flags}, size)), body))
+			if !strings.Contains(answer, "resource_exhausted") || body.read > maxRequest+1<<20 {
+				t.Errorf("%d bytes, %s: %d were read, %.200q", size, kind, body.read, answer)
 			}
 		}
 	}
@@ -150,7 +150,7 @@ func TestNamesOfFilesAreCut(t *testing.T) {
 		t.Fatalf("%d files", len(p.files))
 	}
 	for _, f := range p.files {
-		if len(f.Path) > most/8+4 || f.Bytes != 7 || strings.Contains(f.Path, value[:5]) || len(f.Path) > 100 && !strings.HasSuffix(f.Path, "…") {
+		if len(f.Path) > limit/8+4 || f.Bytes != 7 || strings.Contains(f.Path, value[:5]) || len(f.Path) > 100 && !strings.HasSuffix(f.Path, "…") {
 			t.Errorf("%d bytes: %.40q", len(f.Path), f.Path)
 		}
 	}

@@ -24,24 +24,24 @@ import (
 // is not part of the request that starts it.
 const maxRequest = 2<<20 + 64<<10
 
-// ears decodes requests of the process service with the same generated code as the guest, for every
-// protocol, encoding and compression. The guest runs exactly the requests that reach a method here,
-// and refuses all others with the same error. A separate parser could decode a request differently,
-// and an attacker could hide a command from the audit log.
-type ears struct {
+// processDecoder decodes requests of the process service with the same generated code as the guest,
+// for every protocol, encoding and compression. The guest runs exactly the requests that reach a
+// method here, and refuses all others with the same error. A separate parser could decode a request
+// differently, and an attacker could hide a command from the audit log.
+type processDecoder struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-// fileEars does the same for the file system service.
-type fileEars struct {
+// fileDecoder does the same for the file system service.
+type fileDecoder struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
 }
 
-func newEars() http.Handler {
+func newDecoder() http.Handler {
 	mux := http.NewServeMux()
 	options := append(codec.Options(maxRequest), counting()...)
-	mux.Handle(processpbconnect.NewProcessHandler(ears{}, options...))
-	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileEars{}, options...))
+	mux.Handle(processpbconnect.NewProcessHandler(processDecoder{}, options...))
+	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileDecoder{}, options...))
 	return mux
 }
 
@@ -54,7 +54,7 @@ type hearing struct {
 
 type hearingKey struct{}
 
-func hear(ctx context.Context, message any, header http.Header) error {
+func deliver(ctx context.Context, message any, header http.Header) error {
 	h, ok := ctx.Value(hearingKey{}).(*hearing)
 	if !ok {
 		return connect.NewError(connect.CodeInternal, errors.New("no listener is registered"))
@@ -65,32 +65,32 @@ func hear(ctx context.Context, message any, header http.Header) error {
 	return nil
 }
 
-func (ears) Start(ctx context.Context, r *connect.Request[pb.StartRequest], _ *connect.ServerStream[pb.StartResponse]) error {
-	return hear(ctx, r.Msg, r.Header())
+func (processDecoder) Start(ctx context.Context, r *connect.Request[pb.StartRequest], _ *connect.ServerStream[pb.StartResponse]) error {
+	return deliver(ctx, r.Msg, r.Header())
 }
 
-func (ears) Connect(ctx context.Context, r *connect.Request[pb.ConnectRequest], _ *connect.ServerStream[pb.ConnectResponse]) error {
-	return hear(ctx, r.Msg, r.Header())
+func (processDecoder) Connect(ctx context.Context, r *connect.Request[pb.ConnectRequest], _ *connect.ServerStream[pb.ConnectResponse]) error {
+	return deliver(ctx, r.Msg, r.Header())
 }
 
-func (ears) Update(ctx context.Context, r *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
-	return connect.NewResponse(&pb.UpdateResponse{}), hear(ctx, r.Msg, r.Header())
+func (processDecoder) Update(ctx context.Context, r *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
+	return connect.NewResponse(&pb.UpdateResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-func (ears) SendSignal(ctx context.Context, r *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
-	return connect.NewResponse(&pb.SendSignalResponse{}), hear(ctx, r.Msg, r.Header())
+func (processDecoder) SendSignal(ctx context.Context, r *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
+	return connect.NewResponse(&pb.SendSignalResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-func (fileEars) MakeDir(ctx context.Context, r *connect.Request[fspb.MakeDirRequest]) (*connect.Response[fspb.MakeDirResponse], error) {
-	return connect.NewResponse(&fspb.MakeDirResponse{}), hear(ctx, r.Msg, r.Header())
+func (fileDecoder) MakeDir(ctx context.Context, r *connect.Request[fspb.MakeDirRequest]) (*connect.Response[fspb.MakeDirResponse], error) {
+	return connect.NewResponse(&fspb.MakeDirResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-func (fileEars) Move(ctx context.Context, r *connect.Request[fspb.MoveRequest]) (*connect.Response[fspb.MoveResponse], error) {
-	return connect.NewResponse(&fspb.MoveResponse{}), hear(ctx, r.Msg, r.Header())
+func (fileDecoder) Move(ctx context.Context, r *connect.Request[fspb.MoveRequest]) (*connect.Response[fspb.MoveResponse], error) {
+	return connect.NewResponse(&fspb.MoveResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-func (fileEars) Remove(ctx context.Context, r *connect.Request[fspb.RemoveRequest]) (*connect.Response[fspb.RemoveResponse], error) {
-	return connect.NewResponse(&fspb.RemoveResponse{}), hear(ctx, r.Msg, r.Header())
+func (fileDecoder) Remove(ctx context.Context, r *connect.Request[fspb.RemoveRequest]) (*connect.Response[fspb.RemoveResponse], error) {
+	return connect.NewResponse(&fspb.RemoveResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
 // passedOver are headers about time limits and compression of the answer. The decoder ignores them.
@@ -111,10 +111,10 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 		Body: io.NopCloser(io.TeeReader(body, &read)),
 	}
-	said := &memory{header: http.Header{}}
-	t.ears.ServeHTTP(said, copied.WithContext(context.WithValue(r.Context(), hearingKey{}, h)))
+	answer := &memory{header: http.Header{}}
+	t.decoder.ServeHTTP(answer, copied.WithContext(context.WithValue(r.Context(), hearingKey{}, h)))
 	ahead(r, &read)
-	return said
+	return answer
 }
 
 // call observes a command from its start, or from the point where a caller attaches.
@@ -134,18 +134,18 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 		}
 		return err
 	}}
-	said := t.listen(r, where, h)
+	answer := t.listen(r, where, h)
 	switch {
 	case h.err != nil:
-		return nil, said.refusal(h.err)
+		return nil, answer.refusal(h.err)
 	case cmd == nil:
-		return nil, said.refusal(fault.New(fault.Invalid, "start_unreadable", "the request to start a command cannot be read"))
+		return nil, answer.refusal(fault.New(fault.Invalid, "start_unreadable", "the request to start a command cannot be read"))
 	}
 	// A compressed answer could not be observed.
 	r.Header.Del("Connect-Accept-Encoding")
 	r.Header.Del("Grpc-Accept-Encoding")
 	if lasts {
-		return newLasting(cmd), nil
+		return newDetachedCommand(cmd), nil
 	}
 	return &Visit{answer: cmd.answer, done: cmd.over}, nil
 }

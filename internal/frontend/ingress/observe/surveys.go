@@ -9,9 +9,9 @@ import (
 // surveyTimeout bounds one survey of a sandbox's files.
 const surveyTimeout = time.Minute
 
-// settle is how long after the end of a cell its files are surveyed. A survey blocks the kernel,
-// and with it a cell that follows at once.
-const settle = 100 * time.Millisecond
+// surveyDelay is how long after the end of a cell its files are surveyed. A survey blocks the
+// kernel, and with it a cell that follows at once.
+const surveyDelay = 100 * time.Millisecond
 
 // surveys requests file surveys in the background, at most one at a time per sandbox. Cells that
 // end during a survey share the next one.
@@ -60,7 +60,7 @@ func (s *surveys) ask(sandbox string) {
 func (s *surveys) run(sandbox string) {
 	for more := true; more; {
 		select {
-		case <-time.After(settle):
+		case <-time.After(surveyDelay):
 		case <-s.ctx.Done():
 		}
 		// All requests so far share the survey that begins now.

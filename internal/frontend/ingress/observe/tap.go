@@ -33,13 +33,13 @@ type Deps struct {
 // Tap observes requests. It is safe for concurrent use.
 type Tap struct {
 	Deps
-	ears    http.Handler
+	decoder http.Handler
 	surveys surveys
 
 	mu      sync.Mutex
 	running map[string]map[*command]struct{} // by sandbox
 	idle    chan struct{}                    // closed when none runs, unless nil
-	turned  map[string]*turned               // by sandbox, of the last minute
+	turned  map[string]*refusedRequests      // by sandbox, of the last minute
 }
 
 // New returns a Tap. Close ends it.
@@ -47,8 +47,8 @@ func New(d Deps) (*Tap, error) {
 	if d.Record == nil || d.Recordings == nil || d.Log == nil {
 		return nil, errors.New("tap: a dependency is missing")
 	}
-	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*turned{}}
-	t.ears = newEars()
+	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*refusedRequests{}}
+	t.decoder = newDecoder()
 	t.surveys.start(t)
 	return t, nil
 }
@@ -74,7 +74,7 @@ func (t *Tap) Close() {
 		}
 	}
 	t.surveys.close()
-	t.settleAll()
+	t.writeAllRefused()
 }
 
 // Ways to start a command.
@@ -117,7 +117,7 @@ type Visit struct {
 	done   func()
 	once   sync.Once
 	// set if the command continues without its client
-	lasting *lasting
+	detached *detachedCommand
 }
 
 // Answer observes an answer, which must be redacted already. After an error the answer must not be
@@ -160,14 +160,14 @@ func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
 	}
 	where := path.Clean("/" + r.URL.Path)
 	c.opened = c.opens(r)
-	v, no := t.look(r, c, where)
+	v, no := t.observe(r, c, where)
 	if no == nil && !c.opened {
 		v = t.outsiders(r, c, where, v)
 	}
 	return v, no
 }
 
-func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
+func (t *Tap) observe(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	switch {
 	case c.Port == guestboot.Port && where == "/files":
 		return t.file(r, c)
@@ -187,7 +187,7 @@ func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
 		}
 	case c.Port == guestboot.Port && changesFiles(where):
 		if !c.shut(r) {
-			return t.touch(r, c, where)
+			return t.observeChange(r, c, where)
 		}
 	case c.Port == guestboot.Port && where == composePath:
 		if !c.shut(r) {

@@ -95,7 +95,7 @@ func FuzzEvents(f *testing.F) {
 			e := &events{cmd: cmd, decoder: redaction.Decoder{JSON: asJSON}}
 			for rest := wire; len(rest) > 0; {
 				n := min(step, len(rest))
-				e.see(rest[:n])
+				e.parse(rest[:n])
 				rest = rest[n:]
 			}
 			cmd.over()
@@ -147,7 +147,7 @@ func TestLargeOutputInPieces(t *testing.T) {
 		e := &events{cmd: cmd}
 		for rest := wire; len(rest) > 0; {
 			n := min(step, len(rest))
-			e.see(rest[:n])
+			e.parse(rest[:n])
 			rest = rest[n:]
 		}
 		got := lastEnd(t, r)
@@ -174,7 +174,7 @@ func FuzzLines(f *testing.F) {
 			l := &lines{cmd: cmd}
 			for rest := answer; len(rest) > 0; {
 				n := min(step, len(rest))
-				l.see(rest[:n])
+				l.parse(rest[:n])
 				rest = rest[n:]
 			}
 			cmd.over()
@@ -207,27 +207,27 @@ func TestSurveysAreShared(t *testing.T) {
 		ask := func() {
 			for range 10 {
 				tp.surveys.ask("box1")
-				pass(settle / 20)
+				pass(surveyDelay / 20)
 			}
 		}
 		ask()
 		if n := looks.Load(); n != 0 {
 			t.Errorf("%d looks while cells follow each other", n)
 		}
-		pass(settle)
+		pass(surveyDelay)
 		tp.surveys.ask("box2")
-		pass(2 * settle)
+		pass(2 * surveyDelay)
 		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
 			t.Errorf("%d looks, %v", n, tp.surveys.again)
 		}
 		ask() // during the first survey
 		gate <- struct{}{}
-		pass(2 * settle)
+		pass(2 * surveyDelay)
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks", n)
 		}
 		gate <- struct{}{}
-		pass(2 * settle)
+		pass(2 * surveyDelay)
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks, of which the last was not requested", n)
 		}
@@ -298,13 +298,13 @@ func TestTransport(t *testing.T) {
 
 // The stored part of a command is bounded, and cut between characters.
 func TestBounds(t *testing.T) {
-	long := strings.Repeat("é", most)
+	long := strings.Repeat("é", limit)
 	for _, c := range []struct {
 		argv []string
 		cut  bool
-	}{{nil, false}, {[]string{"a", "b"}, false}, {[]string{long}, true}, {[]string{strings.Repeat("x", most), "y"}, true}, {make([]string, 100_000), true}, {[]string{"\xff"}, false}} {
+	}{{nil, false}, {[]string{"a", "b"}, false}, {[]string{long}, true}, {[]string{strings.Repeat("x", limit), "y"}, true}, {make([]string, 100_000), true}, {[]string{"\xff"}, false}} {
 		out, cut := boundedAll(c.argv, nil)
-		if cut != c.cut || len(strings.Join(out, "")) > most+4 || len(out) > most+1 || !strings.HasPrefix(long, strings.TrimSuffix(strings.Join(out, ""), "…")) && len(c.argv) > 0 && c.argv[0] == long {
+		if cut != c.cut || len(strings.Join(out, "")) > limit+4 || len(out) > limit+1 || !strings.HasPrefix(long, strings.TrimSuffix(strings.Join(out, ""), "…")) && len(c.argv) > 0 && c.argv[0] == long {
 			t.Errorf("%d arguments: %d bytes, %v", len(c.argv), len(strings.Join(out, "")), cut)
 		}
 	}
@@ -368,21 +368,21 @@ func TestStrangersAreBounded(t *testing.T) {
 			tp.TurnedAway("box1", "GET", 8000)
 		}
 		tp.TurnedAway("box2", "GET", 8000)
-		if n := len(r.Entries()); n != turnedMost+1 {
+		if n := len(r.Entries()); n != maxRefused+1 {
 			t.Errorf("%d entries", n)
 		}
-		time.Sleep(turnedEvery + time.Second)
+		time.Sleep(refusedInterval + time.Second)
 		synctest.Wait()
 		all := r.Entries()
 		last := all[len(all)-1]
-		if len(all) != turnedMost+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
+		if len(all) != maxRefused+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
 			t.Errorf("%d entries, the last %s %s", len(all), last.Sandbox, last.Data)
 		}
 		// In another minute, nothing of the last one is stored.
 		tp.mu.Lock()
 		held := len(tp.turned)
 		tp.mu.Unlock()
-		if tp.TurnedAway("box1", "GET", 8000); held != 0 || len(r.Entries()) != turnedMost+3 {
+		if tp.TurnedAway("box1", "GET", 8000); held != 0 || len(r.Entries()) != maxRefused+3 {
 			t.Errorf("%d are held, %d entries", held, len(r.Entries()))
 		}
 	})

@@ -41,13 +41,13 @@ func changesFiles(where string) bool {
 	return false
 }
 
-// touch observes a call that changes files. It refuses an unparsable request with the same error as
-// the guest.
-func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
-	var data *Touched
+// observeChange observes a call that changes files. It refuses an unparsable request with the same
+// error as the guest.
+func (t *Tap) observeChange(r *http.Request, c Call, where string) (*Visit, *refusal) {
+	var data *FileChange
 	mask := c.Mask.Record()
-	said := t.listen(r, where, &hearing{take: func(message any, header http.Header) error {
-		data = &Touched{User: short(userOf(header), mask)}
+	answer := t.listen(r, where, &hearing{take: func(message any, header http.Header) error {
+		data = &FileChange{User: short(userOf(header), mask)}
 		switch m := message.(type) {
 		case *fspb.MakeDirRequest:
 			data.Do, data.Path = actionMakeDir, short(m.GetPath(), mask)
@@ -59,13 +59,13 @@ func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 		return nil
 	}})
 	if data == nil || data.Do == "" {
-		return nil, said.refusal(fault.New(fault.Invalid, "call_unreadable", "the request to change files cannot be read"))
+		return nil, answer.refusal(fault.New(fault.Invalid, "call_unreadable", "the request to change files cannot be read"))
 	}
 	// A compressed answer could not be parsed.
 	for _, name := range []string{"Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"} {
 		r.Header.Del(name)
 	}
-	return (&touch{tap: t, call: c, data: *data}).visit(), nil
+	return (&pendingChange{tap: t, call: c, data: *data}).visit(), nil
 }
 
 // compose observes a request to join files. It parses the request by the guest's rules. A request
@@ -85,26 +85,26 @@ func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 		return nil, nil
 	}
 	mask := c.Mask.Record()
-	data := Touched{Do: actionCompose, To: short(in.Destination, mask), User: short(in.Username, mask)}
+	data := FileChange{Do: actionCompose, To: short(in.Destination, mask), User: short(in.Username, mask)}
 	data.From, data.Cut = boundedAll(in.Sources, mask)
-	return (&touch{tap: t, call: c, data: data}).visit(), nil
+	return (&pendingChange{tap: t, call: c, data: data}).visit(), nil
 }
 
-// touch is one change of files in progress.
-type touch struct {
+// pendingChange is one change of files in progress.
+type pendingChange struct {
 	tap  *Tap
 	call Call
-	data Touched
+	data FileChange
 	once sync.Once
 	err  error
 }
 
-func (m *touch) visit() *Visit {
+func (m *pendingChange) visit() *Visit {
 	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // no client is left for an error
 }
 
 // note writes the entry about the change, once.
-func (m *touch) note(outcome string, lost bool) error {
+func (m *pendingChange) note(outcome string, lost bool) error {
 	m.once.Do(func() {
 		m.data.Outcome, m.data.Lost = outcome, lost
 		d := audit.Draft{Kind: audit.Action, Sandbox: m.call.Sandbox, Actor: m.call.Actor, Data: m.data}
@@ -120,7 +120,7 @@ const maxVerdict = 1 << 20
 
 // answer parses the result of a change. If the audit log refuses the entry, the caller gets an
 // error.
-func (m *touch) answer(res *http.Response) error {
+func (m *pendingChange) answer(res *http.Response) error {
 	var body bytes.Buffer
 	_, err := io.Copy(&body, io.LimitReader(res.Body, maxVerdict))
 	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
@@ -134,11 +134,11 @@ func (m *touch) answer(res *http.Response) error {
 // verdict returns ok, a Connect error code, or http_ and a status.
 func verdict(res *http.Response, body []byte) string {
 	if res.StatusCode != http.StatusOK {
-		var said struct {
+		var answer struct {
 			Code string `json:"code"`
 		}
-		if json.Unmarshal(body, &said) == nil && known(said.Code) == said.Code {
-			return said.Code
+		if json.Unmarshal(body, &answer) == nil && known(answer.Code) == answer.Code {
+			return answer.Code
 		}
 		return fmt.Sprintf("http_%d", res.StatusCode)
 	}

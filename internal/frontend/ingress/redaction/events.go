@@ -59,7 +59,7 @@ type eventReader struct {
 
 func newEvents(source io.Reader, json bool, redactor func() *redact.Redactor) *eventReader {
 	return &eventReader{
-		messages: messages{source: bufio.NewReaderSize(source, eventBuffer), most: maxEvent},
+		messages: messages{source: bufio.NewReaderSize(source, eventBuffer), limit: maxEvent},
 		json:     json, decoder: Decoder{JSON: json}, redactor: redactor,
 	}
 }

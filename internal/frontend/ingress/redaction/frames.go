@@ -67,7 +67,7 @@ func (r *frameReader) begin() error {
 // messages reads complete messages.
 type messages struct {
 	source *bufio.Reader
-	most   int
+	limit  int
 	large  []byte
 }
 
@@ -87,7 +87,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 		return 0, nil, err
 	}
 	size := int64(binary.BigEndian.Uint32(head[1:]))
-	if size > int64(m.most) {
+	if size > int64(m.limit) {
 		return 0, nil, unreadable("contains a message that is too large")
 	}
 	n := int(size)

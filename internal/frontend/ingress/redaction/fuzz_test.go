@@ -32,14 +32,14 @@ func testMask(t testing.TB, values ...string) *sandbox.Redactor {
 	return m
 }
 
-// heard are a process's streams as a client assembles them.
-type heard struct {
+// processOutput are a process's streams as a client assembles them.
+type processOutput struct {
 	outputs [pty + 1][][]byte
 	ended   bool
 }
 
 // listen reads messages as a client does. It returns false where a client would report an error.
-func listen(t testing.TB, wire []byte, asJSON bool) (h heard, ok bool) {
+func listen(t testing.TB, wire []byte, asJSON bool) (h processOutput, ok bool) {
 	t.Helper()
 	for len(wire) > 0 {
 		if len(wire) < frameHead {

@@ -119,7 +119,7 @@ func (r *lineReader) print(i int, t textLine) {
 	k := &r.text[i]
 	k.seen = textLine{Type: t.Type, Time: t.Time} // without its text, which may be of many MiB
 	if masked := k.stream.append(nil, []byte(t.Text)); len(masked) > 0 || t.Text == "" {
-		r.say(t, masked)
+		r.writeMasked(t, masked)
 	}
 }
 
@@ -131,12 +131,12 @@ func (r *lineReader) release() {
 			continue
 		}
 		if masked := k.stream.end(nil); len(masked) > 0 {
-			r.say(k.seen, masked)
+			r.writeMasked(k.seen, masked)
 		}
 	}
 }
 
-func (r *lineReader) say(t textLine, masked []byte) {
+func (r *lineReader) writeMasked(t textLine, masked []byte) {
 	t.Text = string(masked)
 	e := json.NewEncoder((*appending)(&r.out))
 	e.SetEscapeHTML(false)

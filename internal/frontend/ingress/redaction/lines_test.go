@@ -18,8 +18,8 @@ func TestLargeResultsTakeLittle(t *testing.T) {
 	m := testMask(t, sealedValue)
 	secret := strings.Repeat("<", size) + sealedValue
 	for name, c := range map[string]struct {
-		line string
-		most uint64 // times the size
+		line  string
+		limit uint64 // times the size
 	}{
 		"a text":             {`{"type":"result","text":"` + strings.Repeat("a b", size/3) + `"}`, 0},
 		"a picture":          {`{"type":"result","png":"` + strings.Repeat("QUJD", size/4) + `"}`, 1},
@@ -38,7 +38,7 @@ func TestLargeResultsTakeLittle(t *testing.T) {
 		if bytes.Contains(r.out, []byte(sealedValue)) || !json.Valid(r.out) || len(r.out) > len(c.line)+1000 {
 			t.Errorf("%s: %d bytes become %d: %.80q", name, len(c.line), len(r.out), r.out)
 		}
-		if taken := after.TotalAlloc - before.TotalAlloc; taken > c.most*size+4<<20 {
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > c.limit*size+4<<20 {
 			t.Errorf("%s: took %d MiB", name, taken>>20)
 		}
 	}

@@ -46,7 +46,7 @@ func (m jsonMask) mask(text []byte) []byte {
 			said := unquote(text[i:end])
 			var masked []byte
 			if !key && pictureFields[field] {
-				masked = m.picture(said)
+				masked = m.maskBase64(said)
 			} else {
 				masked = m.text.Bytes(said)
 			}
@@ -76,9 +76,9 @@ func (m jsonMask) mask(text []byte) []byte {
 	return append(out, text[done:]...)
 }
 
-// picture redacts the decoded base64, whose result is encoded again, and then the letters of the
+// maskBase64 redacts the decoded base64, whose result is encoded again, and then the letters of the
 // encoding. It does not change the input.
-func (m jsonMask) picture(letters []byte) []byte {
+func (m jsonMask) maskBase64(letters []byte) []byte {
 	if m.pictures == nil {
 		return letters
 	}
