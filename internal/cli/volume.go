@@ -159,8 +159,9 @@ func splitVolume(text string) (api.VolumeMount, error) {
 		m.Target, m.ReadOnly = rest, true
 	}
 	m.Target = strings.TrimSuffix(m.Target, ":rw")
-	if !ok || name == "" || !path.IsAbs(m.Target) {
-		return m, usagef("--volume: %q is not NAME:/PATH[:ro]", text).hint("use --mount for a directory of this host")
+	if !ok || name == "" || strings.HasPrefix(name, ".") || strings.Contains(name, "/") || !path.IsAbs(m.Target) {
+		return m, usagef("--volume: %q is not NAME:/PATH[:ro]", text).
+			hint("to mount a directory of the host, use --mount SRC[:DST][:ro|:cow], or --workspace DIR for /workspace")
 	}
 	if len(m.Target) > 1 {
 		m.Target = strings.TrimSuffix(m.Target, "/")
