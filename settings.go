@@ -33,6 +33,7 @@ func FromConfig(file string) LocalOption {
 		if named && o.State == "" {
 			o.State = c.State
 		}
+		o.PackageBudget = c.Disk.Packages
 		o.SecretsKey, o.SecretsExec, o.Record = c.Secrets.Key, c.Secrets.Exec, standard.Record(c)
 		o.Starts, o.DefaultEngine, o.Docker, o.MicroVM = standard.Starts(c), c.Engines.Default, standard.DockerOf(c), standard.MicroVMOf(c)
 		if before != nil {

@@ -73,7 +73,9 @@ type FlowRecord struct {
 	Approval   string    `json:"approval,omitempty"`
 	Secrets    []string  `json:"secrets,omitempty" doc:"Names of the secrets that the gateway set on the request."`
 	Error      string    `json:"error,omitempty"`
-	Probe      bool      `json:"probe,omitempty" doc:"The flow is part of the readiness probe."`
+	// Package is set if the package cache answered.
+	Package *PackageFact `json:"package,omitempty" doc:"Answer of the package cache."`
+	Probe   bool         `json:"probe,omitempty" doc:"The flow is part of the readiness probe."`
 }
 
 // FlowList is the answer of GET /v1/sandboxes/{id}/network/log.

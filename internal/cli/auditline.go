@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/entrydata"
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 const (
@@ -64,6 +65,12 @@ func summary(e api.Entry) string {
 			line := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, denial.Subject(denial.Flow(d)), d.Rule)
 			if d.Status > 0 {
 				line += " " + strconv.Itoa(d.Status)
+			}
+			if p := d.Package; p != nil {
+				line += " package=" + packages.Artifact{Ecosystem: p.Ecosystem, Name: p.Name, Version: p.Version}.String() + " " + p.Verdict
+				if p.Cached {
+					line += " cached"
+				}
 			}
 			return line
 		}

@@ -24,7 +24,7 @@ var asking = map[string]string{
 	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
 	"audit show": "1", "audit tail": "", "audit verify": "", "commit": "dev x", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
 	"deny": "a0123456789abcdef012 --reason no", "dev": "../devcontainer/testdata/image", "diff": "dev", "discard": "dev -y", "exec": "dev true", "export": "dev --tar x.tar", "fork": "dev", "inspect": "dev",
-	"engines": "", "image bootstrap": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
+	"engines": "", "cache ls": "", "cache prune": "", "cache stats": "", "image bootstrap": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
 	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",
 	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
 	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-t x .", "template builds": "", "template create": "x",

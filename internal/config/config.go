@@ -27,7 +27,7 @@ type Config struct {
 	Capacity      Capacity
 	Lifetime      Lifetime
 	Images        Images // sources of images
-	Volumes       Volumes
+	Disk          Disk
 	Snapshots     Snapshots
 	Pool          Pool      // memory for warm sandboxes
 	PoolLanguages Languages // languages that warm sandboxes have loaded

@@ -60,9 +60,10 @@ type Lifetime struct {
 	Retention time.Duration // how long events and flows of ended sandboxes are kept
 }
 
-// Volumes has the settings of volumes.
-type Volumes struct {
-	Budget int64
+// Disk has the disk space of volumes and of the package cache.
+type Disk struct {
+	Volumes  int64 // of one key; 0 is the default
+	Packages int64 // 0 is the default
 }
 
 // Images has the settings of OCI images.

@@ -6,6 +6,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // Effect is a policy's decision about a connection or a request.
@@ -95,6 +97,8 @@ type Record struct {
 	// Secrets are the names of the secrets that were set on the request.
 	Secrets []string `json:"secrets,omitempty"`
 	Error   string   `json:"error,omitempty"`
+	// Package is set if the package cache answered.
+	Package *packages.Fact `json:"package,omitempty"`
 	// Probe is set on the connections of the readiness probe, which the sandbox's first process
 	// runs before the sandbox is ready.
 	Probe bool `json:"probe,omitempty"`

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -27,6 +28,8 @@ type egressGateway struct {
 	connect func(ctx context.Context, stateDir string, o gateway.Options) (*gateway.Client, error)
 
 	asker egress.Approver
+	// packages stores what the process has fetched for the package cache.
+	packages *store.Store
 
 	mu     sync.Mutex
 	lost   func(context.Context) // called after the process has died
@@ -56,7 +59,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 			return g.client, nil
 		}
 	}
-	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.asker, Log: g.log})
+	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.asker, Log: g.log, Packages: g.packages})
 	if err != nil {
 		return nil, err
 	}

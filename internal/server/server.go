@@ -26,6 +26,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/image/library"
+	packagestore "github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -73,6 +74,8 @@ type Options struct {
 	// directory, "keyring" a key in the system's keyring, "transit:mount/key" a key in a Vault
 	// server.
 	SecretsKey string
+	// PackageBudget is the disk space of the package cache in bytes. 0 means the default.
+	PackageBudget int64
 	// Record limits the audit log.
 	Record RecordOptions
 	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
@@ -193,7 +196,11 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	d.gateway = &egressGateway{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
+	cache, err := packagestore.Open(o.StateDir, o.PackageBudget)
+	if err != nil {
+		return err
+	}
+	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Check{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,

@@ -61,7 +61,7 @@ func mirrored(t *testing.T) *testSandbox {
 	}
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 3<<29, 1<<30, 1800
-	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
+	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\npackages: {cache: [npm]}\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
 }
 
 // retry tries up to three times, because other people's servers sometimes do not answer.
@@ -101,6 +101,7 @@ func TestRealRegistries(t *testing.T) {
 			t.Errorf("%s: %v", d.name, err)
 		}
 	}
+	secondInstall(t, b)
 	if out, code := b.sh("npm ping --fetch-retries 0 --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 60 https://github.com/"); code == 0 {
 		t.Errorf("what is not listed: %s", out)
 	}
@@ -110,6 +111,31 @@ func TestRealRegistries(t *testing.T) {
 				t.Logf("%s %s %s:%d%s %d %s %s %s %s", r.Kind, r.Method, r.Host, r.Port, r.Path, r.Status, r.Effect, r.Rule, r.Reason, r.Error)
 			}
 		}
+	}
+}
+
+// secondInstall repeats npm's download without its own cache: the gateway fetches nothing, and each
+// answer is in the log with the digest that was verified.
+func secondInstall(t *testing.T, b *testSandbox) {
+	t.Helper()
+	fetched := len(b.records())
+	if out, code := b.sh("rm -rf /tmp/js && export npm_config_cache=/tmp/another; " + downloads[0].line); code != 0 || !contains(out, downloads[0].want) {
+		t.Errorf("the second install: exit %d, %s", code, out)
+	}
+	files := 0
+	for _, r := range b.records()[fetched:] {
+		if r.Host != registries[0] || r.Package == nil {
+			continue
+		}
+		if !r.Package.Cached || r.Address != "" || r.Package.Verdict != "passed" {
+			t.Errorf("%s was fetched again: %+v", r.Path, *r.Package)
+		}
+		if r.Package.Version != "" && strings.HasPrefix(r.Package.Hash, "sha512-") {
+			files++
+		}
+	}
+	if files != 2 {
+		t.Errorf("%d packages came from the cache", files)
 	}
 }
 

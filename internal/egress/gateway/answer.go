@@ -12,8 +12,15 @@ import (
 
 // handle handles messages of the gateway process. That process constantly reads hostile data and
 // may have been taken over, so its messages are only requests and never trusted.
-func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, _ []*os.File) (any, error) {
+func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, files []*os.File) (any, error) {
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
 	switch call {
+	case callKeep:
+		return struct{}{}, c.keep(body, files)
 	case callAsk:
 		var ask askBody
 		if err := strict(body, &ask); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // Options configure a connection. The zero value is valid, and approves nothing.
@@ -31,8 +33,15 @@ type Options struct {
 	// Start starts the process, for example in a control group. The default is the command's own
 	// Start.
 	Start func(*exec.Cmd) error
+	// Packages stores the packages that the gateway has fetched. Nil stores none.
+	Packages PackageStore
 	// Event is called for the events of all attachments, in order.
 	Event func(Event)
+}
+
+// PackageStore stores packages. store.Store is one.
+type PackageStore interface {
+	Put(e store.Entry, content io.Reader) error
 }
 
 func (o Options) program() string {
@@ -47,6 +56,7 @@ func (o Options) program() string {
 type Client struct {
 	peer     *peer
 	approver egress.Approver
+	packages PackageStore
 	info     Info
 	version  int // the protocol version in use
 	events   *queue
@@ -137,10 +147,10 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{approver: o.Asker, events: newQueue(o.Event), answered: map[string]bool{}}
-	// Do not accept files: the process has none to send, and if it was taken over, it must not
-	// attack this process with them.
-	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
+	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), answered: map[string]bool{}}
+	// Accept files only where there is a store for packages. The process may have been taken over,
+	// so keep accepts nothing but regular files.
+	c.peer = newPeer(conn.(*net.UnixConn), o.Packages != nil, c.handle)
 	go func() {
 		err := c.peer.serve()
 		c.events.end()
@@ -208,6 +218,9 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	if a.Link == nil {
 		defer ours.Close()
 	}
+	if err := checkSpoken(a.Policy, c.version); err != nil {
+		return nil, nil, errors.Join(err, closeEnd(sb))
+	}
 	var reply attachReply
 	had := c.takeOver(true, a.Sandbox)
 	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
@@ -222,6 +235,14 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 		return nil, nil, err
 	}
 	return sb, reply.Certificate, nil
+}
+
+// closeEnd closes the sandbox's end of an attachment, if there is one.
+func closeEnd(sb *os.File) error {
+	if sb == nil {
+		return nil
+	}
+	return sb.Close()
 }
 
 // ends returns the ends of an attachment, and the name of its kind in the protocol.
@@ -250,6 +271,9 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 // allowed are closed. If it fails, the old ones remain in force. looks is set if the sandbox's
 // first process will run the readiness probe with the new policy.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
+	if err := checkSpoken(layers, c.version); err != nil {
+		return err
+	}
 	var reply updateReply
 	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.version), Secrets: secrets, Looks: looks && c.version >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)

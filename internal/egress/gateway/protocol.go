@@ -8,6 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/confine"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // version is the version of the messages below. A new field needs a new version, because a peer
@@ -19,7 +20,7 @@ import (
 // error until its sandboxes have ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 4
+	version = 5
 )
 
 // withProbes is the first version in which an update can announce a readiness probe.
@@ -32,6 +33,25 @@ const withFiles = 3
 // withKinds is the first version in which attach has the kind of the attachment. Earlier versions
 // treat every attachment as packets.
 const withKinds = 4
+
+// withPackages is the first version in which a policy's document has settings for the package cache,
+// and in which the gateway asks its controller to store what it fetched.
+const withPackages = 5
+
+// checkSpoken refuses a policy whose settings for the gateway are unknown in a version. Without them
+// the gateway would let through what the policy forbids.
+func checkSpoken(layers []policy.Layer, version int) error {
+	if version >= withPackages {
+		return nil
+	}
+	for _, l := range layers {
+		if l.Document.Packages.Installs() {
+			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which has no package cache").
+				WithHint("end the sandboxes that it holds, and try again")
+		}
+	}
+	return nil
+}
 
 // spoken returns the layers of a policy without fields that are unknown in a version. The omitted
 // fields are about files, which the controller enforces; the gateway decides only about the
@@ -64,6 +84,8 @@ const (
 const (
 	callAsk   = "ask"
 	callEvent = "event"
+	// callKeep asks the controller to store a package. The content comes as a file.
+	callKeep = "keep"
 )
 
 // hello opens a connection, in both directions. Build identifies an executable.
@@ -146,6 +168,12 @@ type listReply struct {
 type askBody struct {
 	Question egress.ApprovalRequest `json:"question"`
 	Wait     time.Duration          `json:"wait_ns"`
+}
+
+// keepBody is a package to store. A controller stores packages only for its own sandboxes.
+type keepBody struct {
+	Sandbox string      `json:"sandbox"`
+	Entry   store.Entry `json:"entry"`
 }
 
 // Status is the state of one sandbox's attachment.

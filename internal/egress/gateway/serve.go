@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/egress/confine"
 	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // Descriptors that the process inherits.
@@ -26,6 +27,7 @@ const (
 	fdLock     // held open, never read
 	fdReady
 	fdSpool
+	fdPackages
 	fdEnd
 )
 
@@ -35,9 +37,9 @@ const nobody = 65534
 const (
 	softMemory = 1 << 30
 	hardMemory = 4 << 30
-	// maxFileBytes limits every file that the process writes: flow files, spooled bodies, and its
-	// log.
-	maxFileBytes = maxRecords + 1<<20
+	// maxFileBytes limits every file that the process writes: flow files, spooled bodies, packages
+	// and its log.
+	maxFileBytes = store.MaxBlob + 1<<20
 	// maxDescriptors is enough for 256 sandboxes with 256 connections each, and as many again for
 	// attachments, flow files and closing connections.
 	maxDescriptors = 1 << 17
@@ -81,7 +83,7 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (Environmen
 func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (Environment, error)) (*server, *net.UnixListener, error) {
 	started, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
-		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
+		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: append(readable(), fmt.Sprintf("/proc/self/fd/%d", fdPackages)),
 		// gVisor, which is linked into this program, exits if it cannot read this file.
 		Start: []string{"/proc/sys/vm/mmap_min_addr"},
 	}, func() ([]byte, error) {
@@ -110,6 +112,8 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 		return nil, nil, errors.New("the listener is not a Unix socket")
 	}
 	w.bodies = os.NewFile(fdSpool, "spool")
+	unix.CloseOnExec(fdPackages)
+	w.packages = openPackageCache(os.NewFile(fdPackages, "packages"), w.bodyFile)
 	if err := w.prepare(); err != nil {
 		return nil, nil, err
 	}

@@ -84,6 +84,10 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	if err != nil {
 		return fmt.Errorf("causeway: spool: %w", err)
 	}
+	cached, err := keep(openPackages(dir))
+	if err != nil {
+		return fmt.Errorf("causeway: %w", err)
+	}
 	ready, readyIn, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("causeway: %w", err)
@@ -93,7 +97,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.program())
 	cmd.Args = []string{Arg0, dir.Name()}
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", environment(), log
-	cmd.ExtraFiles = []*os.File{listener, lock, readyIn, spool}
+	cmd.ExtraFiles = []*os.File{listener, lock, readyIn, spool, cached}
 	// In a session of its own, the process does not end with the terminal of a command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	run := cmd.Start

@@ -34,6 +34,8 @@ type Environment struct {
 	about  *hello   // how the process names itself
 	bodies *os.File // directory for large bodies
 	own    *ownAddresses
+	// packages is the package cache of all sandboxes.
+	packages *packageCache
 }
 
 // prepare reads what cannot be read once the process is confined.

@@ -14,9 +14,13 @@ var (
 	registries = []string{"npmjs.org", "npmjs.com", "yarnpkg.com", "pypi.org", "crates.io", "rubygems.org", "docker.io", "docker.com", "ghcr.io", "quay.io", "gcr.io", "pkg.dev", "github.com", "amazonaws.com", "azurecr.io", "jsr.io", "nuget.org", "packagist.org", "hex.pm"}
 )
 
-// guarded reports whether connections to a host must be inspected for pushes or publications.
+// guarded reports whether connections to a host must be inspected for pushes, publications or
+// packages.
 func (p *Policy) guarded(host string) bool {
 	if p.remotes[host] {
+		return true
+	}
+	if _, ok := p.Registry(host); ok {
 		return true
 	}
 	s := &p.settings

@@ -20,7 +20,7 @@ type Document struct {
 	Network Network `yaml:"network,omitempty" json:"network,omitzero"`
 	// What may be fetched and pushed.
 	Git Git `yaml:"git,omitempty" json:"git,omitzero"`
-	// What may be published.
+	// What may be installed and published.
 	Packages Packages `yaml:"packages,omitempty" json:"packages,omitzero"`
 	// Which sealed values go where.
 	Secrets Secrets `yaml:"secrets,omitempty" json:"secrets,omitzero"`
@@ -186,10 +186,34 @@ type Remote struct {
 	Push []string `yaml:"push,omitempty" json:"push,omitempty"`
 }
 
-// Packages holds the rules for publishing packages.
+// Packages holds the rules for installing and publishing packages.
 type Packages struct {
 	// npm, PyPI, crates, OCI images and releases: allow, ask or deny.
 	Publish egress.Effect `yaml:"publish,omitempty" json:"publish,omitempty"`
+	// Ecosystems whose packages come from the shared cache, verified against their registry's own
+	// digests: npm. The settings below are about these only. Layers add up. Default is none, which
+	// fetches packages like anything else.
+	Cache []string `yaml:"cache,omitempty" json:"cache,omitempty"`
+	// Registries besides the public ones. Layers add up.
+	Registries []Registry `yaml:"registries,omitempty" json:"registries,omitempty"`
+	// A version that was published less than this ago looks as if it did not exist: 1s to 8760h.
+	// The longest of all layers counts.
+	MinAge Duration `yaml:"min_age,omitempty" json:"min_age,omitempty"`
+	// The only packages that may be installed, as ECOSYSTEM:NAME or ECOSYSTEM:NAME@VERSION with
+	// globs, such as npm:@acme/**. A package must match each layer's list.
+	Allow []string `yaml:"allow,omitempty" json:"allow,omitempty"`
+	// Packages that may not be installed, in the form of allow. Layers add up.
+	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
+	// Whether only what the cache already has may be installed.
+	Offline *bool `yaml:"offline,omitempty" json:"offline,omitempty"`
+}
+
+// Registry is a host that serves packages.
+type Registry struct {
+	// An exact name.
+	Host string `yaml:"host" json:"host"`
+	// The protocol that it speaks: npm.
+	Ecosystem string `yaml:"ecosystem" json:"ecosystem"`
 }
 
 // Secrets says which sealed values go where.

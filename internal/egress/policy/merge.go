@@ -30,10 +30,12 @@ func (p *Policy) merge(warnings *[]Warning) error {
 		m.Redact.Patterns = either(m.Redact.Patterns, d.Redact.Patterns)
 		m.Filesystem.merge(d.Filesystem, warn)
 		p.export.merge(l, warn)
+		p.installs.merge(l)
 	}
 	s.into(m)
 	p.settings.into(m)
 	p.export.into(m)
+	p.installs.into(m)
 	for i := range m.Secrets.Bind {
 		b := &m.Secrets.Bind[i]
 		b.Port = b.port()
@@ -51,6 +53,7 @@ func (p *Policy) merge(warnings *[]Warning) error {
 func (p *Policy) conflicts(warnings *[]Warning) error {
 	c := &checker{}
 	c.secrets(&p.merged.Secrets, &Network{})
+	c.registries(p.merged.Packages.Registries)
 	for i, b := range p.merged.Secrets.Bind {
 		field := "secrets.bind[" + strconv.Itoa(i) + "]"
 		switch got := p.Connect(b.Host, b.Port); {

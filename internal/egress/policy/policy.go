@@ -57,6 +57,9 @@ const (
 	RuleFetch     = "git.fetch"
 	RulePush      = "git.push"
 	RulePublish   = "packages.publish"
+	RuleMinAge    = "packages.min_age"
+	RuleInstall   = "packages.allow" // a package that the list does not name
+	RuleForbidden = "packages.deny"  // a package that the list names
 )
 
 // Warning describes something in a policy that is valid but may be a mistake.
@@ -118,6 +121,7 @@ type Policy struct {
 	// granting is set if a project or a task has network settings. Otherwise the organisation's
 	// hosts are allowed, and not only a ceiling.
 	granting bool
+	installs installs
 	settings settings
 	export   exports
 	top      settings // level and organisation only

@@ -77,7 +77,7 @@ func (d *Document) check(lines map[string]int) error {
 	c.files(&d.Filesystem)
 	c.network(&d.Network)
 	c.git(&d.Git)
-	c.effect("packages.publish", d.Packages.Publish)
+	c.packages(&d.Packages)
 	c.secrets(&d.Secrets, &d.Network)
 	c.word("approvals.on_timeout", string(d.Approvals.OnTimeout), []string{"deny"})
 	c.quorum("approvals.quorum", d.Approvals.Quorum)

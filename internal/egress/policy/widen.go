@@ -14,6 +14,7 @@ func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)
 	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
+	w.installs(&before.installs, &after.installs)
 	for _, o := range before.export.only {
 		// Each layer's list restricts separately, so each must still exist.
 		if !slices.ContainsFunc(after.export.only, func(n only) bool { return coversAll(o.patterns, n.patterns) }) {

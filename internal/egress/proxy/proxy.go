@@ -42,6 +42,8 @@ type Config struct {
 	Limits Limits
 	// After is the number of the sandbox's last entry, from which a new process continues.
 	After uint64
+	// Packages answers requests for packages, for policies with packages.cache.
+	Packages PackageCache
 	// SpoolFile creates the file that holds a large body during an approval. The default is an
 	// unnamed file in the directory for temporary files. If it fails, memory is used, up to
 	// Limits.Spool.
@@ -89,8 +91,9 @@ type front struct {
 
 // back reaches upstream servers and verifies them.
 type back struct {
-	dialer *names.Dialer
-	roots  *x509.CertPool
+	dialer   *names.Dialer
+	roots    *x509.CertPool
+	packages PackageCache // nil if there is none
 }
 
 // life ends with the Handler, and all its work with it.
@@ -131,7 +134,7 @@ func New(c Config) (*Handler, error) {
 		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
 		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
 		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
-		back:  back{dialer: c.Dialer, roots: c.Roots},
+		back:  back{dialer: c.Dialer, roots: c.Roots, packages: c.Packages},
 		uses:  secretUses{spent: map[string]int64{}, permits: map[permission]bool{}},
 	}
 	if b.spoolFile == nil {

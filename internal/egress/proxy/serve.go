@@ -115,7 +115,10 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		x.refusePush(stop)
 		return
 	case stop == nil:
-		stop = x.forward()
+		var answered bool
+		if answered, stop = x.installs(); !answered && stop == nil {
+			stop = x.forward()
+		}
 	}
 	if stop != nil {
 		x.refuse(stop)

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // Flow returns a record of the egress gateway in the form of the API.
@@ -19,7 +20,17 @@ func Flow(r egress.Record) api.FlowRecord {
 		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
 		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
 		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
-		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe,
+		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe, Package: packageFact(r.Package),
+	}
+}
+
+func packageFact(f *packages.Fact) *api.PackageFact {
+	if f == nil {
+		return nil
+	}
+	return &api.PackageFact{
+		Ecosystem: string(f.Ecosystem), Name: f.Name, Version: f.Version, Hash: f.Hash, Verdict: f.Verdict,
+		Cached: f.Cached, Withheld: f.Withheld, Scripts: f.Scripts,
 	}
 }
 

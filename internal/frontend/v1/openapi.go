@@ -29,6 +29,7 @@ type (
 	noRecord    struct{ recordService }
 	noRecorded  struct{ recordedService }
 	noImages    struct{ Images }
+	noPackages  struct{ PackageCache }
 	noTransfer  struct{ ImageTransfer }
 	noBuilds    struct{ Builds }
 	noTemplates struct{ Templates }
@@ -50,7 +51,7 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Images: noImages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
+		Images: noImages{}, PackageCache: noPackages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())

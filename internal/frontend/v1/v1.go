@@ -34,6 +34,8 @@ type Deps struct {
 	States     States    // may be nil
 	Snapshots  Snapshots // may be nil
 	Changes    Changes   // may be nil
+	// PackageCache has the packages that sandboxes share. It may be nil.
+	PackageCache PackageCache
 	// Images lists the machine's images, and Transfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
@@ -91,6 +93,7 @@ func resources(d Deps) []resource {
 		&accessHandlers{d.Finder, d.Access, d.NetworkLog, d.Log},
 		&stateHandlers{d.States, d.Log},
 		&snapshotHandlers{d.Snapshots},
+		&packageHandlers{d.PackageCache},
 		&imageHandlers{d.Images, d.ImageTransfer, d.Engines, d.Log},
 		&buildHandlers{d.Builds, d.Log},
 		&templateHandlers{d.Templates, d.Commits},

@@ -19,7 +19,7 @@ import (
 // completely is an error, because its missing rules would otherwise not apply.
 func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
-		MaxLive: int(c.Capacity.Live), MaxPaused: int(c.Capacity.Paused), SnapshotBudget: c.Snapshots.Budget, SnapshotRetention: c.Snapshots.Retention, VolumeBudget: c.Volumes.Budget,
+		MaxLive: int(c.Capacity.Live), MaxPaused: int(c.Capacity.Paused), SnapshotBudget: c.Snapshots.Budget, SnapshotRetention: c.Snapshots.Retention, VolumeBudget: c.Disk.Volumes,
 		DefaultTimeout: c.Lifetime.Default, MaxTimeout: c.Lifetime.Max, Retention: c.Lifetime.Retention, Level: c.Policies.Level,
 		AgentsAnswer: c.MCP.Approver == "any",
 	}

@@ -70,6 +70,8 @@ type Options struct {
 	Record server.RecordOptions
 	// Images configures the sources and the disk space of images.
 	Images Images
+	// PackageBudget is the disk space of the package cache; 0 means the default.
+	PackageBudget int64
 	// HostEtc lists further paths of /etc that sandboxes see.
 	HostEtc []string
 }
@@ -202,5 +204,6 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
+		PackageBudget: o.PackageBudget,
 	})
 }

@@ -32,6 +32,7 @@ var Folders = []Folder{
 	{"internal/state", "files on disk: snapshots, workspaces, retained changes, keys"},
 	{"internal/audit", "the audit log, its sources, session recordings, provenance"},
 	{"internal/egress", "the egress gateway: policy, proxy, secrets, approvals"},
+	{"internal/packages", "the package cache: protocols of registries, stored files, verification"},
 	{"internal/guest", "the program in a sandbox that runs commands, and its client"},
 	{"internal/filetree", "trees of files: copying, comparing, git repositories, known tool files"},
 	{"internal/host", "resources of the host: memory, disk, timers, embedded programs"},

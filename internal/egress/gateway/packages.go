@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/pullthrough"
+	"github.com/crannog/crannog/internal/packages/store"
+)
+
+// packageCache is the process's side of the package cache. The process reads the stored files and
+// cannot change them: it passes what it fetched to a controller, which compares it with its digest
+// and stores it.
+type packageCache struct {
+	*store.Reader
+	create func() (*os.File, error)
+	cache  *pullthrough.Cache
+}
+
+// openPackages opens the directory of the package cache, for the process that start starts. dir is
+// the process's own directory, which lies in the same state directory.
+func openPackages(dir *os.File) (*os.File, error) {
+	state := filepath.Dir(dir.Name())
+	if err := store.Prepare(state); err != nil {
+		return nil, err
+	}
+	return store.OpenDir(state)
+}
+
+func openPackageCache(dir *os.File, create func() (*os.File, error)) *packageCache {
+	p := &packageCache{Reader: store.NewReader(dir), create: create}
+	p.cache = pullthrough.New(p, time.Now)
+	return p
+}
+
+// keeping is a context's value: the sandbox for which something is stored.
+type keeping struct{}
+
+// of returns the cache for one sandbox's requests.
+func (p *packageCache) of(b *attachedSandbox) func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error) {
+	if p == nil {
+		return nil
+	}
+	return func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error) {
+		return p.cache.Serve(context.WithValue(ctx, keeping{}, b), r)
+	}
+}
+
+// Create implements pullthrough.Storage.
+func (p *packageCache) Create() (*os.File, error) { return p.create() }
+
+// Keep implements pullthrough.Storage. Without a controller nothing is stored.
+func (p *packageCache) Keep(ctx context.Context, e store.Entry, content *os.File) error {
+	b, ok := ctx.Value(keeping{}).(*attachedSandbox)
+	if !ok {
+		return errors.New("no sandbox asked for this")
+	}
+	owner, _ := b.owner()
+	if owner == nil {
+		return errGone
+	}
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	return owner.call(ctx, callKeep, keepBody{Sandbox: b.id, Entry: e}, nil, content)
+}
+
+// keepTimeout is how long a controller may take to store a package.
+const keepTimeout = 2 * time.Minute
+
+// keep stores a package that the process has fetched.
+func (c *Client) keep(body json.RawMessage, files []*os.File) error {
+	var req keepBody
+	if err := strict(body, &req); err != nil {
+		return badMessage(err)
+	}
+	c.mu.Lock()
+	mine := c.answered[req.Sandbox]
+	c.mu.Unlock()
+	if !mine || c.packages == nil || len(files) != 1 {
+		return fault.New(fault.Invalid, "causeway_protocol", "this controller stores no package for that sandbox")
+	}
+	info, err := files[0].Stat()
+	if err != nil {
+		return err
+	}
+	// Reading something else could block for ever, or have an effect.
+	if !info.Mode().IsRegular() || info.Size() != req.Entry.Size {
+		return fault.New(fault.Invalid, "package_file", "a package must be a regular file of its entry's size")
+	}
+	if err := c.packages.Put(req.Entry, io.NewSectionReader(files[0], 0, info.Size())); err != nil {
+		return fmt.Errorf("store %s: %w", req.Entry.Key, err)
+	}
+	return nil
+}

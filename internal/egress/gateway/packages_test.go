@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/store"
+)
+
+// The process that asks a controller to keep a package may have been taken over.
+func TestAPackageIsKeptOnlyAsItIs(t *testing.T) {
+	cache, err := store.Open(t.TempDir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "a.tgz")
+	if err := os.WriteFile(path, []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("content"))
+	good := keepBody{Sandbox: "box1", Entry: store.Entry{
+		Key: "https://r.test/a/-/a-1.0.0.tgz", Ecosystem: packages.NPM, Name: "a", Version: "1.0.0", SHA256: hex.EncodeToString(sum[:]), Size: 7, Fetched: time.Now(),
+	}}
+	keep := func(c *Client, req keepBody, file string) error {
+		t.Helper()
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		body, err := json.Marshal(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.keep(body, []*os.File{f})
+	}
+	c := &Client{packages: cache, answered: map[string]bool{"box1": true}}
+	foreign, wrong, long := good, good, good
+	foreign.Sandbox = "box2"
+	wrong.Entry.SHA256 = hex.EncodeToString(make([]byte, sha256.Size))
+	long.Entry.Size = 8
+	for name, try := range map[string]error{
+		"of another controller's sandbox": keep(c, foreign, path),
+		"with another digest":             keep(c, wrong, path),
+		"with another size":               keep(c, long, path),
+		"a directory":                     keep(c, good, filepath.Dir(path)),
+		"a device":                        keep(c, good, "/dev/zero"),
+		"without a store":                 keep(&Client{answered: c.answered}, good, path),
+		"without a file":                  c.keep([]byte(`{"sandbox":"box1","entry":{}}`), nil),
+	} {
+		if fault.KindOf(try) != fault.Invalid {
+			t.Errorf("%s: %v", name, try)
+		}
+	}
+	if list, err := cache.List(); err != nil || len(list) != 0 {
+		t.Errorf("stored: %+v %v", list, err)
+	}
+	if err := keep(c, good, path); err != nil {
+		t.Error(err)
+	}
+	if list, err := cache.List(); err != nil || len(list) != 1 {
+		t.Errorf("stored: %+v %v", list, err)
+	}
+}
+
+// A process of an earlier version does not know the gate, so it must not get a policy that needs it.
+func TestAnEarlierProcessGetsNoGate(t *testing.T) {
+	gated := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Cache: []string{"npm"}}}}}
+	plain := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Publish: "deny"}}}}
+	if err := checkSpoken(gated, withPackages-1); fault.CodeOf(err) != "causeway_version" {
+		t.Error(err)
+	}
+	if err := checkSpoken(gated, withPackages); err != nil {
+		t.Error(err)
+	}
+	if err := checkSpoken(plain, withPackages-1); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/packages"
+)
+
+// longestAge is the most that packages.min_age can be.
+const longestAge = Duration(8760 * time.Hour)
+
+// Installs reports whether the document has settings about installing packages.
+func (p Packages) Installs() bool {
+	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil
+}
+
+// installs combines the layers' settings about installing packages.
+type installs struct {
+	cache      []string
+	registries []Registry
+	minAge     Duration
+	ageLayer   string
+	allow      []packageList // one for each layer that has one; a package must match each
+	deny       []packageList
+	offline    *bool
+}
+
+type packageList struct {
+	layer   string
+	entries []string
+}
+
+func (i *installs) merge(l Layer) {
+	d := l.Document.Packages
+	i.cache = union(i.cache, d.Cache)
+	for _, r := range d.Registries {
+		if !slices.Contains(i.registries, r) {
+			i.registries = append(i.registries, r)
+		}
+	}
+	if d.MinAge > i.minAge {
+		i.minAge, i.ageLayer = d.MinAge, l.Kind
+	}
+	if len(d.Allow) > 0 {
+		i.allow = append(i.allow, packageList{l.Kind, d.Allow})
+	}
+	if len(d.Deny) > 0 {
+		i.deny = append(i.deny, packageList{l.Kind, d.Deny})
+	}
+	i.offline = either(i.offline, d.Offline)
+}
+
+func (i *installs) into(m *Document) {
+	p := &m.Packages
+	p.Cache, p.Registries, p.MinAge, p.Offline = i.cache, i.registries, i.minAge, i.offline
+	for _, l := range i.allow {
+		p.Allow = union(p.Allow, l.entries)
+	}
+	for _, l := range i.deny {
+		p.Deny = union(p.Deny, l.entries)
+	}
+}
+
+// Registry returns the ecosystem of a host whose packages come from the cache.
+func (p *Policy) Registry(host string) (packages.Ecosystem, bool) {
+	if len(p.installs.cache) == 0 {
+		return "", false
+	}
+	e, ok := packages.WellKnown(host)
+	for _, r := range p.installs.registries {
+		if r.Host == host {
+			e, ok = packages.Ecosystem(r.Ecosystem), true
+		}
+	}
+	return e, ok && slices.Contains(p.installs.cache, string(e))
+}
+
+// Offline reports whether only packages that the cache already has may be installed.
+func (p *Policy) Offline() bool { return set(p.installs.offline) }
+
+// Gate returns the decision about packages at a time.
+func (p *Policy) Gate(now func() time.Time) packages.Gate {
+	return func(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
+		for _, l := range p.installs.deny {
+			if entry := l.find(a, true); entry != "" {
+				return &packages.Denial{Rule: RuleForbidden, Layer: l.layer, Reason: "The package " + a.String() + " is denied by " + strconv.Quote(entry) + " in packages.deny of the " + l.layer + " layer."}
+			}
+		}
+		for _, l := range p.installs.allow {
+			if l.find(a, known) == "" {
+				return &packages.Denial{Rule: RuleInstall, Layer: l.layer, Reason: "The package " + a.String() + " is not in packages.allow of the " + l.layer + " layer."}
+			}
+		}
+		if age := time.Duration(p.installs.minAge); known && packages.Young(v, age, now()) {
+			when := "at an unknown time"
+			if !v.Published.IsZero() {
+				when = v.Published.UTC().Format("2006-01-02 15:04 UTC")
+			}
+			return &packages.Denial{
+				Rule: RuleMinAge, Layer: p.installs.ageLayer, Hidden: true,
+				Reason: "The package " + a.String() + " was published " + when + ", and packages.min_age of the " + p.installs.ageLayer + " layer is " + p.installs.minAge.String() + ".",
+			}
+		}
+		return nil
+	}
+}
+
+// find returns the entry that matches a package. Without exact, an entry for some versions matches
+// too, because another request will name the version.
+func (l packageList) find(a packages.Artifact, exact bool) string {
+	for _, entry := range l.entries {
+		e, name, version, ok := packages.ParsePattern(entry)
+		if !ok || e != a.Ecosystem || !Match(name, a.Name) {
+			continue
+		}
+		if version == "" || !exact && a.Version == "" || a.Version != "" && Match(version, a.Version) {
+			return entry
+		}
+	}
+	return ""
+}
+
+// packages checks a document's settings about packages.
+func (c *checker) packages(p *Packages) {
+	c.effect("packages.publish", p.Publish)
+	c.list("packages.cache", len(p.Cache), maxEntries, p.Cache != nil && len(p.Cache) == 0)
+	for i, e := range p.Cache {
+		c.word("packages.cache["+strconv.Itoa(i)+"]", e, packages.Ecosystems())
+	}
+	c.list("packages.registries", len(p.Registries), maxEntries, p.Registries != nil && len(p.Registries) == 0)
+	c.registries(p.Registries)
+	c.duration("packages.min_age", p.MinAge, longestAge)
+	for _, l := range []struct {
+		field   string
+		entries []string
+	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}} {
+		c.list(l.field, len(l.entries), maxEntries, l.entries != nil && len(l.entries) == 0)
+		for i, entry := range l.entries {
+			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
+		}
+	}
+}
+
+func (c *checker) packageEntry(field, entry string) {
+	_, name, version, ok := packages.ParsePattern(entry)
+	if !ok {
+		c.bad(field, "%q is not ECOSYSTEM:NAME or ECOSYSTEM:NAME@VERSION; ecosystems: %s", clip(entry), strings.Join(packages.Ecosystems(), ", "))
+		return
+	}
+	c.glob(field, name)
+	if version != "" {
+		c.glob(field, version)
+	}
+}
+
+// registries checks that no host is a registry of two ecosystems.
+func (c *checker) registries(list []Registry) {
+	for i, r := range list {
+		field := "packages.registries[" + strconv.Itoa(i) + "]"
+		if !validName(r.Host) {
+			c.bad(field+".host", "%q is not a host's name", clip(r.Host))
+		}
+		c.word(field+".ecosystem", r.Ecosystem, packages.Ecosystems())
+		if r.Ecosystem == "" {
+			c.bad(field+".ecosystem", "is missing")
+		}
+		if slices.ContainsFunc(list[:i], func(o Registry) bool { return o.Host == r.Host && o.Ecosystem != r.Ecosystem }) {
+			c.bad(field, "%s has two ecosystems", clip(r.Host))
+		}
+	}
+}
+
+// installs compares what may be installed.
+func (w *widening) installs(a, b *installs) {
+	for _, e := range a.cache {
+		if !slices.Contains(b.cache, e) {
+			w.add("packages.cache: %s was removed", e)
+		}
+	}
+	for _, r := range a.registries {
+		if !slices.Contains(b.registries, r) {
+			w.add("packages.registries: %s was removed", r.Host)
+		}
+	}
+	if b.minAge < a.minAge {
+		w.add("packages.min_age: %s becomes %s", a.minAge, b.minAge)
+	}
+	if set(a.offline) && !set(b.offline) {
+		w.add("packages.offline: was removed")
+	}
+	for _, l := range a.allow {
+		if !slices.ContainsFunc(b.allow, func(n packageList) bool { return coversAll(l.entries, n.entries) }) {
+			w.add("packages.allow: more than %s", strings.Join(l.entries, " "))
+		}
+	}
+	for _, l := range a.deny {
+		for _, entry := range l.entries {
+			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {
+				w.add("packages.deny: %s was removed", entry)
+			}
+		}
+	}
+}

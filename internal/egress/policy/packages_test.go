@@ -1,0 +1,88 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/packages"
+)
+
+// installing compiles an organisation's and a task's settings about packages.
+func installing(t *testing.T, organisation, task string) *policy.Policy {
+	t.Helper()
+	var layers []policy.Layer
+	for kind, text := range map[string]string{policy.LayerOrganisation: organisation, policy.LayerTask: task} {
+		d, err := policy.Parse([]byte("policy: v1\npackages: {" + text + "}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		layer := policy.Layer{Kind: kind, Document: d}
+		if kind == policy.LayerOrganisation {
+			layers = append([]policy.Layer{layer}, layers...)
+		} else {
+			layers = append(layers, layer)
+		}
+	}
+	p, _, err := policy.Compile(layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestATaskCannotLoosenTheGate(t *testing.T) {
+	const organisation = `cache: [npm], min_age: 48h, allow: ["npm:@acme/**", "npm:a"], deny: ["npm:@acme/bad"], offline: true`
+	p := installing(t, organisation, `min_age: 1h, allow: ["npm:**"], offline: false`)
+	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+	gate := p.Gate(func() time.Time { return now })
+	for name, c := range map[string]struct {
+		age  time.Duration
+		rule string
+	}{
+		"a": {72 * time.Hour, ""}, "@acme/good": {72 * time.Hour, ""}, "@acme/bad": {72 * time.Hour, policy.RuleForbidden},
+		"b": {72 * time.Hour, policy.RuleInstall}, "@acme/new": {2 * time.Hour, policy.RuleMinAge},
+	} {
+		got := ""
+		if d := gate(packages.Artifact{Ecosystem: packages.NPM, Name: name, Version: "1.0.0"}, packages.Version{Published: now.Add(-c.age)}, true); d != nil {
+			got = d.Rule
+		}
+		if got != c.rule {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if d := gate(packages.Artifact{Ecosystem: packages.NPM, Name: "a", Version: "1.0.0"}, packages.Version{}, true); d == nil || d.Rule != policy.RuleMinAge {
+		t.Errorf("a version of an unknown time: %+v", d)
+	}
+	if _, ok := p.Registry("registry.npmjs.org"); !ok || !p.Offline() {
+		t.Error("the cache or offline was switched off")
+	}
+	if wider := policy.Widen(p, installing(t, `cache: [npm]`, `min_age: 1h`)); len(wider) != 5 {
+		t.Errorf("%d: %s", len(wider), strings.Join(wider, "; "))
+	}
+	if wider := policy.Widen(p, p); len(wider) != 0 {
+		t.Errorf("%v", wider)
+	}
+}
+
+func TestPackageSettingsAreChecked(t *testing.T) {
+	for _, bad := range []string{
+		`cache: [cpan]`, `cache: []`, `min_age: 9000h`, `allow: [lodash]`, `allow: ["cpan:a"]`, `deny: ["npm:a@"]`, `deny: ["npm:"]`,
+		`registries: [{host: "*.test", ecosystem: npm}]`, `registries: [{host: r.test}]`, `registries: [{host: r.test, ecosystem: cpan}]`,
+	} {
+		if _, err := policy.Parse([]byte("policy: v1\npackages: {" + bad + "}\n")); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+	own := installing(t, `cache: [npm], registries: [{host: npm.acme.test, ecosystem: npm}]`, `publish: deny`)
+	if e, ok := own.Registry("npm.acme.test"); !ok || e != packages.NPM {
+		t.Errorf("%q %v", e, ok)
+	}
+	if _, ok := own.Registry("other.test"); ok {
+		t.Error("any host is a registry")
+	}
+	if _, ok := installing(t, `publish: ask`, `publish: deny`).Registry("registry.npmjs.org"); ok {
+		t.Error("without packages.cache there is a cache")
+	}
+}

@@ -1,0 +1,85 @@
+package packages
+
+import (
+	"crypto/sha1" //nolint:gosec // old versions on npm have no other digest
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"hash"
+	"strings"
+)
+
+// Digest is a digest that a registry published. The zero Digest matches nothing.
+type Digest struct {
+	Algorithm string // sha1, sha256, sha384 or sha512
+	Sum       string // the raw bytes
+}
+
+// algorithms are ordered from the strongest to the weakest.
+var algorithms = []struct {
+	name string
+	size int
+	make func() hash.Hash
+}{
+	{"sha512", sha512.Size, sha512.New}, {"sha384", sha512.Size384, sha512.New384},
+	{"sha256", sha256.Size, sha256.New}, {"sha1", sha1.Size, sha1.New},
+}
+
+// ParseIntegrity reads Subresource Integrity, as in npm's dist.integrity, and returns the strongest
+// digest. It returns false if there is none of a known algorithm.
+func ParseIntegrity(s string) (Digest, bool) {
+	if len(s) > 4096 {
+		return Digest{}, false
+	}
+	for _, a := range algorithms {
+		for field := range strings.FieldsSeq(s) {
+			text, ok := strings.CutPrefix(field, a.name+"-")
+			if !ok {
+				continue
+			}
+			text, _, _ = strings.Cut(text, "?")
+			if sum, err := base64.StdEncoding.DecodeString(text); err == nil && len(sum) == a.size {
+				return Digest{a.name, string(sum)}, true
+			}
+		}
+	}
+	return Digest{}, false
+}
+
+// HexDigest reads a digest of a named algorithm in hexadecimal.
+func HexDigest(algorithm, text string) (Digest, bool) {
+	for _, a := range algorithms {
+		if a.name != algorithm {
+			continue
+		}
+		if sum, err := hex.DecodeString(text); err == nil && len(sum) == a.size {
+			return Digest{algorithm, string(sum)}, true
+		}
+	}
+	return Digest{}, false
+}
+
+// String returns the form of Subresource Integrity.
+func (d Digest) String() string {
+	if d.Algorithm == "" {
+		return ""
+	}
+	return d.Algorithm + "-" + base64.StdEncoding.EncodeToString([]byte(d.Sum))
+}
+
+// Hash returns a new hash of the digest's algorithm, or nil for the zero Digest.
+func (d Digest) Hash() hash.Hash {
+	for _, a := range algorithms {
+		if a.name == d.Algorithm {
+			return a.make()
+		}
+	}
+	return nil
+}
+
+// Matches reports whether a sum of the digest's algorithm is the digest.
+func (d Digest) Matches(sum []byte) bool {
+	return d.Algorithm != "" && len(sum) > 0 && subtle.ConstantTimeCompare([]byte(d.Sum), sum) == 1
+}

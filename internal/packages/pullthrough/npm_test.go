@@ -1,0 +1,187 @@
+package pullthrough_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/pullthrough"
+	"github.com/crannog/crannog/internal/packages/store"
+)
+
+const day = 24 * time.Hour
+
+func TestASecondInstallFetchesNothing(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"1.1.0", "two", 60 * day})
+	c := pullthrough.New(s, time.Now)
+	for try := range 3 {
+		if try == 2 {
+			c = pullthrough.New(s, time.Now) // a new process
+		}
+		for path, want := range map[string]string{"/a/-/a-1.0.0.tgz": "one", "/a/-/a-1.1.0.tgz": "two", "/a": ""} {
+			text, a, err := get(t, c, r, path)
+			if err != nil || want != "" && text != want || a.Fact.Verdict != packages.Passed {
+				t.Fatalf("%s: %q %+v %v", path, text, a.Fact, err)
+			}
+			if try > 0 && !a.Fact.Cached {
+				t.Errorf("%s was fetched again", path)
+			}
+		}
+		if r.total() != 3 {
+			t.Errorf("try %d: the registry saw %d requests", try, r.total())
+		}
+	}
+	// What a registry says about a package is asked for again after a while.
+	later := pullthrough.New(s, func() time.Time { return time.Now().Add(2 * pullthrough.DocumentLife) })
+	if _, a, err := get(t, later, r, "/a"); err != nil || a.Fact.Cached || r.total() != 4 {
+		t.Errorf("%+v %v, %d requests", a.Fact, err, r.total())
+	}
+}
+
+func TestATamperedFileIsRefused(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day})
+	r.set("/a/-/a-1.0.0.tgz", []byte("evil"))
+	c := pullthrough.New(s, time.Now)
+	_, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz")
+	stop, ok := errors.AsType[*pullthrough.Refusal](err)
+	if !ok || stop.Rule != pullthrough.RuleIntegrity || stop.Fact.Version != "1.0.0" || stop.Fact.Verdict != packages.Refused {
+		t.Fatalf("%v", err)
+	}
+	list, err := s.List()
+	if err != nil || slices.ContainsFunc(list, func(l store.Listed) bool { return l.Version != "" }) {
+		t.Errorf("it was stored: %+v %v", list, err)
+	}
+	r.set("/a/-/a-1.0.0.tgz", []byte("one"))
+	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {
+		t.Errorf("the right file: %q %v", text, err)
+	}
+}
+
+// A registry that changes the digest of a version must not be answered with the old file, and one
+// that has no digest is not trusted.
+func TestTheDigestOfTheDocumentCounts(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day})
+	if _, _, err := get(t, pullthrough.New(s, time.Now), r, "/a/-/a-1.0.0.tgz"); err != nil {
+		t.Fatal(err)
+	}
+	r.npm("a", version{"1.0.0", "other", 90 * day})
+	later := pullthrough.New(s, func() time.Time { return time.Now().Add(2 * pullthrough.DocumentLife) })
+	if text, a, err := get(t, later, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "other" || a.Fact.Cached {
+		t.Errorf("%q %+v %v", text, a.Fact, err)
+	}
+	r.set("/b", []byte(`{"name":"b","versions":{"1.0.0":{"dist":{"tarball":"`+r.URL+`/b/-/b-1.0.0.tgz"}}}}`))
+	r.set("/b/-/b-1.0.0.tgz", []byte("b"))
+	_, _, err := get(t, later, r, "/b/-/b-1.0.0.tgz")
+	if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleIntegrity {
+		t.Errorf("without a digest: %v", err)
+	}
+}
+
+func young(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
+	if known && packages.Young(v, 7*day, time.Now()) {
+		return &packages.Denial{Rule: "packages.min_age", Reason: a.String() + " is too young", Hidden: true}
+	}
+	return nil
+}
+
+func TestAYoungVersionLooksAbsent(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"1.1.0", "two", day})
+	r.npm("b", version{"1.0.0", "one", day})
+	c := pullthrough.New(s, time.Now)
+	gated := func(r *pullthrough.Request) { r.Gate = young }
+	text, a, err := get(t, c, r, "/a", gated)
+	if err != nil || a.Fact.Verdict != packages.Filtered || !slices.Equal(a.Fact.Withheld, []string{"1.1.0"}) || !strings.Contains(a.Notice, "npm:a@1.1.0 is too young") {
+		t.Fatalf("%+v %v", a, err)
+	}
+	var d struct {
+		Versions map[string]any    `json:"versions"`
+		Tags     map[string]string `json:"dist-tags"`
+	}
+	if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Versions) != 1 || d.Tags["latest"] != "1.0.0" {
+		t.Errorf("%s %v", text, err)
+	}
+	for _, path := range []string{"/a/-/a-1.1.0.tgz", "/b"} {
+		_, _, err := get(t, c, r, path, gated)
+		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Status != 404 || stop.Rule != "packages.min_age" {
+			t.Errorf("%s: %v", path, err)
+		}
+		// The same without the gate.
+		if _, _, err := get(t, c, r, path); err != nil {
+			t.Errorf("%s without the gate: %v", path, err)
+		}
+	}
+	if _, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz", gated); err != nil {
+		t.Errorf("an old version: %v", err)
+	}
+}
+
+func TestParallelRequestsFetchOnce(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day})
+	const clients = 16
+	c := pullthrough.New(s, time.Now)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {
+				t.Errorf("%q %v", text, err)
+			}
+		})
+	}
+	all.Wait()
+	if r.total() != 2 {
+		t.Errorf("the registry saw %d requests", r.total())
+	}
+}
+
+func TestOfflineServesOnlyWhatIsThere(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", 90 * day})
+	if _, _, err := get(t, pullthrough.New(s, time.Now), r, "/a/-/a-1.0.0.tgz"); err != nil {
+		t.Fatal(err)
+	}
+	before := r.total()
+	c := pullthrough.New(s, func() time.Time { return time.Now().Add(90 * day) })
+	off := func(r *pullthrough.Request) { r.Offline = true }
+	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz", off); err != nil || text != "one" {
+		t.Errorf("%q %v", text, err)
+	}
+	for _, path := range []string{"/a/-/a-2.0.0.tgz", "/b"} {
+		_, _, err := get(t, c, r, path, off)
+		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleOffline {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if r.total() != before {
+		t.Errorf("the registry saw %d requests", r.total()-before)
+	}
+}
+
+func TestOnlyPackagesAreServed(t *testing.T) {
+	r, s := newRegistry(t), newStorage(t)
+	r.npm("a", version{"1.0.0", "one", 90 * day})
+	r.set("/a/1.0.0", []byte("{}"))
+	r.set("/a/-/hidden.tgz", []byte("evil"))
+	r.set("/c", []byte(`{"name":"a","versions":{}}`))
+	c := pullthrough.New(s, time.Now)
+	if _, a, err := get(t, c, r, "/-/v1/search"); err != nil || !a.Pass {
+		t.Errorf("a search: %+v %v", a, err)
+	}
+	for path, code := range map[string]string{
+		"/a/1.0.0": "package_request", "/a/-/hidden.tgz": "package_not_found", "/c": "package_document", "/missing": "package_not_found",
+	} {
+		_, _, err := get(t, c, r, path)
+		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Code != code {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Package pullthrough owns answering requests for packages from the cache: it fetches what is
+// missing, verifies it against the registry's own digests, applies the gate, and passes on what was
+// verified. It never passes on a byte of a file before the whole file was verified.
+package pullthrough
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/store"
+)
+
+// Limits of what a registry may send.
+const (
+	// maxDocument is the largest document. Those of the largest packages have some tens of
+	// megabytes.
+	maxDocument = 64 << 20
+	// DocumentLife is how long a document is used without asking the registry again.
+	DocumentLife = 10 * time.Minute
+	// mostIndexes is how many documents are kept in the form in which they are searched.
+	mostIndexes = 64
+	// mostParsers is how many documents are read at one time, each of which takes several times its
+	// size in memory.
+	mostParsers = 2
+)
+
+// Storage holds what was fetched.
+type Storage interface {
+	// Find returns an entry and its verified content. The error has the kind NotFound if there is
+	// none.
+	Find(key string) (store.Entry, *os.File, error)
+	// Keep stores a content. A failure is not fatal: the next request fetches it again.
+	Keep(ctx context.Context, e store.Entry, content *os.File) error
+	// Create creates an unnamed file.
+	Create() (*os.File, error)
+}
+
+// Upstream fetches from registries, as far as the sandbox's policy allows it.
+type Upstream interface {
+	Get(ctx context.Context, url, accept string) (*http.Response, error)
+}
+
+// Request is a sandbox's request for a package.
+type Request struct {
+	Ecosystem packages.Ecosystem
+	// Origin is the scheme and the host of the registry.
+	Origin string
+	// Path is the escaped path.
+	Path string
+	// Offline is set if nothing may be fetched.
+	Offline  bool
+	Gate     packages.Gate
+	Upstream Upstream
+}
+
+// Answer is the response to a request.
+type Answer struct {
+	// Pass is set if the request is not for a package. Nothing else is set then.
+	Pass   bool
+	Status int
+	Type   string
+	Size   int64
+	Body   io.ReadCloser
+	Fact   packages.Fact
+	// Notice is a sentence for people about what the gate removed.
+	Notice string
+}
+
+// Refusal is an error after which nothing is answered but its reason.
+type Refusal struct {
+	packages.Denial
+	Status int
+	Code   string
+	Fact   packages.Fact
+	Cause  error
+}
+
+// Error returns the reason.
+func (r *Refusal) Error() string { return r.Reason }
+
+// Unwrap returns the cause.
+func (r *Refusal) Unwrap() error { return r.Cause }
+
+// Cache answers requests of all sandboxes.
+type Cache struct {
+	storage Storage
+	now     func() time.Time
+	parsers chan struct{}
+
+	mu      sync.Mutex
+	flights map[string]chan struct{}
+	indexes map[string]*packages.Index // by the SHA-256 of the document
+}
+
+// New returns a cache. now is time.Now, or a test's own.
+func New(storage Storage, now func() time.Time) *Cache {
+	return &Cache{
+		storage: storage, now: now, parsers: make(chan struct{}, mostParsers),
+		flights: map[string]chan struct{}{}, indexes: map[string]*packages.Index{},
+	}
+}
+
+// Serve answers a request.
+func (c *Cache) Serve(ctx context.Context, r Request) (Answer, error) {
+	switch r.Ecosystem {
+	case packages.NPM:
+		return c.npm(ctx, r)
+	}
+	return Answer{}, refuse(http.StatusNotFound, "package_ecosystem", "packages.cache", "the cache does not know this ecosystem", packages.Fact{Ecosystem: r.Ecosystem}, nil)
+}
+
+// alone calls do unless another request works on the same key. Then it waits for that one and
+// reports false, after which the caller looks into the storage again.
+func (c *Cache) alone(ctx context.Context, key string, do func() error) (bool, error) {
+	c.mu.Lock()
+	if other, busy := c.flights[key]; busy {
+		c.mu.Unlock()
+		select {
+		case <-other:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	mine := make(chan struct{})
+	c.flights[key] = mine
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.flights, key)
+		c.mu.Unlock()
+		close(mine)
+	}()
+	return true, do()
+}
+
+// index returns the index of a document, and reads it at most once.
+func (c *Cache) index(ctx context.Context, sum string, read func() (*packages.Index, error)) (*packages.Index, error) {
+	c.mu.Lock()
+	found := c.indexes[sum]
+	c.mu.Unlock()
+	if found != nil {
+		return found, nil
+	}
+	if err := c.parse(ctx); err != nil {
+		return nil, err
+	}
+	defer c.parsed()
+	made, err := read()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for other := range c.indexes {
+		if len(c.indexes) < mostIndexes {
+			break
+		}
+		delete(c.indexes, other)
+	}
+	c.indexes[sum] = made
+	return made, nil
+}
+
+// parse waits for a turn, which parsed ends.
+func (c *Cache) parse(ctx context.Context) error {
+	select {
+	case c.parsers <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Cache) parsed() { <-c.parsers }
+
+func refuse(status int, code, rule, reason string, f packages.Fact, cause error) *Refusal {
+	f.Verdict = packages.Refused
+	return &Refusal{Denial: packages.Denial{Rule: rule, Layer: "floor", Reason: reason}, Status: status, Code: code, Fact: f, Cause: cause}
+}
+
+// denied returns the refusal for a denial of the gate.
+func denied(d *packages.Denial, f packages.Fact) *Refusal {
+	f.Verdict = packages.Refused
+	status := http.StatusForbidden
+	if d.Hidden {
+		status = http.StatusNotFound
+	}
+	return &Refusal{Denial: *d, Status: status, Code: "package_denied", Fact: f}
+}
+
+// Rules of refusals that no policy can lift.
+const (
+	RuleIntegrity = "packages.integrity"
+	RuleRequest   = "packages.request"
+	RuleOffline   = "packages.offline"
+)
+
+func offline(f packages.Fact) *Refusal {
+	return refuse(http.StatusGatewayTimeout, "package_offline", RuleOffline, "the cache does not have "+packages.Artifact{Ecosystem: f.Ecosystem, Name: f.Name, Version: f.Version}.String()+", and packages.offline forbids fetching it", f, nil)
+}

@@ -1,0 +1,155 @@
+package pullthrough_test
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/pullthrough"
+	"github.com/crannog/crannog/internal/packages/store"
+)
+
+// registry is a registry's server, which counts what it is asked for.
+type registry struct {
+	*httptest.Server
+	mu    sync.Mutex
+	files map[string][]byte
+	asked map[string]int
+	// before is called before an answer.
+	before func()
+}
+
+func newRegistry(t *testing.T) *registry {
+	r := &registry{files: map[string][]byte{}, asked: map[string]int{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		r.asked[req.URL.EscapedPath()]++
+		text, ok := r.files[req.URL.EscapedPath()]
+		r.mu.Unlock()
+		if r.before != nil {
+			r.before()
+		}
+		if !ok {
+			http.NotFound(w, req)
+			return
+		}
+		_, _ = w.Write(text)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *registry) set(path string, text []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files[path] = text
+}
+
+func (r *registry) total() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, k := range r.asked {
+		n += k
+	}
+	return n
+}
+
+type version struct {
+	id      string
+	content string
+	age     time.Duration
+}
+
+// npm publishes versions of a package.
+func (r *registry) npm(name string, list ...version) {
+	versions, times := map[string]any{}, map[string]string{}
+	latest := ""
+	for _, v := range list {
+		path := "/" + name + "/-/" + name + "-" + v.id + ".tgz"
+		sum := sha512.Sum512([]byte(v.content))
+		versions[v.id] = map[string]any{"name": name, "version": v.id, "dist": map[string]string{
+			"tarball": r.URL + path, "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
+		}}
+		times[v.id] = time.Now().Add(-v.age).UTC().Format(time.RFC3339)
+		r.set(path, []byte(v.content))
+		latest = v.id
+	}
+	text, err := json.Marshal(map[string]any{"name": name, "versions": versions, "time": times, "dist-tags": map[string]string{"latest": latest}})
+	if err != nil {
+		panic(err)
+	}
+	r.set("/"+name, text)
+}
+
+// Get implements pullthrough.Upstream.
+func (r *registry) Get(ctx context.Context, url, accept string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+// storage is a store and its reader.
+type storage struct {
+	*store.Reader
+	*store.Store
+	dir string
+}
+
+func newStorage(t *testing.T) *storage {
+	t.Helper()
+	state := t.TempDir()
+	s, err := store.Open(state, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := store.OpenDir(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	return &storage{store.NewReader(dir), s, filepath.Join(state)}
+}
+
+// Create implements pullthrough.Storage.
+func (s *storage) Create() (*os.File, error) { return os.CreateTemp(s.dir, "fetched-*") }
+
+// Keep implements pullthrough.Storage.
+func (s *storage) Keep(_ context.Context, e store.Entry, f *os.File) error {
+	return s.Put(e, io.NewSectionReader(f, 0, e.Size))
+}
+
+func open(packages.Artifact, packages.Version, bool) *packages.Denial { return nil }
+
+// get asks a cache for a path of a registry.
+func get(t *testing.T, c *pullthrough.Cache, r *registry, path string, change ...func(*pullthrough.Request)) (string, pullthrough.Answer, error) {
+	t.Helper()
+	req := pullthrough.Request{Ecosystem: packages.NPM, Origin: r.URL, Path: path, Gate: open, Upstream: r}
+	for _, do := range change {
+		do(&req)
+	}
+	a, err := c.Serve(t.Context(), req)
+	if err != nil || a.Pass {
+		return "", a, err
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil || int64(len(text)) != a.Size {
+		t.Fatalf("%s: %d of %d bytes, %v", path, len(text), a.Size, err)
+	}
+	return string(text), a, nil
+}

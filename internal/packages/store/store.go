@@ -1,0 +1,200 @@
+// Package store owns the files of the package cache: contents under their SHA-256, and an entry for
+// each URL that says which content it has. Servers and commands write it. The egress gateway only
+// reads it, through a descriptor of the directory, so that a sandbox that takes over the gateway
+// cannot change what other sandboxes get.
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/packages"
+)
+
+// DirName is the directory in the state directory.
+const DirName = "packages"
+
+const (
+	blobsDir   = "blobs"
+	entriesDir = "entries"
+	// draft is the pattern of names of unfinished files.
+	draft = ".draft-*"
+	// MaxBlob is the largest content that is stored.
+	MaxBlob = 1 << 30
+	// maxEntry limits an entry's file.
+	maxEntry = 64 << 10
+	// longestText limits the texts of an entry, which registries and sandboxes choose.
+	longestText = 4 << 10
+)
+
+// Entry describes the content of one URL.
+type Entry struct {
+	// Key is the URL.
+	Key       string             `json:"key"`
+	Ecosystem packages.Ecosystem `json:"ecosystem"`
+	Name      string             `json:"name"`
+	Version   string             `json:"version,omitempty"` // of a file; a document has none
+	SHA256    string             `json:"sha256"`
+	Size      int64              `json:"size"`
+	// Integrity is the registry's digest against which the content was verified. A document has
+	// none.
+	Integrity string    `json:"integrity,omitempty"`
+	Type      string    `json:"type,omitempty"` // Content-Type
+	Fetched   time.Time `json:"fetched"`
+}
+
+func (e Entry) check() error {
+	sum, err := hex.DecodeString(e.SHA256)
+	switch {
+	case err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != e.SHA256:
+		return bad("its digest is not a SHA-256 in lower case")
+	case e.Size < 0 || e.Size > MaxBlob:
+		return bad("its size is not within the limits")
+	case !packages.Known(e.Ecosystem):
+		return bad("its ecosystem is unknown")
+	case e.Key == "" || e.Name == "":
+		return bad("it has no key or no name")
+	}
+	for _, text := range []string{e.Key, e.Name, e.Version, e.Integrity, e.Type} {
+		if len(text) > longestText {
+			return bad("one of its texts is too long")
+		}
+	}
+	return nil
+}
+
+func bad(why string) error {
+	return fault.New(fault.Invalid, "package_entry", "this is no entry of the package cache: "+why)
+}
+
+// Store writes the cache of one state directory. Several processes may do so at the same time.
+type Store struct {
+	dir    string
+	budget int64
+
+	mu      sync.Mutex
+	written int64 // since the last look at the budget
+	looked  bool
+}
+
+// mostByDefault and its share of the free space limit a cache without a budget.
+const (
+	mostByDefault = 10 << 30
+	shareOfFree   = 10
+)
+
+// Open opens the cache below a state directory. A budget of zero means the default.
+func Open(stateDir string, budget int64) (*Store, error) {
+	s := &Store{dir: filepath.Join(stateDir, DirName), budget: budget}
+	if err := Prepare(stateDir); err != nil {
+		return nil, err
+	}
+	if budget == 0 {
+		free, _, err := diskroom.Free(s.dir)
+		if err != nil {
+			return nil, err
+		}
+		s.budget = min(mostByDefault, free/shareOfFree)
+	}
+	return s, nil
+}
+
+// Budget returns the disk space of the cache.
+func (s *Store) Budget() int64 { return s.budget }
+
+// Prepare creates the directories. They are readable for all users who can enter the state
+// directory, because the egress gateway runs as a user without rights.
+func Prepare(stateDir string) error {
+	dir := filepath.Join(stateDir, DirName)
+	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir)} {
+		if err := mkdir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mkdir creates a directory whose mode does not depend on the umask.
+func mkdir(path string) error {
+	err := os.Mkdir(path, 0o755)
+	if os.IsExist(err) {
+		return nil
+	}
+	if err == nil {
+		err = os.Chmod(path, 0o755)
+	}
+	if err != nil {
+		return fmt.Errorf("package cache: %w", err)
+	}
+	return nil
+}
+
+// place returns the path of a file below the store. Two levels keep directories small.
+func place(kind, sum string) string { return filepath.Join(kind, sum[:2], sum) }
+
+func keySum(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// Put stores a content and its entry. It copies the content and compares it with the entry's digest
+// and size, because the process that fetched it may have been taken over. A crash leaves the entry
+// as it was, or complete.
+func (s *Store) Put(e Entry, content io.Reader) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, place(blobsDir, e.SHA256))
+	if err := mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	options := durable.Options{Draft: draft, Mode: 0o444, Sync: true}
+	err := durable.ReplaceWith(path, options, func(w io.Writer) error {
+		sum := sha256.New()
+		n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(content, e.Size+1))
+		if err == nil && (n != e.Size || hex.EncodeToString(sum.Sum(nil)) != e.SHA256) {
+			err = fault.New(fault.Invalid, "package_digest", "the content is not what its entry says")
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("package cache: %w", err)
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	path = filepath.Join(s.dir, place(entriesDir, keySum(e.Key)))
+	if err := mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	options.Mode = 0o644
+	if err := durable.Replace(path, text, options); err != nil {
+		return fmt.Errorf("package cache: %w", err)
+	}
+	return s.fit(e.Size)
+}
+
+// fit keeps the cache within its budget. It looks at the disk only after a twentieth of the budget
+// was written, because a look reads every entry.
+func (s *Store) fit(written int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written += written
+	if s.looked && s.written < s.budget/20 {
+		return nil
+	}
+	s.looked, s.written = true, 0
+	_, err := s.prune(s.budget)
+	return err
+}
