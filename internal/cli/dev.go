@@ -138,7 +138,7 @@ func (a devVerbs) session(f *devFlags, dir string) (*devSession, error) {
 	if err != nil {
 		return nil, fail("find the directory", err)
 	}
-	if (runVerbs{a.app}).holdsState(full) {
+	if runVerbs(a).holdsState(full) {
 		return nil, usagef("%s contains crannog's state, with the tokens of every sandbox", full)
 	}
 	if err := f.create.checkStart(); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -92,7 +93,7 @@ func stageError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	exit, ok := err.(*crannog.ExitError)
+	exit, ok := errors.AsType[*crannog.ExitError](err)
 	if !ok {
 		return err
 	}

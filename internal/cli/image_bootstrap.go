@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,9 @@ COPY --from=setup / /
 ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["bash"]
 `
+
+// fetchTimeout bounds the transfer of one file of the mirror. It only ends one that hangs.
+const fetchTimeout = 10 * time.Minute
 
 func (a imageVerbs) bootstrapCommand() *cobra.Command {
 	var f bootstrapFlags
@@ -83,7 +87,7 @@ func (f *bootstrapFlags) pack(ctx context.Context, w io.Writer, report func(stri
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	err = debian.Prepare(ctx, dir, debian.Options{
-		Mirror: f.mirror, Suite: f.suite, Keyring: f.keyring, Include: f.include, Client: http.DefaultClient, Report: report,
+		Mirror: f.mirror, Suite: f.suite, Keyring: f.keyring, Include: f.include, Client: &http.Client{Timeout: fetchTimeout}, Report: report,
 	})
 	if err != nil {
 		return err

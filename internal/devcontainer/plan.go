@@ -2,6 +2,7 @@ package devcontainer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -110,7 +111,7 @@ func Make(o Options) (Plan, error) {
 
 func planOf(o Options, root *os.Root, file string, data []byte) (Plan, error) {
 	invalid := func(err error) error {
-		if e, ok := err.(*fault.Error); ok {
+		if e, ok := errors.AsType[*fault.Error](err); ok {
 			return fault.New(e.Kind, e.Code, file+": "+e.Text)
 		}
 		return err

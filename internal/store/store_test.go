@@ -81,7 +81,7 @@ func full(id string) sandbox.Row {
 // notStored are fields without a column: each process finds out again whether an attachment is
 // lost; the saved state states if memory is kept and what it needs; a search lasts as long as a
 // creation; and Base has the rest.
-var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves"}
+var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes"}
 
 func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())

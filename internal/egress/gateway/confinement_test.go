@@ -68,7 +68,7 @@ func TestTheProcessIsConfined(t *testing.T) {
 	if arguments := read(t, proc+"cmdline"); arguments != Arg0+"\x00"+filepath.Join(dir, dirName)+"\x00" {
 		t.Errorf("arguments %q", arguments)
 	}
-	if got, want := kinds(t, proc), []string{"/dev/null", "/dev/null", "eventpoll", "eventfd", "box1.ndjson", "lock", "log", "socket", "socket", "socket", "spool"}; !sameKinds(got, want) {
+	if got, want := kinds(t, proc), []string{"/dev/null", "/dev/null", "eventpoll", "eventfd", "box1.ndjson", "lock", "log", "packages", "socket", "socket", "socket", "spool"}; !sameKinds(got, want) {
 		t.Errorf("descriptors %v, want %v", got, want)
 	}
 	// The secret is in memory and nowhere else.

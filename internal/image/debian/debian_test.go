@@ -153,10 +153,11 @@ func (a *archive) sign(suite string) {
 	if a.until != "" {
 		text += "Valid-Until: " + a.until + "\n"
 	}
-	text += "SHA256:\n"
+	var sums strings.Builder
 	for _, arch := range architectures {
-		text += fmt.Sprintf(" %x %d main/binary-%s/Packages.xz\n", sha256.Sum256(packed.Bytes()), packed.Len(), arch)
+		fmt.Fprintf(&sums, " %x %d main/binary-%s/Packages.xz\n", sha256.Sum256(packed.Bytes()), packed.Len(), arch)
 	}
+	text += "SHA256:\n" + sums.String()
 	var signed bytes.Buffer
 	to, err := clearsign.Encode(&signed, a.key.PrivateKey, nil)
 	if err != nil {

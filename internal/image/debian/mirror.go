@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -132,7 +133,14 @@ func (m *mirror) fetch(ctx context.Context, dir string, list []*pkg, report func
 	g.SetLimit(parallel)
 	for _, p := range list {
 		g.Go(func() error {
-			return m.verified(ctx, p.path, p.file, func() (io.WriteCloser, error) { return os.Create(filepath.Join(dir, p.deb())) })
+			to := filepath.Join(dir, p.deb())
+			return m.verified(ctx, p.path, p.file, func() (io.WriteCloser, error) {
+				// An attempt that failed may have left a part.
+				if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return nil, err
+				}
+				return os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+			})
 		})
 	}
 	return g.Wait()

@@ -139,7 +139,6 @@ func fileOf(size, sum string) (f file, err error) {
 
 // plainName reports whether a text can be one element of a path and of a shell command.
 func plainName(text string) bool {
-	return text != "" && text[0] != '.' && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".+-_~:%", r))
-	})
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+-_~:%"
+	return text != "" && text[0] != '.' && text[0] != '-' && strings.Trim(text, allowed) == ""
 }

@@ -24,7 +24,7 @@ var mergedDirs = []string{"bin", "lib", "lib32", "lib64", "libx32", "sbin"}
 
 // unpack writes the files of the essential packages as a tar.
 func unpack(ctx context.Context, to, debs string, list []*pkg) error {
-	f, err := os.Create(to)
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
@@ -67,17 +67,12 @@ func (t *tree) base() error {
 }
 
 // add writes the files of a package.
-func (t *tree) add(ctx context.Context, name string) error {
+func (t *tree) add(ctx context.Context, name string) (err error) {
 	d, done, err := deb.LoadFile(name)
 	if err != nil {
 		return fmt.Errorf("package %s: %w", filepath.Base(name), err)
 	}
-	defer func() {
-		if d.Closer != nil {
-			d.Close()
-		}
-		done()
-	}()
+	defer func() { err = errors.Join(err, done()) }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
