@@ -46,7 +46,7 @@ func TestFlowKeepsEachField(t *testing.T) {
 					t.Errorf("the test leaves Package.%s empty", fact.Type().Field(i).Name)
 				}
 			}
-			if got, want := text(t, value), text(t, from.Package); got != want {
+			if got, want := encoded(t, value), encoded(t, from.Package); got != want {
 				t.Errorf("Package is %s, want %s", got, want)
 			}
 			continue
@@ -57,7 +57,7 @@ func TestFlowKeepsEachField(t *testing.T) {
 	}
 }
 
-func text(t *testing.T, v any) string {
+func encoded(t *testing.T, v any) string {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
