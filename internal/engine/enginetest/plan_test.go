@@ -18,7 +18,7 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		Boundary: engine.OwnKernel, Capabilities: all, Enforces: every, Shows: every,
 		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
-	whole.OwnRoot = true
+	whole.OwnRoot, whole.Volumes = true, true
 	full := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
 	without := func(change func(i *engine.Info, c *Config)) []string {
 		i, c := whole, full
@@ -57,7 +57,10 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 			"state/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
 			"record/restored-sandboxes-are-watched-from-the-start", "record/copies-and-replaced-sandboxes-are-watched",
-			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file",
+			"record/continues-with-zombies", "record/replaced-sandboxes-continue-the-same-file", "cover/volumes-are-no-part-of-a-state",
+		}, nil},
+		"no volumes": {func(i *engine.Info, _ *Config) { i.Volumes = false }, []string{
+			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
 		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:1] }, []string{
 			"link/", "copies/have-their-own-links", "copies/links-are-not-restored-with-the-memory", "copies/a-link-is-replaced-with-its-sandbox", "prestarted/have-their-own-links",

@@ -46,10 +46,10 @@ var spareRules = []rule{
 		warmAll(t, b.e, both, 2)
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
-		hosttest.Eventually(t, "a kernel of this kind is prestarted again", func() bool { return counter(b.e).Spares() == 2 })
+		hosttest.Eventually(t, "a kernel of this kind is prestarted again", func() bool { return counter(b.e).Prestarted() == 2 })
 		// The kernel of the other kind existed all the time, because none is started this fast.
 		b.e.(engine.Warmer).Warm(both[:1])
-		if n := counter(b.e).Spares(); n != 1 {
+		if n := counter(b.e).Prestarted(); n != 1 {
 			t.Errorf("%d prestarted kernels of the other kind are left", n)
 		}
 		warmAll(t, b.e, nil, 0)
@@ -105,8 +105,8 @@ func warmAll(t testing.TB, e engine.Engine, wanted []engine.Prestarted, n int) {
 			}
 		})
 	}
-	hosttest.Eventually(t, "kernels are prestarted", func() bool { return counter(e).Spares() == n })
+	hosttest.Eventually(t, "kernels are prestarted", func() bool { return counter(e).Prestarted() == n })
 }
 
 // counter returns an engine that counts its prestarted kernels, as each Warmer does for tests.
-func counter(e engine.Engine) interface{ Spares() int } { return e.(interface{ Spares() int }) }
+func counter(e engine.Engine) interface{ Prestarted() int } { return e.(interface{ Prestarted() int }) }

@@ -141,7 +141,7 @@ func TestEveryOperationHasAScope(t *testing.T) {
 	}
 	scopes := console.APIScopes()
 	adminOnly := func(path string) bool {
-		for _, prefix := range []string{"/v1/keys", "/v1/secrets", "/v1/prune", "/v1/record/export", "/v1/audit/export", "/v1/images", "/v1/builds", "/v1/volumes"} {
+		for _, prefix := range []string{"/v1/keys", "/v1/secrets", "/v1/prune", "/v1/record/export", "/v1/audit/export", "/v1/images", "/v1/builds", "/v1/volumes", "/v1/package-cache"} {
 			if strings.HasPrefix(path, prefix) {
 				return true
 			}

@@ -1,6 +1,7 @@
 package denial
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // No field of a flow is lost on its way to a client, or swapped with another.
@@ -17,6 +19,10 @@ func TestFlowKeepsEachField(t *testing.T) {
 		Address: "address", Status: 4,
 		Decision: egress.Decision{Effect: "effect", Rule: "rule", Layer: "layer", Policy: "policy", Reason: "reason", Fix: "fix"},
 		Sent:     5, Received: 6, Took: 1500 * time.Microsecond, Approval: "approval", Secrets: []string{"secret"}, Error: "error", Probe: true,
+		Package: &packages.Fact{
+			Ecosystem: "ecosystem", Name: "name", Version: "version", Hash: "hash", Verdict: "verdict", Cached: true,
+			Withheld: []string{"withheld"}, Scripts: []string{"scripts"},
+		},
 	}
 	got := reflect.ValueOf(Flow(from))
 	for i := range got.NumField() {
@@ -32,10 +38,32 @@ func TestFlowKeepsEachField(t *testing.T) {
 		if want.IsZero() {
 			t.Errorf("the test leaves %s empty", field.Name)
 		}
+		if field.Name == "Package" {
+			// Both have the same names in JSON.
+			fact := reflect.ValueOf(*from.Package)
+			for i := range fact.NumField() {
+				if fact.Field(i).IsZero() {
+					t.Errorf("the test leaves Package.%s empty", fact.Type().Field(i).Name)
+				}
+			}
+			if got, want := encoded(t, value), encoded(t, from.Package); got != want {
+				t.Errorf("Package is %s, want %s", got, want)
+			}
+			continue
+		}
 		if !reflect.DeepEqual(value, want.Convert(field.Type).Interface()) {
 			t.Errorf("%s is %v", field.Name, value)
 		}
 	}
+}
+
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 func TestSubject(t *testing.T) {
