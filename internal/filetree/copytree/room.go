@@ -8,7 +8,7 @@ import (
 )
 
 // spaceLimit preserves free space on a disk, so that the files of a sandbox cannot fill the host's
-// disk. A nil room preserves nothing.
+// disk. A nil spaceLimit preserves nothing.
 type spaceLimit struct {
 	fd     int
 	keep   int64 // bytes to preserve

@@ -35,7 +35,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// observedProxy is a world whose proxy writes audit entries and recordings.
+// observedProxy is a test environment whose proxy writes audit entries and recordings.
 type observedProxy struct {
 	*testProxy
 	record     *audittest.Log

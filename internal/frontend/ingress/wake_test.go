@@ -21,7 +21,7 @@ import (
 
 const sleeper = "i0000000000000000007"
 
-// pausedProxy is a world with a second sandbox, paused, that traffic resumes.
+// pausedProxy is a test environment with a second sandbox, paused, that traffic resumes.
 func pausedProxy(t *testing.T, change ...func(*sandbox.Sandbox)) *testProxy {
 	t.Helper()
 	w := newTestProxy(t)

@@ -106,7 +106,7 @@ type space struct {
 	claimed int64      // bytes that were claimed and are not in used yet
 }
 
-// deduplicationLock is held by one Settle or Prune at a time.
+// deduplicationLock is held by one Deduplicate or Prune at a time.
 type deduplicationLock struct {
 	sync.Mutex
 	collected bool // this process has looked for unneeded packs

@@ -79,7 +79,7 @@ func (t *Tap) writeRefused(sandbox string, n *refusedRequests) {
 	}
 }
 
-// writeAllRefused calls settle for all sandboxes when the Tap is closed.
+// writeAllRefused writes the entries of all sandboxes when the Tap is closed.
 func (t *Tap) writeAllRefused() {
 	t.mu.Lock()
 	all := maps.Clone(t.turned)

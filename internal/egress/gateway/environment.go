@@ -69,7 +69,7 @@ func (w *Environment) prepare() error {
 	return err
 }
 
-// newHandler creates the judge of one sandbox.
+// newHandler creates the handler of one sandbox's packets, which decides its requests.
 func (w *Environment) newHandler(c proxy.Config) (packetHandler, error) {
 	own, err := w.own.now()
 	if err != nil {
