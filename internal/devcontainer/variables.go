@@ -54,9 +54,14 @@ func (v *variables) walk(property string, value any) any {
 	return value
 }
 
-// expand replaces the variables in a text. Values are not expanded again. An unknown variable stays
-// as it is, as the specification has it: it may be one of the shell.
+// expand replaces the variables in a text.
 func (v *variables) expand(property, text string) string {
+	return replace(text, func(name string) (string, bool) { return v.value(property, name) })
+}
+
+// replace replaces each ${NAME} whose value is known. Values are not expanded again. An unknown
+// variable stays as it is, as the specification has it: it may be one of the shell.
+func replace(text string, value func(name string) (string, bool)) string {
 	var b strings.Builder
 	for {
 		before, rest, ok := strings.Cut(text, "${")
@@ -68,8 +73,8 @@ func (v *variables) expand(property, text string) string {
 		if !ok {
 			return b.String() + "${" + rest
 		}
-		if value, known := v.value(property, name); known {
-			b.WriteString(value)
+		if known, ok := value(name); ok {
+			b.WriteString(known)
 			text = after
 			continue
 		}
@@ -119,23 +124,15 @@ func (v *variables) local(property, rest string) string {
 // Inside replaces ${containerEnv:NAME} and ${containerEnv:NAME:DEFAULT} by the variables of the
 // running sandbox.
 func Inside(text string, lookUp func(string) (string, bool)) string {
-	var b strings.Builder
-	for {
-		before, rest, ok := strings.Cut(text, "${containerEnv:")
-		b.WriteString(before)
-		if !ok {
-			return b.String()
+	return replace(text, func(name string) (string, bool) {
+		kind, rest, _ := strings.Cut(name, ":")
+		if kind != "containerEnv" || kind == name {
+			return "", false
 		}
-		name, after, ok := strings.Cut(rest, "}")
-		if !ok {
-			return b.String() + "${containerEnv:" + rest
+		name, standard, _ := strings.Cut(rest, ":")
+		if value, set := lookUp(name); set {
+			return value, true
 		}
-		name, standard, _ := strings.Cut(name, ":")
-		value, set := lookUp(name)
-		if !set {
-			value = standard
-		}
-		b.WriteString(value)
-		text = after
-	}
+		return standard, true
+	})
 }

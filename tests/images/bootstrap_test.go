@@ -17,8 +17,8 @@ var recipes = map[string]struct{ line, want string }{
 // TestBootstrap makes a Debian from the packages of the mirror, and the recipes from it.
 func TestBootstrap(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for who, uid := range map[string]int{"root": 0, "without root": unprivileged} {
-		t.Run(who, func(t *testing.T) {
+	for user, uid := range map[string]int{"root": 0, "without root": unprivileged} {
+		t.Run(user, func(t *testing.T) {
 			m := newMachine(t, uid)
 			// With a mirror other than the default one, the image's list of sources names one suite, which is
 			// what the policy permits.

@@ -126,6 +126,10 @@ func (s *Service) Receive(token string, r io.Reader) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	// What is there already is counted before anything changes, also if the upload is empty.
+	if err := f.reserve(dir, 0); err != nil {
+		return err
+	}
 	draft, err := os.CreateTemp(dir, draftPrefix)
 	if err != nil {
 		return err

@@ -72,6 +72,10 @@ func TestUploadsHaveLimits(t *testing.T) {
 	}
 	// Another process counts what is there.
 	s.files = openFiles(s.files.dir, s.files.limits)
+	// An empty upload, which is stored without counting, must not make it forget that.
+	if err := send("4", 0); err != nil {
+		t.Fatal(err)
+	}
 	token, _ = link("3")
 	if err := s.Receive(token, bytesOf(1)); fault.CodeOf(err) != "upload_large" {
 		t.Errorf("above the limit after a restart: %v", err)

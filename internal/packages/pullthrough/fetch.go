@@ -158,7 +158,7 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
-	if stop := judge(n, own, digest, err, fact); stop != nil {
+	if stop := verify(n, own, digest, err, fact); stop != nil {
 		f.Close()
 		return nil, e, stop
 	}
@@ -174,7 +174,7 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	return f, e, nil
 }
 
-func judge(n int64, own hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
+func verify(n int64, own hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
 	switch {
 	case err != nil:
 		return broken(err, fact)

@@ -83,17 +83,17 @@ func TestPersistHasAnEnd(t *testing.T) {
 // a second name. That is no damage.
 func TestAnotherProcessIsFaster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
-	var meanwhile func()
+	var duringSync func()
 	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {
-		if do := meanwhile; name == "finish: sync files" && do != nil {
-			meanwhile = nil
+		if do := duringSync; name == "finish: sync files" && do != nil {
+			duringSync = nil
 			do()
 		}
 	}})
 	a := commit(t, s, "a", "", noise(1, 200))
-	meanwhile = func() { deduplicate(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
-	if err := s.Persist(t.Context()); err != nil || meanwhile != nil {
-		t.Fatal(err, meanwhile == nil)
+	duringSync = func() { deduplicate(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
+	if err := s.Persist(t.Context()); err != nil || duringSync != nil {
+		t.Fatal(err, duringSync == nil)
 	}
 	if s.notes.warned["a"] {
 		t.Error("it was said to be damaged")
