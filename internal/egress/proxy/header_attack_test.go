@@ -13,7 +13,7 @@ func TestFindingS4AGrantIsForTheSameHeaders(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &approvals{}
-	b := w.newSandbox(asking)
+	b := w.newSandbox(askPolicy)
 	b.people.answer = d.answer
 	base := func(more ...string) http.Header {
 		h := http.Header{
@@ -153,7 +153,7 @@ func TestFindingS4RequestsThatCannotBeShownAreRefused(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	d := &approvals{}
-	b := w.newSandbox(asking)
+	b := w.newSandbox(askPolicy)
 	b.people.answer = d.answer
 	many := http.Header{}
 	for i := range 41 {
@@ -180,7 +180,7 @@ func TestFindingS4RequestsThatCannotBeShownAreRefused(t *testing.T) {
 		t.Errorf("asked %+v, upstream saw %+v", q, up.log())
 	}
 	// Values that look equal after redaction are still different.
-	patterns := w.newSandbox(asking + "redact: {patterns: true}\n")
+	patterns := w.newSandbox(askPolicy + "redact: {patterns: true}\n")
 	patterns.people.answer = d.answer
 	with := func(path, header string) int {
 		code, _ := patterns.do("POST", "https://api.good.test/"+path, "x", http.Header{"X-Arg": {header}})

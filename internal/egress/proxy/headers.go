@@ -40,7 +40,7 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 	h := x.r.Header.Clone()
 	dropHops(h)
 	var all []byte
-	put := func(text string) {
+	requestApproval := func(text string) {
 		all = binary.BigEndian.AppendUint64(all, uint64(len(text)))
 		all = append(all, text...)
 	}
@@ -50,11 +50,11 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 			continue
 		}
 		text := strings.Join(h[name], ", ")
-		put(name)
+		requestApproval(name)
 		for _, v := range h[name] {
-			put(v)
+			requestApproval(v)
 		}
-		put("") // not in a name: the next header begins
+		requestApproval("") // not in a name: the next header begins
 		fact := "header_" + strings.ToLower(name)
 		if isCredential(name) {
 			fact, text = fact+"_sha256", hexHash(text)

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-const openOne = `
+const oneHostPolicy = `
 level: minimal
 network:
   unlisted: deny
@@ -26,7 +26,7 @@ network:
 func TestAllowedRequestPasses(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	for _, h2 := range []bool{false, true} {
 		if code, body := b.with(b.client(h2), "GET", "https://api.good.test/x?q=1", "", nil); code != 200 || body != "hello from api.good.test" {
 			t.Fatalf("h2 %v: %d %s", h2, code, body)
@@ -48,7 +48,7 @@ func TestN1HostNotListed(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "evil.test")
 	good := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	if _, err := b.resolve("evil.test"); err == nil || !strings.Contains(err.Error(), "NXDomain") && !strings.Contains(err.Error(), "NameError") {
 		t.Errorf("by name: %v", err)
 	}
@@ -88,7 +88,7 @@ func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	for _, level := range []string{"api.good.test", "pass.good.test"} {
 		t.Run(level, func(t *testing.T) {
 			up := w.serve("443", nil, level)
-			b := w.newSandbox(openOne)
+			b := w.newSandbox(oneHostPolicy)
 			before := w.dials.Load()
 			for _, serverName := range []string{"other.good.test", ""} {
 				if _, err := b.tls(level, serverName, b.trust); err == nil {
@@ -125,7 +125,7 @@ func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 func TestN7DomainFronting(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
-	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	for _, c := range [][2]string{{"api.good.test", "other.good.test"}, {"other.good.test", "api.good.test"}, {"api.good.test", "evil.test"}, {"other.good.test", "api.good.test."}} {
 		for _, h2 := range []bool{false, true} {
 			code, body := b.with(b.client(h2), "GET", "https://"+c[0]+"/", "", http.Header{"Host": {c[1]}})
@@ -146,7 +146,7 @@ func TestN8CredentialToWrongPeer(t *testing.T) {
 	w := newEnvironment(t)
 	other := w.serve("443", nil, "other.good.test")
 	api := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	if code, _ := b.do("GET", "https://other.good.test/", "", http.Header{"Host": {"api.good.test"}}); code != 421 {
 		t.Errorf("code %d", code)
 	}
@@ -166,7 +166,7 @@ func TestN8CredentialToWrongPeer(t *testing.T) {
 func TestN9PortPivot(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	if code, body := b.do("GET", "https://api.good.test/", "", http.Header{"Host": {"api.good.test:8443"}}); code != 421 || !strings.Contains(body, policy.RulePort) {
 		t.Errorf("%d %s", code, body)
 	}
@@ -187,7 +187,7 @@ func TestN9PortPivot(t *testing.T) {
 func TestN13PathTricks(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	for _, path := range []string{"/a/../b", "/a/%2e%2e/b", "/%252e%252e/", "/a%2fb", "/a%5cb", "/a\\b", "//a", "/a//b", "/a;b", "/a%00", "/a%0d%0ab", "/./a", "*"} {
 		c, err := b.tls("api.good.test", "api.good.test", b.trust)
 		if err != nil {
@@ -209,7 +209,7 @@ func TestN13PathTricks(t *testing.T) {
 func TestN17OtherProtocols(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	for _, text := range []string{"SSH-2.0-OpenSSH_9\r\n", "\x00\x01\x02", "\x16\x03\x01\x00\x05hello", "\x80\x2e\x01\x00\x02", "get / http/1.0\r\n\r\n"} {
 		c, err := b.dial("api.good.test", 443)
 		if err != nil {
@@ -235,7 +235,7 @@ func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 	w := newEnvironment(t)
 	plain := w.serve("80", nil, "plain.good.test")
 	w.serve("80", nil, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	if code, body := b.get("http://plain.good.test/x"); code != 200 || body != "hello from plain.good.test" {
 		t.Errorf("listed: %d %s", code, body)
 	}
@@ -258,7 +258,7 @@ func TestPlainHTTPOnlyWhereListed(t *testing.T) {
 func TestN15Smuggling(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	cases := map[string]string{
 		"both lengths":      "POST / HTTP/1.1\r\nHost: other.good.test\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: evil.test\r\n\r\n",
 		"two hosts":         "GET / HTTP/1.1\r\nHost: other.good.test\r\nHost: evil.test\r\n\r\n",
@@ -325,7 +325,7 @@ func TestN15Smuggling(t *testing.T) {
 func TestECHIsOpened(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", nil, "pass.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	c, err := b.dial("pass.good.test", 443)
 	if err != nil {
 		t.Fatal(err)
