@@ -151,8 +151,8 @@ func BenchmarkIdleBox(b *testing.B) {
 		after := heap()
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
 		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
-		for _, one := range sandboxes {
-			one.Close()
+		for _, firstToken := range sandboxes {
+			firstToken.Close()
 		}
 	}
 }

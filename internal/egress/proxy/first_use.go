@@ -21,7 +21,7 @@ func (b *Handler) permitted(p permission) bool {
 	return b.uses.permits[p]
 }
 
-// each joins a binding's list, or returns the word for all.
+// each joins a binding's list, or returns all if the list is empty.
 func each(list []string, all string) string {
 	if len(list) == 0 {
 		return all
