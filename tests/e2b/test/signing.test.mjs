@@ -63,7 +63,7 @@ withSandbox('signed file URLs', (sdk, shared) => {
     await requireRefused(() => {}, { method: 'POST', body: new FormData() })
   })
 
-  // Whoever intercepts a URL can use it only for its purpose and until it expires.
+  // A person who intercepts a URL can use it only for its purpose and until it expires.
   test('a URL does not work for another sandbox, or after the end of its own', async () => {
     const owner = await sdk.Sandbox.create({ timeoutMs: 300_000 })
     let copies = []
