@@ -26,7 +26,7 @@ type kernelKind struct {
 // kernel, and the version after the upgrade saves it.
 func kindToRestore(platform, dir string) (kernelKind, error) {
 	kind := kernelKind{platform: platform}
-	f, err := os.Open(filepath.Join(dir, imageFiles[0]))
+	f, err := os.Open(filepath.Join(dir, stateFiles[0]))
 	if err != nil {
 		return kind, fmt.Errorf("saved state: %w", err)
 	}

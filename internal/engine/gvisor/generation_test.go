@@ -35,7 +35,7 @@ func TestNoSavedState(t *testing.T) {
 	if _, err := kindToRestore(running, dir); err == nil {
 		t.Error("an empty directory is a state")
 	}
-	if err := os.WriteFile(filepath.Join(dir, imageFiles[0]), []byte("not a state"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, stateFiles[0]), []byte("not a state"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kindToRestore(running, dir); err == nil {

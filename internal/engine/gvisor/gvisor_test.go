@@ -104,7 +104,7 @@ func only(rules ...string) []string {
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/reached-limits-are-recorded")
+		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copy-has-a-separate-memory-limit", "record/reached-limits-are-recorded")
 	c := suite(t, true)
 	c.Cycles, c.Only = 3, rules
 	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be asked for"}

@@ -42,7 +42,7 @@ func TestSparesWithoutARecord(t *testing.T) {
 	lives := made("klives" + suffix(self))
 	over := []string{made("kover" + suffix(earlier)), made("kold"), made("kodd.x-y")}
 	// The directory of an interrupted copy for reading files contains a state.
-	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(over[0], stateFiles[0]), []byte("large"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.List(t.Context()); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // stands reports whether there is a stand-in at a path in the sandbox.
-func stands(spec *engine.Spec, inside string) bool {
+func isStandIn(spec *engine.Spec, inside string) bool {
 	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
 }
 
