@@ -36,7 +36,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error
 	}
 	// The directory has the name of a prestarted kernel's directory, so that the cleanup of dead
 	// processes also removes it after a crash. It can be as large as the sandbox's memory.
-	dir, err := e.prestartedDirOf(ownName(*b.rec.Spec))
+	dir, err := e.prestartedDirOf(uniqueName(*b.rec.Spec))
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, prestartedMemory())
-	kind, err := kindToRestore(reducedPlatform, dir)
+	kind, err := kindToRestore(idlePlatformName, dir)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 		return err
 	}
 	defer conn.Close()
-	defer breakOff(ctx, conn)()
+	defer abortWithContext(ctx, conn)()
 	if err := do(conn); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}

@@ -55,7 +55,7 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs need a system call to read the time: %v", err)
 	}
-	if err := forgetSoon(t.Kernel()); err != nil {
+	if err := setTimeWait(t.Kernel()); err != nil {
 		t.Warningf("%v", err)
 	}
 	if err := installOwners(t); err != nil {

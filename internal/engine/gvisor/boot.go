@@ -102,7 +102,7 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := req.confine(); err != nil {
 		return result, err
 	}
-	registerReducedPlatform()
+	registerIdlePlatform()
 	if err := req.assembleRoot(); err != nil {
 		return result, err
 	}
@@ -237,7 +237,7 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
 		// Without this, gVisor ignores set-id bits even where new privileges are allowed.
 		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
-		"panic-log":  filepath.Join(box, wordsName),
+		"panic-log":  filepath.Join(box, crashOutputName),
 		// No device or socket of the host can be reached by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",

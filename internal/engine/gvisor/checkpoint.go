@@ -180,10 +180,10 @@ func resume(conn *urpc.Client, dir string) error {
 
 // Restore implements engine.Checkpointer.
 func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := ready(&spec); err != nil {
+	if err := prepareSpec(&spec); err != nil {
 		return err
 	}
-	kind, err := kindToRestore(running, dir)
+	kind, err := kindToRestore(systrapName, dir)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spe
 
 // Replace implements engine.Checkpointer.
 func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := ready(&spec); err != nil {
+	if err := prepareSpec(&spec); err != nil {
 		return err
 	}
 	old, err := e.find(spec.ID)
@@ -223,9 +223,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if old.frozen() {
 		return engine.Frozen(spec.ID)
 	}
-	kind := kernelKind{platform: running}
+	kind := kernelKind{platform: systrapName}
 	if dir != "" {
-		if kind, err = kindToRestore(running, dir); err != nil {
+		if kind, err = kindToRestore(systrapName, dir); err != nil {
 			return err
 		}
 	}
