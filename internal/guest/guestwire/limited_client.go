@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxRefusal limits the JSON in which a guest reports an error. The JSON has a list without a limit
-// of its own, in which three bytes become more than a hundred in memory.
-const maxRefusal = 64 << 10
+// maxErrorBytes limits the JSON in which a guest reports an error. The JSON has a list without a limit
+// of its own. Three bytes of the list become more than a hundred bytes in memory.
+const maxErrorBytes = 64 << 10
 
 // limitedClient is an HTTP client that limits the size of a guest's errors.
 type limitedClient struct{ connect.HTTPClient }
@@ -27,48 +27,50 @@ func (w limitedClient) Do(req *http.Request) (*http.Response, error) {
 	switch {
 	case res.StatusCode != http.StatusOK:
 		// A truncated body is not valid JSON. Then only the status is reported.
-		res.Body = part{io.LimitReader(body, maxRefusal), body}
+		res.Body = limitedBody{io.LimitReader(body, maxErrorBytes), body}
 	case req.Header.Get("Content-Type") == "application/connect+proto":
-		res.Body = part{&pieces{from: body}, body}
+		res.Body = limitedBody{&messageReader{from: body}, body}
 	}
 	return res, nil
 }
 
-type part struct {
+// limitedBody is a body whose reads are limited.
+type limitedBody struct {
 	io.Reader
 	io.Closer
 }
 
-// The first byte of each message of a stream is 1 for a compressed message. Any other bit marks the
-// end of the stream, which is JSON.
-const messages = 1
+// compressedBit is the bit in the first byte of a message of a stream that marks a compressed message.
+// Any other bit marks the end of the stream, which is JSON.
+const compressedBit = 1
 
-// pieces parses the messages of a stream and rejects an end that is too long.
-type pieces struct {
+// messageReader parses the messages of a stream and rejects an end that is too long.
+type messageReader struct {
 	from io.Reader
-	head [5]byte // a piece's kind and length
-	have int     // bytes of it
-	left uint32  // bytes left of the piece's content
+	head [5]byte // kind and length of a message
+	have int     // bytes of head that were read
+	left uint32  // bytes of the message that were not read yet
 }
 
-func (s *pieces) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (s *messageReader) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p)
-	for seen := p[:n]; len(seen) > 0; {
+	for data := p[:n]; len(data) > 0; {
 		if s.left > 0 {
-			k := min(uint32(len(seen)), s.left)
+			k := min(uint32(len(data)), s.left)
 			s.left -= k
-			seen = seen[k:]
+			data = data[k:]
 			continue
 		}
-		k := copy(s.head[s.have:], seen)
+		k := copy(s.head[s.have:], data)
 		s.have += k
-		seen = seen[k:]
+		data = data[k:]
 		if s.have < len(s.head) {
 			break
 		}
 		s.have, s.left = 0, binary.BigEndian.Uint32(s.head[1:])
-		if s.head[0]&^messages != 0 && s.left > maxRefusal {
-			return 0, fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's refusal is longer than %d bytes", maxRefusal)
+		if s.head[0]&^compressedBit != 0 && s.left > maxErrorBytes {
+			return 0, fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's error is longer than %d bytes", maxErrorBytes)
 		}
 	}
 	return n, err
