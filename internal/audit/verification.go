@@ -134,12 +134,12 @@ func (c *chain) end() error {
 	return nil
 }
 
-// misplaced returns the finding for the entry other in the place of the entry seq. later reports
+// misplaced returns the finding for the entry other at the position of the entry seq. later reports
 // whether seq follows further on.
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:
-		return found(seq, Reordered, "entry %d is in the place of entry %d", other, seq)
+		return found(seq, Reordered, "entry %d is where entry %d should be", other, seq)
 	case later:
 		return found(seq, Reordered, "entry %d is not in its place, which has entry %d", seq, other)
 	}
