@@ -37,18 +37,18 @@ func runKernelPeer() {
 	}
 }
 
-// A sandbox on a kernel's TUN or TAP device, or on a socket of Ethernet frames, is under the same
-// policy and leaves the same flow entries as one on packets, with the confined process and without
-// root.
-func TestAKernelIsUnderThePolicy(t *testing.T) {
+// The policy and the flow entries for a sandbox on a kernel's TUN or TAP device, or on a socket of
+// Ethernet frames, are the same as for one on packets. The test uses the confined process, with and
+// without root.
+func TestKernelNetworkAppliesPolicy(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream} {
 		for _, rootless := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/rootless=%v", form, rootless), func(t *testing.T) { kernelUnderThePolicy(t, form, rootless) })
+			t.Run(fmt.Sprintf("%s/rootless=%v", form, rootless), func(t *testing.T) { checkKernelPolicy(t, form, rootless) })
 		}
 	}
 }
 
-func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool) {
+func checkKernelPolicy(t *testing.T, form attachmenttest.Form, rootless bool) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	link, k := attachmenttest.StartKernel(t, form, rootless, 1500, "/proc/self/exe", kernelArg0,
@@ -57,14 +57,14 @@ func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool)
 	a.Kind, a.Link = form.Kind(), link
 	sb, _, err := c.Attach(t.Context(), a)
 	if err != nil || sb != nil {
-		t.Fatalf("%v %v", sb, err)
+		t.Fatalf("Attach returned %v %v, want no end and no error", sb, err)
 	}
 	link.Close()
 	k.Go()
 	got, err := k.Wait()
 	want := []string{"http://api.test/hello 200 6", "http://other.test/ failed", "http://93.184.216.34:81/ failed"}
 	if lines := strings.Split(strings.TrimSpace(got), "\n"); err != nil || !slices.Equal(lines, want) {
-		t.Fatalf("%v\n%s", err, got)
+		t.Fatalf("the program in the sandbox: %v\n%s", err, got)
 	}
 	if err := c.Detach(t.Context(), "box1"); err != nil {
 		t.Fatal(err)
@@ -82,16 +82,16 @@ func kernelUnderThePolicy(t *testing.T, form attachmenttest.Form, rootless bool)
 		},
 	} {
 		if !slices.ContainsFunc(records, matches) {
-			t.Errorf("no record of %s in %+v", what, records)
+			t.Errorf("no flow entry of %s in %+v", what, records)
 		}
 	}
 	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("attached sandboxes after Detach: %v %v, want none", left, err)
 	}
 }
 
-// A gateway end of the wrong kind is rejected, and nothing of it is left.
-func TestAnAttachmentOfAWrongKind(t *testing.T) {
+// A gateway end of the wrong kind is rejected, and leaves no attachment.
+func TestAttachRejectsWrongKind(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	null, err := os.Open(os.DevNull)
@@ -105,17 +105,17 @@ func TestAnAttachmentOfAWrongKind(t *testing.T) {
 		a := testAttachment(t, dir, "box1")
 		a.Kind, a.Link = wrong.Kind, wrong.Link
 		if sb, _, err := c.Attach(t.Context(), a); err == nil || sb != nil {
-			t.Errorf("%q was attached: %v", wrong.Kind, sb)
+			t.Errorf("Attach accepted a descriptor of the wrong kind %q: %v", wrong.Kind, sb)
 		}
 	}
 	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("attached sandboxes: %v %v, want none", left, err)
 	}
 	wantGet(t, mustAttach(t, c, dir, "box1"), "/hello", 200)
 }
 
-// A process of an earlier version supports only packets. It does not receive the field, and other
-// kinds are not treated as packets.
+// A process of an earlier version supports only packets. For these it does not get the field; other
+// kinds are an error.
 func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
 	old := &Client{version: withKinds - 1}
 	for _, kind := range []egress.AttachmentKind{"", egress.Packets} {
@@ -127,9 +127,9 @@ func TestEarlierProcessSupportsOnlyPackets(t *testing.T) {
 		ours.Close()
 	}
 	if _, _, _, err := old.ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); fault.CodeOf(err) != "causeway_version" {
-		t.Errorf("a tap: %v", err)
+		t.Errorf("a Tap for an earlier process: got %v, want causeway_version", err)
 	}
 	if _, ours, sent, err := (&Client{version: withKinds}).ends(Attachment{Kind: egress.Tap, Link: os.Stdin}); err != nil || ours != os.Stdin || sent != egress.Tap {
-		t.Errorf("control: %v %q %v", ours, sent, err)
+		t.Errorf("control: a Tap for a current process: got %v %q %v", ours, sent, err)
 	}
 }

@@ -26,7 +26,7 @@ const (
 	lastPart = 4 * maxRecord
 )
 
-// openRecords prepares the caller's file for the process: append-only, and ending with a complete
+// openRecords opens the caller's flow file for the process: append-only, and ending with a complete
 // line. It also returns the number of the last entry.
 func openRecords(file *os.File) (*os.File, uint64, error) {
 	raw, err := file.SyscallConn()
@@ -37,12 +37,12 @@ func openRecords(file *os.File) (*os.File, uint64, error) {
 	if err := raw.Control(func(fd uintptr) { path = fmt.Sprintf("/proc/self/fd/%d", fd) }); err != nil {
 		return nil, 0, err
 	}
-	whole, err := os.OpenFile(path, os.O_RDWR, 0)
+	readWrite, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer whole.Close()
-	seq, err := repair(whole)
+	defer readWrite.Close()
+	seq, err := repair(readWrite)
 	if err != nil {
 		return nil, 0, fmt.Errorf("record file: %w", err)
 	}
@@ -68,7 +68,7 @@ func repair(file *os.File) (uint64, error) {
 	end := bytes.LastIndexByte(data, '\n') + 1
 	if end < len(data) {
 		if end == 0 && start > 0 {
-			return 0, errors.New("it ends with something that is not an entry")
+			return 0, errors.New("the file ends with data that is not an entry")
 		}
 		if err := file.Truncate(start + int64(end)); err != nil {
 			return 0, err
@@ -80,7 +80,7 @@ func repair(file *os.File) (uint64, error) {
 	line := data[bytes.LastIndexByte(data[:end-1], '\n')+1 : end]
 	var last egress.Record
 	if err := json.Unmarshal(line, &last); err != nil || last.Seq == 0 {
-		return 0, errors.New("its last line is not an entry")
+		return 0, errors.New("the last line of the file is not an entry")
 	}
 	return last.Seq, nil
 }
@@ -93,11 +93,11 @@ type recorder struct {
 	mu        sync.Mutex
 	seq       uint64
 	size      int64
-	unwritten []byte // of a line for which the disk had no room
+	unwritten []byte // the rest of a line that was written in part
 	closed    bool
 	refused   uint64
 	sent      int64
-	got       int64
+	received  int64
 	uses      map[string]int64
 
 	syncMu sync.Mutex // taken before mu
@@ -127,15 +127,15 @@ func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 // cannot write entries of another sandbox.
 func (r *recorder) Record(rec egress.Record) error {
 	seq, err := r.append(rec)
-	if err != nil || !binding(rec) {
+	if err != nil || !requiresSync(rec) {
 		return err
 	}
 	return r.waitSynced(seq)
 }
 
-// binding reports whether an entry must be on the disk before its action happens: a use of a
+// requiresSync reports whether an entry must be on the disk before its action happens: a use of a
 // secret, an approved action, or an irreversible publication.
-func binding(rec egress.Record) bool {
+func requiresSync(rec egress.Record) bool {
 	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == egress.KindPublish || rec.Kind == egress.KindGit)
 }
 
@@ -152,13 +152,13 @@ func (r *recorder) waitSynced(seq uint64) error {
 	r.mu.Unlock()
 	raw, err := r.file.SyscallConn()
 	if err == nil {
-		var sync error
+		var syncErr error
 		err = raw.Control(func(fd uintptr) {
-			for sync = unix.EINTR; errors.Is(sync, unix.EINTR); {
-				sync = unix.Fdatasync(int(fd))
+			for syncErr = unix.EINTR; errors.Is(syncErr, unix.EINTR); {
+				syncErr = unix.Fdatasync(int(fd))
 			}
 		})
-		err = errors.Join(err, sync)
+		err = errors.Join(err, syncErr)
 	}
 	if err != nil {
 		return notRecorded(err)
@@ -192,7 +192,7 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network log has reached its greatest size").
 			WithHint("nothing more is let out of this sandbox; create it again")
 	}
-	// First write the rest of the previous line. Otherwise both lines would be lost.
+	// First write the rest of the previous line. Otherwise neither line could be read.
 	if len(r.unwritten) > 0 {
 		if _, err := r.write(r.unwritten); err != nil {
 			return 0, err
@@ -209,7 +209,7 @@ func (r *recorder) append(rec egress.Record) (uint64, error) {
 	return r.seq, nil
 }
 
-// write stores the rest of a line that was written in part. mu must be held.
+// write writes data. If only a part is written, it keeps the rest. mu must be held.
 func (r *recorder) write(data []byte) (int, error) {
 	n, err := r.file.Write(data)
 	r.size += int64(n)
@@ -230,7 +230,7 @@ func (r *recorder) count(rec egress.Record) {
 		return
 	}
 	r.sent += rec.Sent
-	r.got += rec.Received
+	r.received += rec.Received
 	if rec.Effect == egress.Deny {
 		r.refused++
 	}
@@ -242,7 +242,7 @@ func (r *recorder) count(rec egress.Record) {
 func (r *recorder) fill(s *Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.Records, s.Refused, s.Sent, s.Received, s.Uses = r.seq, r.refused, r.sent, r.got, maps.Clone(r.uses)
+	s.Records, s.Refused, s.Sent, s.Received, s.Uses = r.seq, r.refused, r.sent, r.received, maps.Clone(r.uses)
 }
 
 // close closes the file. Flows that end later are not recorded.

@@ -36,11 +36,11 @@ func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 // ReadOnly reports whether a path is mounted read-only inside.
 func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
 
-// Behind reports whether a file below a path could be denied or read-only because of the path
-// itself, which may be that of a symbolic link: a pattern names a part of the path, and not only
-// files below any directory. Paths with an equal way have the same denied and read-only files below
-// them.
-func (m Matcher) Behind(path string) (way string, could bool) {
+// Behind reports whether a file below a path could be denied or read-only because of the path itself,
+// which may be that of a symbolic link. That is so if a pattern names a part of the path, and not only
+// files below any directory. It also returns a key: paths with equal keys have the same denied and
+// read-only files below them.
+func (m Matcher) Behind(path string) (key string, could bool) {
 	var b strings.Builder
 	for _, globs := range [][]glob{m.deny, m.readOnly} {
 		for i, g := range globs {
@@ -56,7 +56,7 @@ func (m Matcher) Behind(path string) (way string, could bool) {
 	return b.String(), could
 }
 
-// after returns the segments of a pattern that may come next after the whole path.
+// after returns the indexes of the segments that may come next after the pattern has matched path.
 func (g *glob) after(path string) []int {
 	at := g.open([]int{0})
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
@@ -75,7 +75,7 @@ func (g *glob) after(path string) []int {
 	return at
 }
 
-// open adds the segments after a **, which may match no segment.
+// open adds the index after each **, because a ** may match no segment.
 func (g *glob) open(at []int) []int {
 	for i := 0; i < len(at); i++ {
 		if n := at[i]; n < len(g.segments) && g.segments[n] == "**" && !slices.Contains(at, n+1) {

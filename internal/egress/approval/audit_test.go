@@ -11,19 +11,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// auditLog has the entries of a rig's audit log, and the step that the log rejects.
+// auditLog holds the entries of a rig's audit log, and the step whose entry the log rejects.
 type auditLog struct {
 	mu     sync.Mutex
 	steps  []string
-	refuse approval.Step
+	reject approval.Step
 }
 
-var errRecord = errors.New("the record cannot be written")
+var errRecord = errors.New("the audit entry cannot be written")
 
 func (r *rig) record(_ context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
 	r.audit.mu.Lock()
 	defer r.audit.mu.Unlock()
-	if step == r.audit.refuse {
+	if step == r.audit.reject {
 		return errRecord
 	}
 	text := string(step) + " " + string(a.State)
@@ -34,52 +34,52 @@ func (r *rig) record(_ context.Context, step approval.Step, a approval.Approval,
 	return nil
 }
 
-func (r *rig) refuses(step approval.Step) {
+func (r *rig) rejectStep(step approval.Step) {
 	r.audit.mu.Lock()
 	defer r.audit.mu.Unlock()
-	r.audit.refuse = step
+	r.audit.reject = step
 }
 
 // P33: each step of a request has exactly one audit entry.
-func TestStepsAreRecorded(t *testing.T) {
+func TestEachStepHasOneAuditEntry(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	a := r.ask(push())
-	r.ask(push()) // the same question
+	a := r.ask(postRequest())
+	r.ask(postRequest()) // the same request
 	r.approve(a.Approval)
-	if got := r.spend(push()); !got.Granted {
+	if got := r.spend(postRequest()); !got.Granted {
 		t.Fatalf("%+v", got)
 	}
 	want := []string{"asked pending", "voted pending by local", "decided approved by local", "spent approved"}
 	if !slices.Equal(r.audit.steps, want) {
-		t.Errorf("%q, want %q", r.audit.steps, want)
+		t.Errorf("audit steps: got %q, want %q", r.audit.steps, want)
 	}
 }
 
-// No vote counts and no grant works if the audit log refuses the entry.
-func TestNothingIsDecidedUnrecorded(t *testing.T) {
+// No vote counts and no grant works if the audit log rejects the entry.
+func TestDecisionsRequireAuditEntry(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	r.refuses(approval.StepAsked)
-	if a, err := r.Ask(over(t), push()); !errors.Is(err, errRecord) || a.Granted {
-		t.Errorf("asked: %+v, %v", a, err)
+	r.rejectStep(approval.StepAsked)
+	if a, err := r.Ask(cancelledContext(t), postRequest()); !errors.Is(err, errRecord) || a.Granted {
+		t.Errorf("Ask without an audit entry: got %+v, %v, want errRecord", a, err)
 	}
-	r.refuses(approval.StepVoted)
-	a := r.ask(push())
+	r.rejectStep(approval.StepVoted)
+	a := r.ask(postRequest())
 	if _, err := r.Approve(t.Context(), local, a.Approval, "", false); !errors.Is(err, errRecord) {
-		t.Errorf("voted: %v", err)
+		t.Errorf("Approve without an audit entry: got %v, want errRecord", err)
 	}
 	if got, err := r.Get(t.Context(), local, a.Approval); err != nil || got.State != approval.Pending || len(got.Votes) != 0 {
-		t.Errorf("it is %s with %d votes, %v", got.State, len(got.Votes), err)
+		t.Errorf("the request is %s with %d votes, want pending without votes: %v", got.State, len(got.Votes), err)
 	}
-	r.refuses(approval.StepSpent)
+	r.rejectStep(approval.StepSpent)
 	r.approve(a.Approval)
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	if got, err := r.Ask(ctx, push()); !errors.Is(err, errRecord) || got.Granted {
-		t.Errorf("spent: %+v, %v", got, err)
+	if got, err := r.Ask(ctx, postRequest()); !errors.Is(err, errRecord) || got.Granted {
+		t.Errorf("use of the grant without an audit entry: got %+v, %v, want errRecord", got, err)
 	}
 	// The grant is used up anyway, because it is valid once.
-	r.refuses("")
+	r.rejectStep("")
 	if got, err := r.Get(t.Context(), local, a.Approval); err != nil || got.State != approval.Spent {
-		t.Errorf("it is %s, %v", got.State, err)
+		t.Errorf("the request is %s, want spent: %v", got.State, err)
 	}
 }

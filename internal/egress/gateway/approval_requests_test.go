@@ -14,7 +14,7 @@ import (
 )
 
 // Without a controller, the request waits as long as permitted and then is not granted.
-func TestNoController(t *testing.T) {
+func TestApprovalIsPendingWithoutController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAttachedSandbox("box1", nil, "")
 		begin := time.Now()
@@ -22,20 +22,20 @@ func TestNoController(t *testing.T) {
 		defer cancel()
 		a, err := approver{b}.Ask(ctx, egress.ApprovalRequest{})
 		if err != nil || a.Granted || a.State != statePending || a.Approval != "" || a.Reason == "" {
-			t.Errorf("answer %+v, %v", a, err)
+			t.Errorf("got %+v, %v, want pending with a reason", a, err)
 		}
 		if took := time.Since(begin); took != 20*time.Second {
-			t.Errorf("waited %v", took)
+			t.Errorf("Ask waited %v, want 20s", took)
 		}
 		// A request without a deadline gets one.
 		begin = time.Now()
 		if a, err := (approver{b}).Ask(t.Context(), egress.ApprovalRequest{}); err != nil || a.Granted || time.Since(begin) != maxWait {
-			t.Errorf("answer %+v, %v after %v", a, err, time.Since(begin))
+			t.Errorf("got %+v, %v after %v, want pending after %v", a, err, time.Since(begin), maxWait)
 		}
 	})
 }
 
-func TestQuestionsEndWithTheirSandbox(t *testing.T) {
+func TestApprovalEndsWithSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAttachedSandbox("box1", nil, "")
 		b.records = &recorder{closed: true}
@@ -47,32 +47,32 @@ func TestQuestionsEndWithTheirSandbox(t *testing.T) {
 		synctest.Wait()
 		b.close()
 		if err := <-done; err == nil {
-			t.Error("a request of a closed sandbox is decided")
+			t.Error("a request of a closed sandbox got no error")
 		}
 	})
 }
 
-func TestQuestionsAreBounded(t *testing.T) {
+func TestOpenApprovalsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newAttachedSandbox("box1", nil, "")
 		var wait sync.WaitGroup
-		for range maxQuestions {
+		for range maxOpenApprovals {
 			wait.Go(func() { _, _ = approver{b}.Ask(t.Context(), egress.ApprovalRequest{}) })
 		}
 		synctest.Wait()
 		begin := time.Now()
 		if a, err := (approver{b}).Ask(t.Context(), egress.ApprovalRequest{}); err != nil || a.Granted || a.State != statePending || time.Since(begin) != 0 {
-			t.Errorf("one more: %+v, %v after %v", a, err, time.Since(begin))
+			t.Errorf("one request above the limit: got %+v, %v after %v, want pending at once", a, err, time.Since(begin))
 		}
 		wait.Wait()
 		if n := b.asking.Load(); n != 0 {
-			t.Errorf("%d are still counted", n)
+			t.Errorf("%d requests are still counted, want 0", n)
 		}
 	})
 }
 
 // If a controller is killed while it decides a request, the next controller gets the request.
-func TestNextControllerGetsTheRequest(t *testing.T) {
+func TestNextControllerGetsApproval(t *testing.T) {
 	b := newAttachedSandbox("box1", nil, "")
 	asked := make(chan *peer)
 	join := func(answer *egress.ApprovalOutcome) *peer {
@@ -103,20 +103,20 @@ func TestNextControllerGetsTheRequest(t *testing.T) {
 		got <- result{a, err}
 	}()
 	if p := <-asked; p != first {
-		t.Fatal("another was asked")
+		t.Fatal("the request went to another controller than the first")
 	}
 	first.conn.Close()
 	second := join(&egress.ApprovalOutcome{Granted: true, Approval: "a1", State: "approved"})
 	if p := <-asked; p != second {
-		t.Fatal("another was asked")
+		t.Fatal("the request went to another controller than the second")
 	}
 	if r := <-got; r.err != nil || !r.answer.Granted {
-		t.Errorf("answer %+v, %v", r.answer, r.err)
+		t.Errorf("got %+v, %v, want the grant", r.answer, r.err)
 	}
 }
 
 // If the requester stops waiting, the request is withdrawn.
-func TestQuestionsAreWithdrawn(t *testing.T) {
+func TestCanceledApprovalIsWithdrawn(t *testing.T) {
 	ours, theirs := pair(t)
 	withdrawn := make(chan error, 1)
 	started := make(chan struct{})
@@ -135,9 +135,9 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 	go func() { <-started; cancel() }()
 	a, err := approver{b}.Ask(ctx, egress.ApprovalRequest{})
 	if a.Granted {
-		t.Errorf("answer %+v, %v", a, err)
+		t.Errorf("got %+v, %v, want no grant", a, err)
 	}
 	if err := <-withdrawn; !errors.Is(err, context.Canceled) {
-		t.Errorf("the question went on: %v", err)
+		t.Errorf("the controller's context ended with %v, want Canceled", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 type push struct {
 	*git.Request
 	repo    string
-	reasons []string // for each command
+	reasons []string // one for each command
 	// bound is set if the commands determine the whole body: every part of it is a push, to a
 	// server that accepts pushes there. Another request that may be interpreted as a push is also
 	// checked by its refs, but stays an ordinary request: an approval covers its whole body, and a
@@ -46,7 +46,7 @@ func (x *exchange) decidePush(d egress.Decision, repo string) (egress.Decision, 
 	p := x.action.push
 	p.reasons = nil
 	if p.Probe() && !p.bound {
-		return d, nil // it changes no ref, so only its other properties count
+		return d, nil // the request changes no ref, so only its other properties count
 	}
 	x.record.Kind = egress.KindGit
 	if x.question.kind == egress.AskRequest {
@@ -55,14 +55,14 @@ func (x *exchange) decidePush(d egress.Decision, repo string) (egress.Decision, 
 	extra := map[string]string{"repo": repo}
 	var lines []string
 	for i, c := range p.Commands {
-		own := x.evaluateRef(c)
+		refDecision := x.evaluateRef(c)
 		reason := ""
-		if own.Effect != egress.Allow {
-			reason = own.Rule
+		if refDecision.Effect != egress.Allow {
+			reason = refDecision.Rule
 		}
 		p.reasons = append(p.reasons, reason)
-		if own.Effect.Stricter(d.Effect) {
-			d = own
+		if refDecision.Effect.Stricter(d.Effect) {
+			d = refDecision
 		}
 		lines = append(lines, verb(c)+" "+c.Ref)
 		extra["ref_"+strconv.Itoa(i)] = c.Ref + " " + c.Old + " " + c.New
@@ -77,12 +77,12 @@ func (x *exchange) decidePush(d egress.Decision, repo string) (egress.Decision, 
 	if len(lines) == 0 {
 		lines = []string{"nothing yet"}
 	}
-	x.notes("push to "+x.dest.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
+	x.addFacts("push to "+x.dest.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
 	return d, nil
 }
 
-// notes adds facts to the approval request.
-func (x *exchange) notes(summary string, extra map[string]string) {
+// addFacts adds a summary and facts to the approval request.
+func (x *exchange) addFacts(summary string, extra map[string]string) {
 	if x.question.summary != "" {
 		summary = x.question.summary + "; " + summary
 	}
@@ -142,8 +142,8 @@ func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	return false
 }
 
-// refusePush answers in git's format. After an ordinary refusal git would print that the remote
-// hung up, and that everything is up to date.
+// refusePush answers in git's format. After a refusal in another format, git would print that the
+// remote hung up, and that everything is up to date.
 func (x *exchange) refusePush(r *refusal) {
 	x.record.Decision, x.record.Status = r.decision, http.StatusOK
 	if r.answer != nil {
@@ -188,7 +188,7 @@ func (x *exchange) drain() error {
 	})
 }
 
-// maxDrain limits what is read of a refused push.
+// maxDrain limits the bytes that are read of a refused push.
 const maxDrain = 1 << 30
 
 type discard struct{}

@@ -27,9 +27,9 @@ type gitRemote struct {
 	git.Endpoint
 }
 
-// gitRequest describes what a request certainly means to git. A request that only looks like git's,
-// by its path or content type, has the operation None and is decided like an ordinary request.
-// Otherwise any program could send any request as a fetch.
+// gitRequest describes a request that is exactly one of git's. A request that only resembles git's, by
+// its path or content type, has the operation None and is decided like an ordinary request. Otherwise
+// any program could send any request as a fetch.
 type gitRequest struct {
 	op git.Operation
 	at gitRemote
@@ -45,9 +45,9 @@ func (x *exchange) classify() {
 	}
 }
 
-// special decides about requests by their effect, where that is more specific than their path. It
-// can only make a verdict stricter, with one exception: a fetch from a remote that a rule lists
-// sends a POST but writes nothing.
+// special decides about requests by their effect, where that is more specific than their path. It can
+// only make a verdict stricter, with one exception: a fetch from a remote that a rule lists sends a
+// POST but writes nothing.
 func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	x.classify()
 	if x.action.git.op == git.None {
@@ -76,31 +76,30 @@ func (x *exchange) decideFetch(d egress.Decision, repo string) (egress.Decision,
 	if d.Effect == egress.Deny {
 		return d, nil
 	}
-	own := x.gen.policy.Fetch(x.dest.host, repo)
-	asks := own.Effect == egress.Ask && (d.Effect == egress.Allow || x.isGranted(d))
-	writes := policy.ListsRemote(own) && d.Effect == egress.Ask && d.Rule == policy.RuleWrites
+	fetchDecision := x.gen.policy.Fetch(x.dest.host, repo)
+	asks := fetchDecision.Effect == egress.Ask && (d.Effect == egress.Allow || x.isGranted(d))
+	writes := policy.ListsRemote(fetchDecision) && d.Effect == egress.Ask && d.Rule == policy.RuleWrites
 	if asks || writes {
 		sure, stop := x.surelyFetches()
 		switch {
 		case stop != nil:
 			return d, stop
 		case sure && writes:
-			d = own
+			d = fetchDecision
 			x.flow.mu.Lock()
 			x.progress.fetches = repo
 			x.flow.mu.Unlock()
 		case sure:
-			return x.askFetch(own, repo)
+			return x.askFetch(fetchDecision, repo)
 		}
 	}
-	if own.Effect.Stricter(d.Effect) || asks {
-		d = own
+	if fetchDecision.Effect.Stricter(d.Effect) || asks {
+		d = fetchDecision
 	}
 	return d, nil
 }
 
-// surelyFetches reports whether every part of the request, including its body, is a step of a
-// fetch.
+// surelyFetches reports whether every part of the request, including its body, belongs to a fetch.
 func (x *exchange) surelyFetches() (bool, *refusal) {
 	switch x.action.git.op {
 	case git.FetchRefs, git.PushRefs:
@@ -110,7 +109,7 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 		return false, nil
 	}
 	if err := x.hold(); err != nil {
-		return false, x.unheld(err)
+		return false, x.holdRefusal(err)
 	}
 	if x.action.body == nil {
 		return false, nil
@@ -118,12 +117,12 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 	return git.IsFetch(x.action.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
 }
 
-// askFetch requests approval only once for what people see as one fetch. The approval covers
-// requests that are git's in every part, and that the network policy allows.
+// askFetch requests approval once for all requests of one fetch. The approval covers requests that are
+// git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	b := x.box
 	key := fetchKey{x.action.git.at, d.Rule, d.Policy}
-	key.Service = "" // the list before a push is a read too
+	key.Service = "" // the list of refs before a push is a read too
 	if b.git.fetches.has(key) {
 		d.Effect = egress.Allow
 		return d, nil
@@ -135,7 +134,7 @@ func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *r
 	}
 	q.Facts["git"], q.Facts["repo"] = "fetch", repo
 	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.action.git.at.Base + "/info/refs?service=git-…, and POST " + x.action.git.at.Base + "/git-upload-pack with what git sends to fetch"
-	id, stop := b.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
+	id, stop := b.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return d, stop
 	}
@@ -157,8 +156,8 @@ func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
 	if x.action.git.op != git.FetchRefs && x.action.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
 		return answer
 	}
-	answer, is := git.Advertises(x.action.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
-	if is {
+	answer, isGitServer := git.Advertises(x.action.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
+	if isGitServer {
 		x.box.git.advertised.add(x.action.git.at, advertisementLife)
 	}
 	return answer

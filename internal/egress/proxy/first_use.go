@@ -21,7 +21,7 @@ func (b *Handler) permitted(p permission) bool {
 	return b.uses.permits[p]
 }
 
-// each joins a binding's list, or returns the word for all.
+// each joins a binding's list, or returns all if the list is empty.
 func each(list []string, all string) string {
 	if len(list) == 0 {
 		return all
@@ -38,7 +38,7 @@ func (x *exchange) permit() *refusal {
 			continue
 		}
 		d := egress.Decision{Effect: egress.Ask, Rule: "secret:" + s.Name, Layer: "task", Policy: x.gen.policy.Digest(), Fix: "crannog approve"}
-		id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, egress.ApprovalRequest{
+		id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, egress.ApprovalRequest{
 			Kind:    egress.AskSecret,
 			Summary: "use the secret " + s.Name + " on " + x.dest.host + " for the first time",
 			Facts: map[string]string{

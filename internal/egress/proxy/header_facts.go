@@ -27,20 +27,20 @@ var harmless = []string{
 var credentials = []string{"auth", "cookie", "cred", "jwt", "key", "otp", "passw", "secret", "session", "sign", "token"}
 
 const (
-	maxHeaders     = 40       // largest number in an approval request
-	longestHeaders = 12 << 10 // largest length of what is shown of them
-	longestName    = 100
+	maxHeaders     = 40       // headers in an approval request
+	maxHeadersSize = 12 << 10 // bytes of their displayed values
+	maxNameLength  = 100
 )
 
-// headerFacts returns the facts about the headers: all that are sent, except harmless ones. Each
-// value is displayed, or the digest of a credential. A request with more headers than can be
-// displayed is refused, because an approval must not cover what the approver has not seen.
+// headerFacts adds facts about all headers that are sent, except harmless ones. A fact is the header's
+// value, or the digest of a credential. A request with more headers than can be displayed is refused,
+// because an approval must not cover parts that the approver has not seen.
 func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *refusal {
 	unseen := floor(http.StatusRequestHeaderFieldsTooLarge, "too_large", policy.RuleLimit, "the request has headers that people cannot be shown")
 	h := x.r.Header.Clone()
 	dropHops(h)
 	var all []byte
-	put := func(text string) {
+	writeText := func(text string) {
 		all = binary.BigEndian.AppendUint64(all, uint64(len(text)))
 		all = append(all, text...)
 	}
@@ -50,17 +50,17 @@ func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *ref
 			continue
 		}
 		text := strings.Join(h[name], ", ")
-		put(name)
+		writeText(name)
 		for _, v := range h[name] {
-			put(v)
+			writeText(v)
 		}
-		put("") // not in a name: the next header begins
+		writeText("") // ends the values of this header
 		fact := "header_" + strings.ToLower(name)
 		if isCredential(name) {
 			fact, text = fact+"_sha256", hexHash(text)
 		}
 		count, size = count+1, size+len(text)
-		if count > maxHeaders || size > longestHeaders || len(name) > longestName || !plainToken(name) {
+		if count > maxHeaders || size > maxHeadersSize || len(name) > maxNameLength || !plainToken(name) {
 			return unseen
 		}
 		facts[fact] = text

@@ -10,35 +10,35 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-func TestCases(t *testing.T) {
+func TestRunCases(t *testing.T) {
 	text, err := os.ReadFile("testdata/cases.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	results, err := policy.RunCases(sample(t, "standard"), text)
 	if err != nil || len(results) != 5 {
-		t.Fatalf("%d results, %v", len(results), err)
+		t.Fatalf("RunCases returned %d results, want 5: %v", len(results), err)
 	}
 	for _, r := range results {
 		if !r.OK || r.Line == 0 {
-			t.Errorf("line %d: %+v is %+v", r.Line, r.Case, r.Got)
+			t.Errorf("line %d: case %+v: got %+v", r.Line, r.Case, r.Got)
 		}
 	}
 	results, err = policy.RunCases(sample(t, "standard"), []byte("cases:\n  - {request: GET https://example.com/, expect: allow}\n  - {request: GET https://example.com/, expect: ask, rule: other}\n"))
 	if err != nil || len(results) != 2 || results[0].OK || results[1].OK || results[1].Line != 3 {
-		t.Errorf("a failing case passes: %+v %v", results, err)
+		t.Errorf("cases that must fail: got %+v %v", results, err)
 	}
 	for _, bad := range []string{"cases: []", "cases: [{expect: allow}]", "cases: [{request: x, expect: allow}]", "cases: [{connect: a, expect: allow}]",
 		"cases: [{request: GET https://a.test/}]", "cases: [{request: GET ftp://a.test/, expect: deny}]", "cases: [{request: GET https://a@b.test/, expect: deny}]", "tests: []"} {
 		if _, err := policy.RunCases(sample(t, "strict"), []byte(bad)); err == nil {
-			t.Errorf("%s is accepted", bad)
+			t.Errorf("RunCases accepted %s", bad)
 		}
 	}
 }
 
-// A path that a server may interpret as a denied one is denied. A path that it may interpret as an
-// allowed one is not allowed for that reason.
-func TestRulesCannotBeSlippedPast(t *testing.T) {
+// A path that a server may interpret as a denied path is denied. A path that it may only interpret as
+// an allowed path is not allowed.
+func TestRulesMatchEverySpellingOfPath(t *testing.T) {
 	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
 		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")
 	for request, want := range map[string]string{
@@ -61,13 +61,13 @@ func TestRulesCannotBeSlippedPast(t *testing.T) {
 		"TRACE https://a.test/repos/x/issues":    "deny",
 	} {
 		if d := decide(t, p, request); string(d.Effect) != want {
-			t.Errorf("%s: %s by %s", request, d.Effect, d.Rule)
+			t.Errorf("%s is %s by %s, want %s", request, d.Effect, d.Rule, want)
 		}
 	}
 	strict := task(t, "level: strict\nnetwork: {hosts: [{host: a.test, rules: [{do: allow}]}]}")
 	for request, want := range map[string]string{"GET https://a.test/": "allow", "get https://a.test/": "ask", "POST https://a.test/": "ask", "GET https://a.test/a%2Fb": "deny"} {
 		if d := decide(t, strict, request); string(d.Effect) != want {
-			t.Errorf("%s: %s by %s", request, d.Effect, d.Rule)
+			t.Errorf("%s is %s by %s under strict, want %s", request, d.Effect, d.Rule, want)
 		}
 	}
 }
@@ -94,35 +94,35 @@ func TestPushAndPublish(t *testing.T) {
 	} {
 		d := sample(t, c.level).Push(c.r)
 		if d.Effect != c.want || d.Rule != c.rule || (d.Reason == "") != (c.want == "allow") {
-			t.Errorf("%s %+v: %+v", c.level, c.r, d)
+			t.Errorf("level %s: Push(%+v) = %+v, want %s by %s", c.level, c.r, d, c.want, c.rule)
 		}
 	}
-	var all strings.Builder
+	var decisions strings.Builder
 	for _, level := range policy.Levels() {
 		p := sample(t, level)
-		fmt.Fprint(&all, p.Publish("registry.npmjs.org").Effect, " ", p.Fetch("github.com", "acme/pay").Effect, " ", p.Fetch("github.com", "x/y").Effect, "; ")
+		fmt.Fprint(&decisions, p.Publish("registry.npmjs.org").Effect, " ", p.Fetch("github.com", "acme/pay").Effect, " ", p.Fetch("github.com", "x/y").Effect, "; ")
 	}
-	if got := all.String(); got != "deny allow deny; ask allow allow; ask allow allow; allow allow allow; " {
-		t.Error(got)
+	if got := decisions.String(); got != "deny allow deny; ask allow allow; ask allow allow; allow allow allow; " {
+		t.Errorf("publish, fetch of a listed and of an unlisted remote by level: got %s", got)
 	}
 	if d := sample(t, "strict").Publish("registry.npmjs.org"); d.Fix != "--level standard" {
-		t.Errorf("fix: %q", d.Fix)
+		t.Errorf("the fix for a denied publication is %q, want --level standard", d.Fix)
 	}
-	// The organisation's remotes are a ceiling.
+	// The organisation's remotes limit those of the task.
 	top := parse(t, "level: standard\ngit: {push: {unlisted: deny}, remotes: [{host: github.com, repo: acme/*, push: ['refs/heads/agent/**']}]}")
 	low := parse(t, "git: {remotes: [{host: github.com, repo: evil/x, push: ['refs/heads/**']}, {host: github.com, repo: acme/a, push: ['refs/heads/**']}]}")
 	p := compile(t, org(top), ofTask(low))
 	for repo, want := range map[string]egress.Effect{"evil/x": "deny", "acme/a": "allow"} {
 		if d := p.Push(policy.PushRequest{Host: "github.com", Repo: repo, Ref: "refs/heads/agent/x"}); d.Effect != want {
-			t.Errorf("%s: %+v", repo, d)
+			t.Errorf("push to %s: got %+v, want %s", repo, d, want)
 		}
 	}
 	if d := p.Push(policy.PushRequest{Host: "github.com", Repo: "acme/a", Ref: "refs/heads/main"}); d.Effect != "deny" {
-		t.Errorf("a ref that the organisation does not list: %+v", d)
+		t.Errorf("push to a ref that the organisation does not list: got %+v, want deny", d)
 	}
 }
 
-func TestHosts(t *testing.T) {
+func TestHostsDocument(t *testing.T) {
 	d, err := policy.Hosts("Example.com", "example.com:8443", "*.b.test:80", "203.0.113.7:22", "198.51.100.0/24", "[2001:db8::1]:443")
 	if err != nil {
 		t.Fatal(err)
@@ -133,24 +133,24 @@ func TestHosts(t *testing.T) {
 		"GET http://x.b.test/": "allow", "GET https://x.b.test/": "deny", "GET https://other.test/": "deny",
 	} {
 		if got := decide(t, p, request); got.Effect != want {
-			t.Errorf("%s: %+v", request, got)
+			t.Errorf("%s: got %+v, want %s", request, got, want)
 		}
 	}
 	d.Level = "minimal"
 	p = compile(t, ofTask(d))
 	for request, want := range map[string]egress.Effect{"203.0.113.7:22": "allow", "203.0.113.7:23": "deny", "198.51.100.9:443": "allow", "203.0.113.8:22": "deny", "[2001:db8::1]:443": "allow"} {
 		if got := decide(t, p, request); got.Effect != want {
-			t.Errorf("%s: %+v", request, got)
+			t.Errorf("%s under minimal: got %+v, want %s", request, got, want)
 		}
 	}
 	for _, bad := range []string{"", "*", "*.com", "a b", "http://a.test", "a.test:0", "a.test:", "a.test:99999", "a.test/x", "a@b.test"} {
 		if _, err := policy.Hosts(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
+			t.Errorf("Hosts accepted %q", bad)
 		}
 	}
 }
 
-func TestPresets(t *testing.T) {
+func TestPresetDocuments(t *testing.T) {
 	for _, c := range []struct {
 		d    policy.Document
 		want map[string]egress.Effect
@@ -168,7 +168,7 @@ func TestPresets(t *testing.T) {
 		}
 		for request, want := range c.want {
 			if got := decide(t, p, request); got.Effect != want {
-				t.Errorf("%s: %s: %+v", c.d.Name, request, got)
+				t.Errorf("preset %s: %s: got %+v, want %s", c.d.Name, request, got, want)
 			}
 		}
 	}
@@ -180,11 +180,11 @@ func TestPresets(t *testing.T) {
 	level.Network = policy.Open().Network
 	p := compile(t, policy.Layer{Kind: policy.LayerLevel, Document: level})
 	if decide(t, p, "POST https://a.test/").Effect != "allow" || p.Publish("pypi.org").Effect != "ask" || p.Level() != "standard" {
-		t.Error("the level has changed apart from its network")
+		t.Error("replacing the network changed other settings of the level")
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestExplainSteps(t *testing.T) {
 	p := sample(t, "strict")
 	r, err := policy.ParseRequest("POST https://api.openai.com/v1/responses")
 	if err != nil {
@@ -197,32 +197,32 @@ func TestExplain(t *testing.T) {
 	}
 	want := "task host:api.openai.com/llm allow|level network.writes ask|level network.writes ask"
 	if got := strings.Join(text, "|"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("Explain steps: got  %s\nwant %s", got, want)
 	}
 	if e, _ := p.Request(r); e != d {
-		t.Errorf("explained %+v, decided %+v", d, e)
+		t.Errorf("Explain returned %+v, but Request %+v", d, e)
 	}
 	if c, steps := p.Explain(policy.Request{Host: "db.internal.acme.test", Port: 5432}); c.Rule != policy.RuleTunnels || len(steps) < 2 {
-		t.Errorf("%+v %+v", c, steps)
+		t.Errorf("Explain of a tunnel = %+v %+v, want %s", c, steps, policy.RuleTunnels)
 	}
 }
 
-func TestFilesAndApprovals(t *testing.T) {
+func TestMatcherAndApprovalSettings(t *testing.T) {
 	p := compile(t, ofTask(parse(t, "level: standard\nnetwork: {hosts: [{host: a.test, approval: {quorum: 3, timeout: 1m}, rules: [{do: ask}]}]}\nfilesystem: {protect: ['**/Makefile']}")))
 	m := p.Files().Matcher()
 	for path, want := range map[string][2]bool{"/workspace/.env": {true, false}, "/workspace/.ENV": {true, false}, "/w/.git/hooks/pre-commit": {false, true}, "/w/sub/Makefile": {false, true}, "/w/main.go": {false, false}} {
 		if got := [2]bool{m.Denied(path), m.Protected(path)}; got != want {
-			t.Errorf("%s: %v", path, got)
+			t.Errorf("%s: denied and protected are %v, want %v", path, got, want)
 		}
 	}
 	f := p.Files()
 	if f.Workspace != "overlay" || !f.Writable || len(f.Write) == 0 {
-		t.Errorf("%+v", f)
+		t.Errorf("the file settings are %+v", f)
 	}
 	if n, d := p.Approval("a.test", 443); n != 3 || d.Minutes() != 1 {
-		t.Errorf("%d %v", n, d)
+		t.Errorf("Approval for a host with settings = %d %v, want 3 and 1 minute", n, d)
 	}
 	if n, d := p.Approval("b.test", 443); n != 1 || d.Minutes() != 30 {
-		t.Errorf("%d %v", n, d)
+		t.Errorf("Approval for another host = %d %v, want 1 and 30 minutes", n, d)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// An approved request, and one that publishes something, has an entry before it is sent: when the
-// upstream server receives it, the last entry is about its beginning.
-func TestLastingActionsAreRecordedFirst(t *testing.T) {
+// An approved request, and one that publishes something, has an entry before it is sent. When the
+// upstream server receives the request, the last entry is about its beginning.
+func TestImportantRequestsAreRecordedFirst(t *testing.T) {
 	const host = "registry.npmjs.org"
 	for name, c := range map[string]struct {
 		policy, method string
-		is             func(egress.Record) bool
+		matches        func(egress.Record) bool
 	}{
 		"an approval": {
 			"level: minimal\nnetwork: {unlisted: deny, hosts: [{host: " + host + ", encoded_slash: true, rules: [{methods: [POST], paths: [\"/**\"], do: ask}]}]}\n", http.MethodPost,
@@ -43,35 +43,35 @@ func TestLastingActionsAreRecordedFirst(t *testing.T) {
 			}
 			if c.method == http.MethodPost {
 				if code := send(); code != 403 {
-					t.Fatalf("unasked: %d", code)
+					t.Fatalf("an unapproved request: got %d, want 403", code)
 				}
 				d.approve(b.people.questions()[0])
 			}
 			if code := send(); code != 200 {
-				t.Fatal(code)
+				t.Fatalf("the request: got %d, want 200", code)
 			}
-			if r := <-started; !r.Begins || !c.is(r) {
-				t.Errorf("when it arrived the last record was %+v", r)
+			if r := <-started; !r.Begins || !c.matches(r) {
+				t.Errorf("when the request arrived, the last entry was %+v, want one about its beginning", r)
 			}
 			b.records.failFirst.Store(true)
 			if c.method == http.MethodPost {
 				d.approve(b.people.questions()[0])
 			}
 			if code := send(); code != 503 {
-				t.Errorf("without a record: %d", code)
+				t.Errorf("a request whose entry cannot be written: got %d, want 503", code)
 			}
 			if n := len(up.log()); n != 1 {
-				t.Errorf("upstream saw %d requests", n)
+				t.Errorf("upstream got %d requests, want 1", n)
 			}
 		})
 	}
 }
 
 // A connection that is not decrypted has an entry before a byte passes.
-func TestPassagesAreRecordedFirst(t *testing.T) {
+func TestUninspectedConnectionIsRecordedFirst(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "pass.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	pass := func() (string, error) {
 		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
 		if err != nil {
@@ -82,13 +82,13 @@ func TestPassagesAreRecordedFirst(t *testing.T) {
 	}
 	b.records.failFirst.Store(true)
 	if got, err := pass(); err == nil {
-		t.Errorf("without a record: %s", got)
+		t.Errorf("a connection whose entry cannot be written returned %s", got)
 	}
 	if n := len(up.log()); n != 0 {
-		t.Errorf("upstream saw %d requests", n)
+		t.Errorf("upstream got %d requests, want 0", n)
 	}
 	b.records.failFirst.Store(false)
 	if got, err := pass(); err != nil || !strings.Contains(got, "hello from pass.good.test") {
-		t.Errorf("control: %s %v", got, err)
+		t.Errorf("control: a connection with an entry: got %s %v", got, err)
 	}
 }

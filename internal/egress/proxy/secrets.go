@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// sealed is a secret that is ready to be set.
+// sealed is a secret that is ready to be set on requests.
 type sealed struct {
 	egress.Secret
 	location location
@@ -106,7 +106,7 @@ func (x *exchange) choose() *refusal {
 			return secretRefusal(s, "secret_expired", "its lifetime is over")
 		}
 		if x.box.used(s) >= s.uses {
-			return secretRefusal(s, "secret_spent", "it was used as often as it may")
+			return secretRefusal(s, "secret_spent", "it has been used as often as allowed")
 		}
 		if slices.ContainsFunc(x.secrets, func(o *sealed) bool { return o.header == s.header }) {
 			return secretRefusal(s, "secret_binding_twice", "another one is bound to the same header")
@@ -130,14 +130,14 @@ func (b *Handler) used(s *sealed) int64 {
 	return b.uses.spent[s.Name]
 }
 
-// inject sets the secrets on a request that is sent next, and counts the use.
+// inject sets the secrets on the headers of a request that is sent next, and counts their use.
 func (x *exchange) inject(h http.Header) *refusal {
 	x.box.mu.Lock()
 	defer x.box.mu.Unlock()
 	for _, s := range x.secrets {
 		// Count under the lock, so that of two requests with one use left only one is sent.
 		if x.box.uses.spent[s.Name] >= s.uses {
-			return secretRefusal(s, "secret_spent", "it was used as often as it may")
+			return secretRefusal(s, "secret_spent", "it has been used as often as allowed")
 		}
 	}
 	for _, s := range x.secrets {

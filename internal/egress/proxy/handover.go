@@ -37,7 +37,7 @@ func (h *handover) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and give.
+// Close ends Accept and offer.
 func (h *handover) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Without sandboxes and controllers the process ends, and not before.
-func TestItEndsByItself(t *testing.T) {
+// The process exits once it has neither sandboxes nor controllers, and not before.
+func TestIdleProcessExits(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -34,22 +34,22 @@ func TestItEndsByItself(t *testing.T) {
 	}
 	_ = flow.SetReadDeadline(time.Now().Add(linger + linger/2))
 	if _, err := flow.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "timeout") {
-		t.Fatalf("the flow ended: %v", err)
+		t.Fatalf("a process with a sandbox ended the flow: %v", err)
 	}
 	wantGet(t, b, "/hello", 200)
 	again := mustConnect(t, dir, Options{})
 	if again.Info().PID != c.Info().PID {
-		t.Error("another process")
+		t.Error("Connect started another process while one has a sandbox")
 	}
 	again.Close()
 	b.Close()
 	awaitEnd(t, dir)
 	if left := processes(t, dir); len(left) > 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("processes %v run after the last sandbox has ended", left)
 	}
 }
 
-func TestEndsAtItsEndTime(t *testing.T) {
+func TestProcessExitsOnSIGTERM(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -60,15 +60,15 @@ func TestEndsAtItsEndTime(t *testing.T) {
 	<-c.Done()
 	awaitEnd(t, dir)
 	if _, err := b.lookup("api.test"); err == nil {
-		t.Error("names are answered")
+		t.Error("DNS queries are still answered")
 	}
 	records := readRecords(t, dir, "box1")
 	if last := records[len(records)-1]; last.Kind != egress.KindLink {
-		t.Errorf("the last record is %+v", last)
+		t.Errorf("the last flow entry is %+v, want the end of the attachment", last)
 	}
 }
 
-func TestVersionsInCommon(t *testing.T) {
+func TestCommonVersion(t *testing.T) {
 	for _, c := range []struct {
 		a, b hello
 		want int
@@ -81,13 +81,13 @@ func TestVersionsInCommon(t *testing.T) {
 		{hello{}, hello{Oldest: 1, Version: 1}, 0},
 	} {
 		if got := c.a.common(c.b); got != c.want {
-			t.Errorf("%+v with %+v: %d, want %d", c.a, c.b, got, c.want)
+			t.Errorf("common version of %+v and %+v: got %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
 }
 
-// The rule for an upgraded program that meets an older process.
-func TestUpgrade(t *testing.T) {
+// An upgraded program that finds an older process uses or replaces it.
+func TestUpgradeReplacesIdleProcess(t *testing.T) {
 	dir := newEnvironment(t)
 	reach := func(about hello) (*Client, error) {
 		own, err := openDir(dir)
@@ -118,28 +118,28 @@ func TestUpgrade(t *testing.T) {
 	}
 	b := mustAttach(t, first, dir, "box1")
 
-	// The process has sandboxes: with a common version it is used, without one it is left running.
+	// The process has sandboxes. A program with a common version uses it, another one gets an error.
 	second, err := reach(newer)
 	if err != nil || second.Info().PID != first.Info().PID {
 		t.Fatalf("with a version in common: %+v, %v", second, err)
 	}
 	if list, err := second.List(t.Context()); err != nil || len(list) != 1 {
-		t.Errorf("list %+v, %v", list, err)
+		t.Errorf("List = %+v, %v, want one sandbox", list, err)
 	}
 	if _, err := reach(newest); fault.CodeOf(err) != "causeway_version" || fault.HintOf(err) == "" {
-		t.Errorf("without a version in common: %v", err)
+		t.Errorf("Connect without a common version: got %v, want causeway_version with a hint", err)
 	}
 	wantGet(t, b, "/hello", 200)
 
-	// Another client's connection keeps it running too.
+	// A connection of another client keeps the process running too.
 	if err := first.Detach(t.Context(), "box1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reach(newest); fault.CodeOf(err) != "causeway_version" {
-		t.Errorf("while others are connected: %v", err)
+		t.Errorf("Connect while other clients are connected: got %v, want causeway_version", err)
 	}
 
-	// It serves no sandbox, so it exits for the new one.
+	// A process without sandboxes and clients exits for the new one.
 	first.Close()
 	second.Close()
 	speak(newest)
@@ -152,8 +152,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A call before hello, or in a version that was rejected, is not executed.
-func TestNothingWithoutHello(t *testing.T) {
+// A call before hello, or after hello with an unsupported version, is not executed.
+func TestCallsRequireHello(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -166,14 +166,14 @@ func TestNothingWithoutHello(t *testing.T) {
 		}
 		for _, call := range []string{callList, callDetach, callUpdate, callAdopt, callAttach} {
 			if err := p.call(t.Context(), call, sandboxBody{Sandbox: "box1"}, nil); fault.CodeOf(err) != "causeway_protocol" {
-				t.Errorf("%s, %s: %v", name, call, err)
+				t.Errorf("%s: call %s: got %v, want causeway_protocol", name, call, err)
 			}
 		}
 	}
 	wantGet(t, b, "/hello", 200)
 }
 
-// The path of a state directory may be longer than a socket's address.
+// The path of a state directory may be longer than the address of a socket.
 func TestLongStateDirectory(t *testing.T) {
 	short := newEnvironment(t)
 	dir := filepath.Join(short, strings.Repeat("long", 20), strings.Repeat("path", 20))
@@ -192,8 +192,8 @@ func TestLongStateDirectory(t *testing.T) {
 	awaitEnd(t, dir)
 }
 
-// Without root, everything works the same, except the change of user.
-func TestRootless(t *testing.T) {
+// Without root, everything works the same except the change of user.
+func TestProcessRunsWithoutRoot(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newEnvironment(t)
 	documents, err := json.Marshal(documents(t))
@@ -215,11 +215,11 @@ func TestRootless(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if r := info.Confinement; r.UID != 1000 || r.Capabilities || !r.Seccomp || r.Landlock == 0 || !r.NoNewPrivs || r.Dumpable {
-		t.Errorf("confinement %+v", r)
+		t.Errorf("the confinement is %+v", r)
 	}
 }
 
-func beUser() {
+func runAsUser() {
 	c, err := Connect(context.Background(), os.Args[1], Options{Program: self})
 	if err != nil {
 		fmt.Println(err)
@@ -238,8 +238,8 @@ func beUser() {
 	_ = json.NewEncoder(os.Stdout).Encode(c.Info())
 }
 
-// Nothing of past sandboxes is left in the controller.
-func TestNothingLeaks(t *testing.T) {
+// Past sandboxes leave no descriptors and goroutines in the controller.
+func TestControllerLeavesNoResources(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{Event: func(Event) {}})
@@ -254,7 +254,7 @@ func TestNothingLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := other.Attach(t.Context(), Attachment{Sandbox: "box1", Policy: documents(t), Record: recordFile(t, dir, "box1")}); err == nil {
-			t.Fatal("attached twice")
+			t.Fatal("a sandbox was attached twice")
 		}
 		if err := c.Detach(t.Context(), "box1"); err != nil {
 			t.Fatal(err)
@@ -269,18 +269,18 @@ func TestNothingLeaks(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	// Flow files stay open until the test ends: two per round.
+	// Flow files stay open until the test ends, two per round.
 	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
 	hosttest.NoMore(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
 	hosttest.NoMore(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
 	entries, err := os.ReadDir(filepath.Join(dir, dirName))
 	if err != nil || len(entries) != 4 {
-		t.Errorf("files %v, %v", entries, err)
+		t.Errorf("the process's directory has the files %v, want 4: %v", entries, err)
 	}
 }
 
-// descriptors counts those of a process, except the event descriptors that a sandbox's own stack
-// leaves in this one.
+// descriptors returns the number of a process's descriptors. It ignores event descriptors, which a
+// sandbox's own stack leaves in this process.
 func descriptors(t testing.TB, pid int) int {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -301,7 +301,7 @@ func descriptors(t testing.TB, pid int) int {
 func waitUntilSteady(t testing.TB, what string, count func() int) {
 	t.Helper()
 	last, same := -1, 0
-	hosttest.Eventually(t, what+" stays as it is", func() bool {
+	hosttest.Eventually(t, what+" no longer changes", func() bool {
 		n := count()
 		if same++; n != last {
 			last, same = n, 0

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// put requests an approval and returns its ID if it is granted. Every other outcome, including an
-// error, is a refusal.
-func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.ApprovalRequest) (string, *refusal) {
+// requestApproval requests an approval and returns its ID if it is granted. Every other outcome,
+// including an error, is a refusal.
+func (b *Handler) requestApproval(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.ApprovalRequest) (string, *refusal) {
 	quorum, timeout := g.policy.Approval(host, port)
 	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
 	q.Expiry = int64(timeout / time.Second)
@@ -50,14 +50,14 @@ func (b *Handler) put(ctx context.Context, g *generation, d egress.Decision, hos
 	return "", &refusal{status: http.StatusForbidden, code: "approval_" + a.State, decision: d, answer: &a}
 }
 
-// ask requests approval of a whole connection, if the policy requires that. A grant is valid for
-// this connection.
+// ask requests approval of a whole connection, if the policy requires that. A grant is
+// valid for this connection.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	d, asks := g.asksHost(conn, f.dest.host, f.dest.port, f.dest.tls)
 	if !asks {
 		return nil
 	}
-	id, stop := f.box.put(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
+	id, stop := f.box.requestApproval(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
 	if stop != nil {
 		return stop
 	}
@@ -126,7 +126,7 @@ func (x *exchange) approve() *refusal {
 		return stop
 	}
 	maps.Copy(q.Facts, x.question.extra)
-	id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
+	id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return stop
 	}

@@ -41,9 +41,9 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 // answer forwards an approval request to this client's approver.
 func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcome, error) {
 	c.mu.Lock()
-	mine := c.answered[ask.Question.Sandbox]
+	controls := c.controlled[ask.Question.Sandbox]
 	c.mu.Unlock()
-	if !mine {
+	if !controls {
 		return egress.ApprovalOutcome{}, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q does not belong to this controller", ask.Question.Sandbox)
 	}
 	if c.approver == nil {
@@ -54,7 +54,8 @@ func (c *Client) answer(ctx context.Context, ask askBody) (egress.ApprovalOutcom
 	return c.approver.Ask(ctx, ask.Question)
 }
 
-// queue passes on events without blocking the connection on which they arrive.
+// queue holds events for a function, so that a slow function does not block the connection on which
+// they arrive.
 type queue struct {
 	mu    sync.Mutex
 	more  *sync.Cond

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// maxQuestions is the maximum number of open approval requests of one sandbox, so that it
+	// maxOpenApprovals is the maximum number of open approval requests of one sandbox, so that it
 	// cannot flood people or the server.
-	maxQuestions = 32
+	maxOpenApprovals = 32
 	// answerTime is subtracted from the wait, for the transfer of the answer.
 	answerTime = time.Second
 	// maxWait limits the wait for a request without a deadline.
@@ -31,7 +31,7 @@ type approver struct{ sandbox *attachedSandbox }
 func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	// A sandbox must not request approval on behalf of another one.
 	q.Sandbox = a.sandbox.id
-	if a.sandbox.asking.Add(1) > maxQuestions {
+	if a.sandbox.asking.Add(1) > maxOpenApprovals {
 		a.sandbox.asking.Add(-1)
 		return egress.ApprovalOutcome{State: statePending, Reason: "too many questions of this sandbox wait for a decision"}, nil
 	}
@@ -42,7 +42,7 @@ func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	for {
 		owner, changed := a.sandbox.owner()
 		if owner != nil {
-			answer, err := put(ctx, owner, q, deadline)
+			answer, err := forward(ctx, owner, q, deadline)
 			if !errors.Is(err, errGone) {
 				return answer, err
 			}
@@ -57,8 +57,8 @@ func (a approver) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	}
 }
 
-// put sends an approval request to one controller.
-func put(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline time.Time) (egress.ApprovalOutcome, error) {
+// forward sends an approval request to one controller.
+func forward(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline time.Time) (egress.ApprovalOutcome, error) {
 	wait := time.Until(deadline) - answerTime
 	if wait < answerTime {
 		wait = time.Until(deadline) / 2
@@ -72,7 +72,7 @@ func put(ctx context.Context, owner *peer, q egress.ApprovalRequest, deadline ti
 		return egress.ApprovalOutcome{}, err
 	}
 	if answer.Granted && (answer.State != "approved" || answer.Approval == "") {
-		// An approver never answers this. It must not count as a grant.
+		// No approver answers like this. A grant without an approval must not count.
 		return egress.ApprovalOutcome{}, fault.New(fault.Internal, "causeway_answer", "a grant without an approval")
 	}
 	return answer, nil

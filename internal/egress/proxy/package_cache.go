@@ -17,9 +17,9 @@ import (
 // PackageCache answers requests for packages.
 type PackageCache func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error)
 
-// installs answers a request to a registry from the package cache. It reports false if the request
+// serveFromCache answers a request to a registry from the package cache. It returns false if the request
 // is not for a package, which is then forwarded like any other.
-func (x *exchange) installs() (bool, *refusal) {
+func (x *exchange) serveFromCache() (bool, *refusal) {
 	ecosystem, ok := x.gen.policy.Registry(x.dest.host)
 	if !ok || x.action.method != http.MethodGet && x.action.method != http.MethodHead {
 		return false, nil
@@ -27,14 +27,13 @@ func (x *exchange) installs() (bool, *refusal) {
 	if x.box.back.packages == nil {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", pullthrough.RuleRequest, "the policy requires the package cache, and there is none")
 	}
-	// The answer is shared by sandboxes, so nothing of this one's request goes into it: no header,
-	// no query, no secret.
+	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.box.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.Gate(time.Now), Upstream: registryFetch{x},
 	})
 	if err != nil {
-		return false, x.uninstalled(err)
+		return false, x.cacheRefusal(err)
 	}
 	if answer.Pass {
 		return false, nil
@@ -53,7 +52,7 @@ func (x *exchange) deliver(a pullthrough.Answer) {
 	h := x.w.Header()
 	h.Set("Content-Type", a.Type)
 	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
-	// A program's own cache must ask again, because the policy may change.
+	// The program must revalidate its own cache each time, because the policy may change.
 	h.Set("Cache-Control", "no-cache")
 	if a.Notice != "" {
 		// npm shows this header to its user.
@@ -69,8 +68,8 @@ func (x *exchange) deliver(a pullthrough.Answer) {
 	}
 }
 
-// uninstalled returns the refusal for an error of the cache.
-func (x *exchange) uninstalled(err error) *refusal {
+// cacheRefusal returns the refusal for an error of the cache.
+func (x *exchange) cacheRefusal(err error) *refusal {
 	stop, ok := errors.AsType[*pullthrough.Refusal](err)
 	if !ok {
 		if r, ok := errors.AsType[*refusedFetch](err); ok {
@@ -88,8 +87,8 @@ func (x *exchange) uninstalled(err error) *refusal {
 	return r
 }
 
-// registryFetch fetches for the package cache, as far as the policy of the sandbox allows that without
-// asking a person.
+// registryFetch fetches for the package cache what the policy of the sandbox allows without an
+// approval.
 type registryFetch struct{ x *exchange }
 
 // refusedFetch is returned for a request that the policy does not allow.
@@ -97,12 +96,12 @@ type refusedFetch struct{ stop *refusal }
 
 func (r *refusedFetch) Error() string { return r.stop.decision.Reason }
 
-// mostRedirects is how often a registry may send the cache elsewhere.
-const mostRedirects = 5
+// maxRedirects is the maximum number of redirects of a registry.
+const maxRedirects = 5
 
 // Get implements pullthrough.Upstream.
 func (u registryFetch) Get(ctx context.Context, address, accept string) (*http.Response, error) {
-	for range mostRedirects {
+	for range maxRedirects {
 		at, err := url.Parse(address)
 		if err != nil {
 			return nil, err
@@ -128,7 +127,7 @@ func (u registryFetch) Get(ctx context.Context, address, accept string) (*http.R
 }
 
 // permitted applies the policy to a request that the cache makes for the sandbox. Redirects and
-// documents of registries lead to URLs for which the sandbox did not ask.
+// documents of registries lead to URLs that the sandbox did not request.
 func (u registryFetch) permitted(at *url.URL) error {
 	tls := at.Scheme == "https"
 	port := 443

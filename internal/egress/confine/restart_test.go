@@ -18,45 +18,45 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// startedAgain reports whether a program is started again to be confined.
-const startedAgain = true
+// programRestarts reports whether a program restarts to be confined.
+const programRestarts = true
 
-// The second stage detects each right that the first stage failed to remove.
-func TestForgottenRightsAreDetected(t *testing.T) {
+// The restarted program detects each right that was not removed before the restart.
+func TestRestartDetectsRemainingRights(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for step, want := range map[string]string{
 		"":       "", // Control: nothing is forgotten
 		"limits": "is limited to", "secure bits": "secure bits are", "bounding set": "may gain", "user": "is root", "files": "can read files",
 	} {
 		_, _, out := start(t, "confine-forgetful", nil, step)
-		said, err := io.ReadAll(out)
+		output, err := io.ReadAll(out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.TrimSpace(string(said))
-		if want == "" && text != "as it should be" || want != "" && (!strings.Contains(text, "too many rights") || !strings.Contains(text, want)) {
-			t.Errorf("without %q it says %q, want %q", step, text, want)
+		text := strings.TrimSpace(string(output))
+		if want == "" && text != "no rights left" || want != "" && (!strings.Contains(text, "too many rights") || !strings.Contains(text, want)) {
+			t.Errorf("without the step %q the program reports %q, want %q", step, text, want)
 		}
 	}
 }
 
 // Setting only the variable does not make a process skip the steps.
-func TestTheVariableIsNotTrusted(t *testing.T) {
+func TestBeginDoesNotTrustVariable(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, value := range []string{"", "{", `{"uid":0}`, `{"uid":0,"secured":true,"bounded":true}`, `{"uid":1000}`} {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args = []string{"confine-hog"}
 		cmd.Env = []string{confine.Variable + "=" + value}
-		said, err := cmd.CombinedOutput()
-		if err != nil || !bytes.Contains(said, []byte("confine: ")) || bytes.Contains(said, []byte("small")) {
-			t.Errorf("with %q it says %q, %v", value, said, err)
+		output, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(output, []byte("confine: ")) || bytes.Contains(output, []byte("small")) {
+			t.Errorf("with the variable %q the program prints %q, %v, want an error of confine", value, output, err)
 		}
 	}
 }
 
 // A program that only its owner may execute, in a directory that only root may enter, is confined
 // too.
-func TestAProgramOfItsOwnersAlone(t *testing.T) {
+func TestProgramOfOneOwnerIsConfined(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, owner := range []int{0, 1000, nobody} {
 		dir := t.TempDir()
@@ -65,8 +65,8 @@ func TestAProgramOfItsOwnersAlone(t *testing.T) {
 		if err := errors.Join(err, os.WriteFile(path, data, 0o700), os.Chown(path, owner, owner), os.Chmod(path, 0o700), os.Chmod(dir, 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		program = path
-		t.Cleanup(func() { program = "/proc/self/exe" })
+		testProgram = path
+		t.Cleanup(func() { testProgram = "/proc/self/exe" })
 		_, in, out := start(t, "confine-probe", nil)
 		line, err := out.ReadBytes('\n')
 		if err != nil {
@@ -77,16 +77,18 @@ func TestAProgramOfItsOwnersAlone(t *testing.T) {
 			t.Fatalf("owner %d: %v: %s", owner, err, line)
 		}
 		if got.Report.UID != nobody || !got.BornHidden && owner != nobody {
-			t.Errorf("owner %d: %+v, hidden %t", owner, got.Report, got.BornHidden)
+			t.Errorf("owner %d: the report is %+v, hidden %t", owner, got.Report, got.BornHidden)
 		}
 		in.Close()
 	}
 }
 
-func forgetful() {
+// skipStep removes all rights but those of the step that is its argument, and prints whether the
+// restarted program would detect that.
+func skipStep() {
 	if err := confine.InheritedWithout(rules, os.Args[3]); err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("as it should be")
+	fmt.Println("no rights left")
 }

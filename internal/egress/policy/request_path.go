@@ -10,7 +10,7 @@ const longestPath = 16 << 10
 type target struct {
 	exact string
 	// loose is for rules that make a decision stricter. It has no trailing slash, and has slashes
-	// in place of escaped slashes, because a server may interpret them so.
+	// in place of escaped slashes, because a server may interpret escaped slashes as slashes.
 	loose   string
 	escaped bool // holds an escaped slash
 }

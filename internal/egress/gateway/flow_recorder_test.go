@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reopen does what a controller and then the process do with a file.
+// reopen opens a flow file as a controller and then the process do.
 func reopen(t *testing.T, file *os.File) *recorder {
 	t.Helper()
 	out, seq, err := openRecords(file)
@@ -32,7 +31,7 @@ func reopen(t *testing.T, file *os.File) *recorder {
 	return r
 }
 
-func TestRecordsAreNumberedOn(t *testing.T) {
+func TestRecorderContinuesNumbering(t *testing.T) {
 	dir := t.TempDir()
 	file := recordFile(t, dir, "box1")
 	for range 3 {
@@ -50,45 +49,45 @@ func TestRecordsAreNumberedOn(t *testing.T) {
 		wait.Wait()
 		r.close()
 		if err := r.Record(egress.Record{}); fault.KindOf(err) != fault.Unavailable {
-			t.Errorf("a closed recorder records: %v", err)
+			t.Errorf("Record on a closed recorder: got %v, want Unavailable", err)
 		}
-		// A crash leaves the beginning of a line.
+		// A crash leaves the start of a line.
 		if _, err := file.WriteString(`{"time":"2026`); err != nil {
 			t.Fatal(err)
 		}
 	}
 	reopen(t, file)
 	if got := readRecords(t, dir, "box1"); len(got) != 30 {
-		t.Errorf("%d records", len(got))
+		t.Errorf("%d flow entries, want 30", len(got))
 	}
 }
 
-func TestALongRecordIsRefused(t *testing.T) {
+func TestRecorderRejectsLongEntry(t *testing.T) {
 	file := recordFile(t, t.TempDir(), "box1")
 	r := reopen(t, file)
 	if err := r.Record(egress.Record{Path: strings.Repeat("x", maxRecord)}); err == nil {
-		t.Error("an entry that no reader accepts is kept")
+		t.Error("an entry that is longer than readers accept was written")
 	}
 	if info, err := file.Stat(); err != nil || info.Size() != 0 || r.seq != 0 {
-		t.Errorf("size %d, number %d, %v", info.Size(), r.seq, err)
+		t.Errorf("after a rejected entry: file size %d, number %d, %v, want 0", info.Size(), r.seq, err)
 	}
 }
 
-func TestStrangeRecordFiles(t *testing.T) {
+func TestOpenRecordsRejectsInvalidFiles(t *testing.T) {
 	for name, text := range map[string]string{
-		"not ours":       "hello\n",
-		"no number":      "{}\n",
-		"an endless one": strings.Repeat("x", lastPart+1),
+		"a line that is not JSON":   "hello\n",
+		"an entry without a number": "{}\n",
+		"a line without an end":     strings.Repeat("x", lastPart+1),
 	} {
 		file := recordFile(t, t.TempDir(), "box1")
 		if _, err := file.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := openRecords(file); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("openRecords accepted %s", name)
 		}
 		if data, err := os.ReadFile(file.Name()); err != nil || string(data) != text {
-			t.Errorf("%s was changed: %v", name, err)
+			t.Errorf("openRecords changed the file with %s: %v", name, err)
 		}
 	}
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
@@ -97,11 +96,11 @@ func TestStrangeRecordFiles(t *testing.T) {
 	}
 	defer null.Close()
 	if _, _, err := openRecords(null); err == nil {
-		t.Error("a device is accepted")
+		t.Error("openRecords accepted a device")
 	}
 }
 
-func TestRecordsHaveAnEnd(t *testing.T) {
+func TestFlowFileSizeIsLimited(t *testing.T) {
 	file := recordFile(t, t.TempDir(), "box1")
 	r := reopen(t, file)
 	big := egress.Record{Path: strings.Repeat("x", 250<<10)}
@@ -109,25 +108,25 @@ func TestRecordsHaveAnEnd(t *testing.T) {
 	n := 0
 	for ; err == nil; n++ {
 		if n > maxRecords/(250<<10) {
-			t.Fatal("the file has no end")
+			t.Fatal("the flow file exceeds its limit")
 		}
 		err = r.Record(big)
 	}
 	if fault.CodeOf(err) != "records_full" || n < maxRecords/(251<<10) {
-		t.Errorf("after %d: %v", n, err)
+		t.Errorf("after %d entries: got %v, want records_full", n, err)
 	}
 	if info, err := file.Stat(); err != nil || info.Size() > maxRecords {
-		t.Errorf("size %d, %v", info.Size(), err)
+		t.Errorf("the flow file has %d bytes, more than its limit: %v", info.Size(), err)
 	}
 	r.close()
-	// The limit applies to the size of the file, not to what one recorder wrote.
+	// The limit applies to the size of the file, not to the bytes that one recorder wrote.
 	if err := reopen(t, file).Record(big); fault.CodeOf(err) != "records_full" {
-		t.Errorf("a full file that was opened again: %v", err)
+		t.Errorf("Record to a full file that was reopened: got %v, want records_full", err)
 	}
 }
 
-// A partial line is completed when the disk has space.
-func TestAFullDisk(t *testing.T) {
+// A line that was written in part is completed when the disk has space again.
+func TestRecorderCompletesLineAfterFullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -140,31 +139,31 @@ func TestAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := egress.Record{Path: strings.Repeat("x", 5000)}
-	kept := 0
-	for ; kept < 100; kept++ {
+	written := 0
+	for ; written < 100; written++ {
 		if err := r.Record(rec); err != nil {
 			if fault.CodeOf(err) != "records_not_kept" || !errors.Is(err, unix.ENOSPC) {
-				t.Errorf("full: %v", err)
+				t.Errorf("Record on a full disk: got %v, want records_not_kept", err)
 			}
 			break
 		}
 	}
-	if kept == 100 || len(r.unwritten) == 0 {
-		t.Fatalf("%d entries fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.unwritten))
+	if written == 100 || len(r.unwritten) == 0 {
+		t.Fatalf("%d entries fit, %d bytes are unwritten: the disk was not filled in the middle of a line", written, len(r.unwritten))
 	}
 	if err := r.Record(rec); err == nil {
-		t.Error("still full, and no error")
+		t.Error("Record succeeded while the disk is full")
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Record(rec); err != nil {
-		t.Errorf("room again: %v", err)
+		t.Errorf("Record when the disk has space again: %v", err)
 	}
 	r.close()
-	// The line that was cut is complete, and none is missing between.
-	if got := readRecords(t, dir, "box1"); len(got) != kept+2 {
-		t.Errorf("%d records, want %d", len(got), kept+2)
+	// The partial line is complete, and no entry is missing.
+	if got := readRecords(t, dir, "box1"); len(got) != written+2 {
+		t.Errorf("%d flow entries, want %d", len(got), written+2)
 	}
 }
 
@@ -188,23 +187,23 @@ func FuzzRepair(f *testing.F) {
 			t.Fatal(readErr)
 		}
 		if !bytes.HasPrefix(data, left) || bytes.Count(left, []byte("\n")) != bytes.Count(data, []byte("\n")) {
-			t.Fatalf("%q became %q", data, left)
+			t.Fatalf("repair changed %q to %q", data, left)
 		}
 		if err != nil {
 			return
 		}
 		if len(left) > 0 && left[len(left)-1] != '\n' {
-			t.Fatalf("%q ends within a line", left)
+			t.Fatalf("after repair the file %q ends within a line", left)
 		}
 		if again, err := repair(file); err != nil || again != seq {
-			t.Fatal(fmt.Sprint(again, seq, err))
+			t.Fatalf("a second repair returned %d, %v, want %d", again, err, seq)
 		}
 	})
 }
 
 // The entry of a use of a secret, an approved action or a publication is on the disk before the
 // action happens. Other entries do not wait.
-func TestBindingRecordsAreSettledFirst(t *testing.T) {
+func TestImportantEntriesAreSynced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -216,8 +215,8 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, c := range []struct {
-		record  egress.Record
-		settled bool
+		record egress.Record
+		synced bool
 	}{
 		{egress.Record{Kind: egress.KindHTTP}, false},
 		{egress.Record{Kind: egress.KindTunnel, Begins: true}, false},
@@ -230,8 +229,8 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 		if err := r.Record(c.record); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.synced == r.seq; got != c.settled {
-			t.Errorf("%d: settled %v", i, got)
+		if got := r.synced == r.seq; got != c.synced {
+			t.Errorf("entry %d: synced is %v, want %v", i, got, c.synced)
 		}
 	}
 	// If an entry cannot be synced, its action does not happen.
@@ -239,13 +238,13 @@ func TestBindingRecordsAreSettledFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.waitSynced(r.seq + 1); fault.CodeOf(err) != "records_not_kept" {
-		t.Errorf("a disk that fails: %v", err)
+		t.Errorf("waitSynced on a failing disk: got %v, want records_not_kept", err)
 	}
 }
 
-// A pipe accepts bytes but cannot be synced. So an entry that must be synced fails, which shows
-// that the sync is awaited.
-func TestBindingRecordsNeedADisk(t *testing.T) {
+// A pipe accepts bytes but cannot be synced. So Record fails for an entry that must be synced, which
+// shows that Record waits for the sync.
+func TestImportantEntriesWaitForSync(t *testing.T) {
 	from, to, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -254,16 +253,16 @@ func TestBindingRecordsNeedADisk(t *testing.T) {
 	r := &recorder{sandbox: "box1", file: to, uses: map[string]int64{}}
 	defer r.close()
 	if err := r.Record(egress.Record{Kind: egress.KindTunnel, Begins: true}); err != nil {
-		t.Fatalf("control: an entry that is not binding: %v", err)
+		t.Fatalf("control: an entry that needs no sync: %v", err)
 	}
 	for name, rec := range map[string]egress.Record{
-		"a secret's use": {Kind: egress.KindHTTP, Begins: true, Secrets: []string{"KEY"}},
-		"an approval":    {Kind: egress.KindHTTP, Begins: true, Approval: "a1"},
-		"a publication":  {Kind: egress.KindPublish, Begins: true},
-		"a push":         {Kind: egress.KindGit, Begins: true},
+		"a use of a secret": {Kind: egress.KindHTTP, Begins: true, Secrets: []string{"KEY"}},
+		"an approval":       {Kind: egress.KindHTTP, Begins: true, Approval: "a1"},
+		"a publication":     {Kind: egress.KindPublish, Begins: true},
+		"a push":            {Kind: egress.KindGit, Begins: true},
 	} {
 		if err := r.Record(rec); fault.CodeOf(err) != "records_not_kept" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("Record of %s: got %v, want records_not_kept", name, err)
 		}
 	}
 }

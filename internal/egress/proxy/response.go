@@ -11,7 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// masked reports whether the response comes from a host that may know a secret.
+// masked reports whether the response comes from a host that may know a secret, so that it must be
+// redacted.
 func (x *exchange) masked() bool { return x.gen.masked[x.dest.host] || len(x.secrets) > 0 }
 
 // inName reports whether the name of a header or trailer contains a secret. The sandbox would
@@ -20,8 +21,8 @@ func (g *generation) inName(name string) bool {
 	return g.bytes.InName(name) || g.text.String(name) != name
 }
 
-// dropMisleading removes headers that offer the sandbox ways to bypass the gateway, or that mention
-// a proxy.
+// dropMisleading removes response headers that would let the sandbox bypass the gateway, or that
+// mention a proxy.
 func dropMisleading(h http.Header) {
 	delete(h, "Alt-Svc")
 	for name := range h {
@@ -94,8 +95,8 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	return nil
 }
 
-// readable decodes an encoding in which redaction could not find an echo. Nil means that the body
-// needs no decoding.
+// readable returns a decoded body for an encoding in which redaction could not find an echo. It returns
+// nil if the body needs no decoding.
 func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	var codings []string
 	for _, line := range resp.Header["Content-Encoding"] {

@@ -37,11 +37,11 @@ type handover struct {
 
 // restart gives up the rights of one thread, and restarts the program on it. It returns only if it
 // fails.
-func (b *Begun) restart() error {
+func (b *Process) restart() error {
 	// Never unlock it, because nothing else may run on a thread without rights.
 	runtime.LockOSThread()
 	var report Report
-	if err := b.takeAway(&report); err != nil {
+	if err := b.dropRights(&report); err != nil {
 		return err
 	}
 	text, err := json.Marshal(handover{UID: b.UID, Secured: b.secured, Bounded: b.bounded, Notes: report.Notes, Gathered: b.Gathered})
@@ -59,7 +59,7 @@ func (b *Begun) restart() error {
 }
 
 // resume continues in the restarted program.
-func resume(r Rules, text string) (*Begun, error) {
+func resume(r Rules, text string) (*Process, error) {
 	// This comes first: exec makes the process dumpable again, unless its user changes.
 	if err := hideOtherUsers(); err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
@@ -71,12 +71,12 @@ func resume(r Rules, text string) (*Begun, error) {
 	if err := errors.Join(os.Unsetenv(Variable), os.Unsetenv(Tunables)); err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
-	return &Begun{UID: h.UID, Gathered: h.Gathered, rules: r, notes: h.Notes, secured: h.Secured, bounded: h.Bounded}, nil
+	return &Process{UID: h.UID, Gathered: h.Gathered, rules: r, notes: h.Notes, secured: h.Secured, bounded: h.Bounded}, nil
 }
 
-// checkInherited checks with the kernel every right that takeAway removes. One thread is enough:
+// checkInherited checks with the kernel every right that dropRights removes. One thread is enough:
 // exec leaves one thread, and all others are copies of it, which cannot gain rights.
-func (b *Begun) checkInherited(report *Report) error {
+func (b *Process) checkInherited(report *Report) error {
 	for _, check := range []step{
 		{"limits", b.checkLimits},
 		{"user", b.checkUser},
@@ -90,7 +90,7 @@ func (b *Begun) checkInherited(report *Report) error {
 	return nil
 }
 
-func (b *Begun) checkLimits(report *Report) error {
+func (b *Process) checkLimits(report *Report) error {
 	limits := b.rules.limits()
 	limits[unix.RLIMIT_NOFILE] = b.rules.Files
 	for resource, limit := range limits {
@@ -108,7 +108,7 @@ func (b *Begun) checkLimits(report *Report) error {
 	return nil
 }
 
-func (b *Begun) checkUser(*Report) error {
+func (b *Process) checkUser(*Report) error {
 	real, effective, saved := unix.Getresuid()
 	if real != effective || real != saved || filesUser(uint32(real)) != uint32(real) {
 		return fmt.Errorf("it is both %d, %d and %d", real, effective, saved)
@@ -141,7 +141,7 @@ func (b *Begun) checkUser(*Report) error {
 	return nil
 }
 
-func (b *Begun) checkCapabilities(*Report) error {
+func (b *Process) checkCapabilities(*Report) error {
 	if left, err := capabilities(); err != nil || left {
 		return errors.Join(err, errors.New("it has some"))
 	}

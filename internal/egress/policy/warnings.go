@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// stores are hosts where anyone with an account can read what others store. A sandbox that may
+// stores are hosts where anyone with an account can read data that others store. A sandbox that may
 // write there can send any data to anyone.
 var stores = []string{
 	"github.com", "api.github.com", "gist.github.com", "uploads.github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "huggingface.co",
