@@ -35,19 +35,20 @@ func VerifyFile(r io.Reader, key string, notes ...string) (Verification, error) 
 	if isDamage(err) {
 		err = found(f.grown.size, Unreadable, "%v", err)
 	}
-	wrong, ok := errors.AsType[*finding](err)
+	problem, ok := errors.AsType[*finding](err)
 	if ok {
-		v.Seq, v.Flaw, v.Text, err = wrong.seq, wrong.flaw, wrong.text, nil
+		v.Seq, v.Flaw, v.Text, err = problem.seq, problem.flaw, problem.text, nil
 	}
 	v.OK = err == nil && !ok
 	return v, err
 }
 
+// fileCheck is the state of one pass over an exported file.
 type fileCheck struct {
 	key      string
 	verifier note.Verifier
 	in       *fileLines
-	grown    frontier
+	grown    frontier // tree of the entries read so far
 	chain    chain
 	marks    marks
 	entries  int64
@@ -66,7 +67,7 @@ func (f *fileCheck) run() error {
 		return notExported(err)
 	}
 	var head exported
-	if strict(line, &head) != nil || head.Header == nil || head.Header.Version != exportVersion {
+	if decodeStrict(line, &head) != nil || head.Header == nil || head.Header.Version != exportVersion {
 		return notExported(nil)
 	}
 	if head.Header.Key != f.key {
@@ -86,13 +87,13 @@ func (f *fileCheck) run() error {
 		case err != nil:
 			return err
 		}
-		var other exported
-		if strict(line, &other) != nil {
+		var special exported
+		if decodeStrict(line, &special) != nil {
 			err = f.entry(line)
-		} else if other.LeftOut != nil {
-			err = f.skip(*other.LeftOut)
-		} else if other.End != nil {
-			return f.end(*other.End)
+		} else if special.LeftOut != nil {
+			err = f.skip(*special.LeftOut)
+		} else if special.End != nil {
+			return f.end(*special.End)
 		} else {
 			err = found(f.grown.size, Changed, "entry %d was changed", f.grown.size)
 		}
@@ -102,7 +103,8 @@ func (f *fileCheck) run() error {
 	}
 }
 
-func strict(line []byte, v any) error {
+// decodeStrict decodes one JSON value without unknown fields.
+func decodeStrict(line []byte, v any) error {
 	in := json.NewDecoder(bytes.NewReader(line))
 	in.DisallowUnknownFields()
 	if err := in.Decode(v); err != nil {
@@ -114,6 +116,7 @@ func strict(line []byte, v any) error {
 	return nil
 }
 
+// cut returns the finding for a file without its last line.
 func (f *fileCheck) cut() error {
 	if err := f.chain.end(); err != nil {
 		return err
@@ -157,6 +160,7 @@ func (f *fileCheck) later(seq int64) bool {
 	}
 }
 
+// skip adds the subtrees of omitted entries to the tree.
 func (f *fileCheck) skip(gap leftOut) error {
 	from := f.grown.size
 	if err := f.closeChain(gap.Prev); err != nil {
@@ -201,6 +205,7 @@ func (f *fileCheck) compare() error {
 	return f.marks.at(&f.grown)
 }
 
+// end compares the last line of the file, with its signed tree head, with the entries.
 func (f *fileCheck) end(end exportEnd) error {
 	if err := f.closeChain(end.Prev); err != nil {
 		return err
@@ -253,7 +258,7 @@ func (f *fileLines) next() ([]byte, error) {
 		return f.in.Bytes(), nil
 	}
 	if err := f.in.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, damaged("a line is too long")
+		return nil, damageError("a line is too long")
 	} else if err != nil {
 		return nil, err
 	}

@@ -17,25 +17,25 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// moody is a sink that fails for a while.
-type moody struct {
+// flakySink is a sink whose first deliveries fail.
+type flakySink struct {
 	mu    sync.Mutex
 	fails int
 	got   []Checkpoint
 }
 
-func (m *moody) Put(_ context.Context, c Checkpoint) error {
+func (m *flakySink) Put(_ context.Context, c Checkpoint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fails > 0 {
 		m.fails--
-		return errors.New("the wire is cut")
+		return errors.New("connection reset")
 	}
 	m.got = append(m.got, c)
 	return nil
 }
 
-func (m *moody) sizes() (out []int64) {
+func (m *flakySink) sizes() (out []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.got {
@@ -46,10 +46,10 @@ func (m *moody) sizes() (out []int64) {
 
 // A tree head is signed within a minute after new entries, for each thousand entries, and at the
 // end. Without new entries none is signed.
-func TestCheckpointsComeByThemselves(t *testing.T) {
+func TestTreeHeadsAreSignedPeriodically(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &moody{}
-		l := openRecord(t, Options{Sinks: []Sink{sink}})
+		sink := &flakySink{}
+		l := openLog(t, Options{Sinks: []Sink{sink}})
 		expect := func(when string, want ...int64) {
 			t.Helper()
 			synctest.Wait()
@@ -80,20 +80,20 @@ func TestCheckpointsComeByThemselves(t *testing.T) {
 // A failed delivery is repeated, and Status shows the failure.
 func TestFailingSinkIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &moody{fails: 3}
-		l := openRecord(t, Options{Sinks: []Sink{sink}, Log: quiet()})
+		sink := &flakySink{fails: 3}
+		l := openLog(t, Options{Sinks: []Sink{sink}, Log: quiet()})
 		fill(t, l, 0, 2)
 		if _, err := l.Checkpoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if st := l.Status(); st.SinksBehind != 1 || st.SinkFailures != 1 {
-			t.Errorf("at once: %+v", st)
+			t.Errorf("status after the first failure: %+v", st)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if st := l.Status(); st.SinksBehind != 0 || st.SinkFailures != 3 || len(sink.sizes()) != 1 {
-			t.Errorf("later: %+v, %v", st, sink.sizes())
+			t.Errorf("status after a minute: %+v, delivered %v", st, sink.sizes())
 		}
 		fill(t, l, 0, 1)
 		sink.fails = 100
@@ -104,18 +104,18 @@ func TestFailingSinkIsRetried(t *testing.T) {
 }
 
 func TestFileSink(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "elsewhere")
+	path := filepath.Join(t.TempDir(), "tree-heads")
 	sink, err := ParseSink("file:" + path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := openRecord(t, Options{Sinks: []Sink{sink}})
+	l := openLog(t, Options{Sinks: []Sink{sink}})
 	for i := range 3 {
 		fill(t, l, i, i+1)
 		if _, err := l.Checkpoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		hosttest.Eventually(t, "the sink has everything", func() bool { return l.Status().SinksBehind == 0 })
+		hosttest.Eventually(t, "the sink has the newest tree head", func() bool { return l.Status().SinksBehind == 0 })
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func TestFileSink(t *testing.T) {
 		t.Fatalf("%d notes, %v", len(notes), err)
 	}
 	if v, err := l.Verify(t.Context(), notes...); err != nil || !v.OK || v.Checkpoints < 6 {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify against the notes of the sink: got %+v, %v, want OK", v, err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestSyslogSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := openRecord(t, Options{Sinks: []Sink{sink}})
+	l := openLog(t, Options{Sinks: []Sink{sink}})
 	fill(t, l, 0, 1)
 	c, err := l.Checkpoint(t.Context())
 	if err != nil {
@@ -173,12 +173,12 @@ func TestParseSink(t *testing.T) {
 }
 
 // The key is created once, also by concurrent callers, and only its user can read it.
-func TestOneKey(t *testing.T) {
+func TestKeyIsPrivateAndCreatedOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	keys := make(chan string, 16)
-	var all sync.WaitGroup
+	var opened sync.WaitGroup
 	for range cap(keys) {
-		all.Go(func() {
+		opened.Go(func() {
 			l, err := Open(Options{Dir: dir, Log: quiet()})
 			if err != nil {
 				t.Error(err)
@@ -189,34 +189,34 @@ func TestOneKey(t *testing.T) {
 			l.Close()
 		})
 	}
-	all.Wait()
+	opened.Wait()
 	first := <-keys
 	for range cap(keys) - 1 {
 		if k := <-keys; k != first {
-			t.Fatalf("%s and %s", k, first)
+			t.Fatalf("two opened logs have the keys %s and %s", k, first)
 		}
 	}
 	path := filepath.Join(dir, keyName)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("mode of the key: got %v, %v, want 0600", info.Mode(), err)
 	}
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(Options{Dir: dir, Log: quiet()}); err == nil {
-		t.Error("a key that others can read was used")
+		t.Error("Open accepted a key that other users can read")
 	}
 	os.Chmod(path, 0o600)
-	l := openRecord(t, Options{Dir: dir})
+	l := openLog(t, Options{Dir: dir})
 	fill(t, l, 0, 1)
 	l.Close()
 	os.Remove(path)
 	if _, err := Open(Options{Dir: dir, Log: quiet()}); err == nil {
-		t.Error("another key was made for entries of the first")
+		t.Error("Open created a new key for a log with entries")
 	}
 }
 
-func TestADirectoryOfOthersIsRefused(t *testing.T) {
+func TestOpenRejectsSharedDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o750); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 
 // The names on disk are those of earlier versions, because this version opens their state
 // directories.
-func TestNamesOnDisk(t *testing.T) {
+func TestNamesOnDiskStayTheSame(t *testing.T) {
 	dir := t.TempDir()
 	s := New(Options{Dir: dir, Budget: 8 << 20})
-	n := keep(t, s, "box", "short")
+	n := record(t, s, "box", "short")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -21,9 +21,9 @@ func TestNamesOnDisk(t *testing.T) {
 	}
 	index, err := os.ReadFile(filepath.Join(dir, "box", "index"))
 	if err != nil || !bytes.Contains(index, []byte(`"reel":1,`)) {
-		t.Errorf("the index is %q, %v", index, err)
+		t.Errorf("the index: got %q, %v, want a field \"reel\"", index, err)
 	}
-	if text := printed(t, New(Options{Dir: dir, Budget: 8 << 20}), "box", n); text != "short" {
-		t.Errorf("the recording has %q", text)
+	if text := output(t, New(Options{Dir: dir, Budget: 8 << 20}), "box", n); text != "short" {
+		t.Errorf("the recording: got %q, want %q", text, "short")
 	}
 }

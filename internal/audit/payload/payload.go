@@ -64,15 +64,15 @@ type Limits struct {
 type Ended struct {
 	// Reason is killed, timeout, oom, exited, crashed, lost or pause_failed.
 	Reason string `json:"reason"`
-	LastMS int64  `json:"last_ms"` // since it was created
+	LastMS int64  `json:"last_ms"` // lifetime of the sandbox
 }
 
 // Paused is the data of sandbox.paused.
 type Paused struct {
 	FilesOnly bool   `json:"files_only,omitempty"`
-	Sum       string `json:"sum,omitempty"` // size of the saved state
-	Bytes     int64  `json:"bytes,omitempty"`
-	Reason    string `json:"reason,omitempty"` // a resume was interrupted, and its state repaired
+	Sum       string `json:"sum,omitempty"`    // digest of the saved state
+	Bytes     int64  `json:"bytes,omitempty"`  // size of the saved state
+	Reason    string `json:"reason,omitempty"` // set if a resume was interrupted, and its state repaired
 }
 
 // Resumed is the data of sandbox.resumed.
@@ -80,26 +80,26 @@ type Resumed struct {
 	Run       int64  `json:"run"`                  // number of the sandbox's current instance
 	EndAt     string `json:"end_at,omitempty"`     // RFC 3339; absent means never
 	FilesOnly bool   `json:"files_only,omitempty"` // booted without its memory
-	Reason    string `json:"reason,omitempty"`     // a pause was interrupted, and its state repaired
+	Reason    string `json:"reason,omitempty"`     // set if a pause was interrupted, and its state repaired
 }
 
 // Replaced is the data of sandbox.replaced.
 type Replaced struct {
 	Run      int64  `json:"run"`
-	Snapshot string `json:"snapshot,omitempty"` // snapshot; absent means the sandbox's start
+	Snapshot string `json:"snapshot,omitempty"` // absent means the sandbox's start
 }
 
 // Copied is the data of sandbox.copied. Each copy has a sandbox.started too.
 type Copied struct {
 	Copies    []string `json:"copies"` // IDs of the copies
-	Asked     int      `json:"asked"`
+	Asked     int      `json:"asked"`  // number of requested copies
 	FilesOnly bool     `json:"files_only,omitempty"`
 }
 
 // Limit is the data of limit.hit.
 type Limit struct {
 	Limit string `json:"limit"` // memory
-	Most  int64  `json:"most"`
+	Most  int64  `json:"most"`  // value of the limit
 }
 
 // Snapshot is the data of snapshot.taken and snapshot.removed.
@@ -123,7 +123,7 @@ type Policy struct {
 	OldDocument string `json:"old_document,omitempty"`
 }
 
-// MaxPolicy bounds a policy in an entry.
+// MaxPolicy limits the bytes of a policy in an entry.
 const MaxPolicy = 64 << 10
 
 // Secret is the data of secret.stored and secret.removed.

@@ -23,7 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Variables that make the test binary a guest in its own surroundings.
+// Variables that make the test binary a guest with its own root and events.
 const (
 	roleVariable   = "GUESTMAIN_TEST_ROLE"
 	rootVariable   = "GUESTMAIN_TEST_ROOT"
@@ -37,14 +37,14 @@ func TestMain(m *testing.M) {
 			os.Exit(3)
 		}
 		root := os.Getenv(rootVariable)
-		mainIn(surroundings{root: root, events: os.Getenv(eventsVariable), become: func(hostname string, fresh bool) error {
+		mainIn(platform{root: root, events: os.Getenv(eventsVariable), become: func(hostname string, fresh bool) error {
 			if fresh {
 				// A test that creates this pipe decides how long it takes.
 				if slow, err := os.Open(filepath.Join(root, "slow")); err == nil {
-					_, _ = slow.Read(make([]byte, 1)) // its end will do
+					_, _ = slow.Read(make([]byte, 1)) // waits for data or the end
 					slow.Close()
 				}
-				// The place where the kernel would draw a boot ID.
+				// A kernel would generate a boot ID here.
 				if err := os.WriteFile(filepath.Join(root, "fresh"), nil, 0o600); err != nil {
 					return err
 				}
@@ -70,35 +70,36 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 }
 
-// running is a guest that is the first process of its own namespaces.
-type running struct {
+// testGuest is a guest that is the first process of its own namespaces.
+type testGuest struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	root  string         // directory of the system's files
 	first *relay.Channel // the channel that the guest was started with
 
-	access string // the token for shell
+	access string // access token for shell
 
-	input  string   // a named pipe: a configuration can be written again
-	events *os.File // events that the kernel would send
+	input  string   // named pipe, to which several configurations can be written
+	events *os.File // named pipe, to which the test writes events of the kernel
 	lines  *bufio.Scanner
 }
 
-func boot(t *testing.T, cfg guest.Config) *running {
+// boot starts a guest and waits until it is ready.
+func boot(t *testing.T, cfg guest.Config) *testGuest {
 	t.Helper()
 	r := bootIn(t, t.TempDir(), cfg)
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
 	return r
 }
 
-// bootIn starts a guest; more is what follows its configuration.
-func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running {
+// bootIn starts a guest below a root. archive follows the configuration.
+func bootIn(t *testing.T, root string, cfg guest.Config, archive ...byte) *testGuest {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
-	r := &running{t: t, root: root, access: "access", input: filepath.Join(dir, "input")}
+	r := &testGuest{t: t, root: root, access: "access", input: filepath.Join(dir, "input")}
 	eventsName := filepath.Join(dir, "events")
 	for _, name := range []string{r.input, eventsName} {
 		if err := unix.Mkfifo(name, 0o600); err != nil {
@@ -110,19 +111,19 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.events.Close() })
-	// Opened for both, so that nothing waits for the other side.
+	// Opened for reading and writing, so that opening does not wait for the guest.
 	stdin, err := os.OpenFile(r.input, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.configure(cfg, more...)
+	r.configure(cfg, archive...)
 	r.cmd = exec.CommandContext(t.Context(), os.Args[0])
-	var theirs []*os.File
-	r.first, theirs = channelPair(t)
-	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, guestboot.ChannelFlag), theirs
+	var guestFiles []*os.File
+	r.first, guestFiles = channelPair(t)
+	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, guestboot.ChannelFlag), guestFiles
 	r.cmd.Env = append(os.Environ(), roleVariable+"=guest", rootVariable+"="+root, eventsVariable+"="+eventsName)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
-	// A read-only descriptor, or the guest would keep its input open.
+	// The guest gets a read-only descriptor. Otherwise it would keep its own input open.
 	reading, err := os.OpenFile(r.input, os.O_RDONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -136,12 +137,12 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range append(theirs, stdin, reading) {
-		f.Close() // the guest's ends must be seen
+	for _, f := range append(guestFiles, stdin, reading) {
+		f.Close() // so that the pipes end when the guest ends
 	}
 	t.Cleanup(func() {
 		if r.cmd.ProcessState == nil {
-			_ = r.cmd.Process.Kill() // it may have ended
+			_ = r.cmd.Process.Kill() // the process may have ended
 			_ = r.cmd.Wait()
 		}
 	})
@@ -150,26 +151,26 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 }
 
 // configure writes a configuration to the pipe that the guest reads.
-func (r *running) configure(cfg guest.Config, more ...byte) {
+func (r *testGuest) configure(cfg guest.Config, archive ...byte) {
 	r.t.Helper()
 	input, err := json.Marshal(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	// For both, so that it does not wait for the guest. The data stays in the pipe as long as the
-	// pipe is open, which it is until the data is read.
+	// Opened for reading and writing, so that opening does not wait for the guest. The data stays in
+	// the pipe until the guest reads it, because the guest keeps the pipe open.
 	pipe, err := os.OpenFile(r.input, os.O_RDWR, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	defer pipe.Close()
-	if _, err := pipe.Write(append(append(input, '\n'), more...)); err != nil {
+	if _, err := pipe.Write(append(append(input, '\n'), archive...)); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
 // nextLine returns the next line of the guest, or the end of its output.
-func (r *running) nextLine() string {
+func (r *testGuest) nextLine() string {
 	r.t.Helper()
 	if !r.lines.Scan() {
 		return "the end"
@@ -177,26 +178,26 @@ func (r *running) nextLine() string {
 	return r.lines.Text()
 }
 
-// happens sends the guest an event like a kernel.
-func (r *running) happens(event string) {
+// sendEvent sends the guest an event of the kernel, and waits until the guest has read it.
+func (r *testGuest) sendEvent(event string) {
 	r.t.Helper()
 	if _, err := r.events.WriteString(event + "\n"); err != nil {
 		r.t.Fatal(err)
 	}
-	// An open file of a kernel has one event, and the next one needs another file.
+	// Each open of the kernel's file reports one event, so the guest must read one event at a time.
 	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
-		left, err := unix.IoctlGetInt(int(r.events.Fd()), unix.TIOCINQ)
+		unread, err := unix.IoctlGetInt(int(r.events.Fd()), unix.TIOCINQ)
 		if err != nil || time.Now().After(end) {
-			r.t.Fatalf("%d bytes of the event are left: %v", left, err)
+			r.t.Fatalf("the guest did not read %d bytes of the event: %v", unread, err)
 		}
-		if left == 0 {
+		if unread == 0 {
 			return
 		}
 	}
 }
 
 // call sends a request from inside the guest's network.
-func (r *running) call(method, path, body string, headers ...string) (int, string) {
+func (r *testGuest) call(method, path, body string, headers ...string) (int, string) {
 	r.t.Helper()
 	type answer struct {
 		code int
@@ -218,7 +219,7 @@ func (r *running) call(method, path, body string, headers ...string) (int, strin
 	return a.code, a.body
 }
 
-func (r *running) callHere(method, path, body string, headers []string) (int, string, error) {
+func (r *testGuest) callHere(method, path, body string, headers []string) (int, string, error) {
 	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.cmd.Process.Pid))
 	if err != nil {
 		return 0, "", err
@@ -262,7 +263,7 @@ func enveloped(message string) string {
 }
 
 // shell runs a command and returns the raw stream of its events.
-func (r *running) shell(command string) string {
+func (r *testGuest) shell(command string) string {
 	r.t.Helper()
 	msg := fmt.Sprintf(`{"process":{"cmd":"/bin/sh","args":["-c",%q]},"stdin":false}`, command)
 	code, body := r.call("POST", "/process.Process/Start", enveloped(msg),
@@ -273,7 +274,7 @@ func (r *running) shell(command string) string {
 	return body
 }
 
-// config has root as its user, so that no owner changes on the host.
+// config returns a configuration with root as its user, so that no owner changes on the host.
 func config() guest.Config {
 	return guest.Config{SandboxID: "i", Hostname: "inside", AccessToken: "access", ControlToken: "control", DefaultUser: "root", DefaultDir: "/"}
 }

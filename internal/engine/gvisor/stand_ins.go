@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// stands reports whether there is a stand-in at a path in the sandbox.
-func stands(spec *engine.Spec, inside string) bool {
+// isStandIn reports whether a path in the sandbox shows a stand-in.
+func isStandIn(spec *engine.Spec, inside string) bool {
 	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
 }
 
-// showStandIns mounts each stand-in over the file that it replaces. If that file does not exist,
-// the directory above is overlaid with one that contains it.
+// showStandIns mounts each stand-in over the file that it replaces. If that file does not exist, its
+// directory is overlaid with a directory that contains the stand-in.
 func (r *bootRequest) showStandIns(root string) error {
 	if len(r.StandIns) == 0 {
 		return nil
@@ -35,41 +35,41 @@ func (r *bootRequest) showStandIns(root string) error {
 		return fmt.Errorf("root: %w", err)
 	}
 	defer top.Close()
-	var there []engine.Bind
-	missing := map[string][]engine.Bind{} // by the nearest existing directory above
+	var existing []engine.Bind
+	missing := map[string][]engine.Bind{} // by the nearest existing parent directory
 	for _, b := range r.StandIns {
 		if _, err := cleanTarget(root, b.Target); err != nil || b.Target == "/" {
 			return errors.Join(fmt.Errorf("a file of a saved memory has no valid path: %q", b.Target), err)
 		}
-		above, err := targetFor(top, b)
+		parent, err := directoryToOverlay(top, b)
 		if err != nil {
 			return fmt.Errorf("show the copy of %s: %w", b.Target, err)
 		}
-		if above == "" {
-			there = append(there, b)
+		if parent == "" {
+			existing = append(existing, b)
 		} else {
-			missing[above] = append(missing[above], b)
+			missing[parent] = append(missing[parent], b)
 		}
 	}
-	// Deeper directories are overlaid after those above them, and files are mounted last, because
-	// an overlaid directory hides earlier mounts in it.
+	// Directories are overlaid before directories below them, and files are mounted last, because an
+	// overlaid directory hides earlier mounts in it.
 	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for i, dir := range dirs {
-		if err := r.layOver(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
+		if err := r.overlay(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
 			return fmt.Errorf("show copies of files below %s: %w", dir, err)
 		}
 	}
-	for _, b := range there {
-		if err := showOver(top, b); err != nil {
+	for _, b := range existing {
+		if err := mountOver(top, b); err != nil {
 			return fmt.Errorf("show the copy of %s: %w", b.Target, err)
 		}
 	}
 	return nil
 }
 
-// beneath opens a path of the root without following any link: gVisor stores its open files by
-// paths without links.
-func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
+// openBeneath opens a path of the root without following links: gVisor stores its open files by paths
+// without links.
+func openBeneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	fd, err := unix.Openat2(int(top.Fd()), strings.TrimPrefix(inside, "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
@@ -85,34 +85,34 @@ func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// absent reports whether an error means that a path does not exist or is a link.
-func absent(err error) bool {
+// isAbsent reports whether an error means that a path does not exist or is a link.
+func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// targetFor returns the directory that must be overlaid for a stand-in, or "" if the stand-in can
-// be mounted over an existing file.
-func targetFor(top *os.File, b engine.Bind) (above string, err error) {
-	f, info, err := beneath(top, b.Target)
+// directoryToOverlay returns the directory that must be overlaid for a stand-in, or "" if the stand-in
+// can be mounted over an existing file.
+func directoryToOverlay(top *os.File, b engine.Bind) (dir string, err error) {
+	f, info, err := openBeneath(top, b.Target)
 	if err == nil {
 		f.Close()
 		if b.Source == "" && info.IsDir() || b.Source != "" && info.Mode().IsRegular() {
 			return "", nil
 		}
 	}
-	if err != nil && !absent(err) {
+	if err != nil && !isAbsent(err) {
 		return "", err
 	}
-	return directoryAbove(top, b.Target)
+	return existingParent(top, b.Target)
 }
 
-// showOver mounts a file over an existing one. If the stand-in is a directory, one already exists
-// there.
-func showOver(top *os.File, b engine.Bind) error {
+// mountOver mounts a stand-in over an existing file. A stand-in that is a directory needs no mount,
+// because the directory exists.
+func mountOver(top *os.File, b engine.Bind) error {
 	if b.Source == "" {
 		return nil
 	}
-	f, _, err := beneath(top, b.Target)
+	f, _, err := openBeneath(top, b.Target)
 	if err != nil {
 		return err
 	}
@@ -120,11 +120,11 @@ func showOver(top *os.File, b engine.Bind) error {
 	return showAt(b.Source, f)
 }
 
-// directoryAbove returns the nearest existing directory above a path.
-func directoryAbove(top *os.File, inside string) (string, error) {
+// existingParent returns the nearest existing directory above a path.
+func existingParent(top *os.File, inside string) (string, error) {
 	for dir := path.Dir(inside); dir != "/"; dir = path.Dir(dir) {
-		f, info, err := beneath(top, dir)
-		if absent(err) {
+		f, info, err := openBeneath(top, dir)
+		if isAbsent(err) {
 			continue
 		}
 		if err != nil {
@@ -135,11 +135,11 @@ func directoryAbove(top *os.File, inside string) (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no directory above it exists")
+	return "", errors.New("the file has no existing parent directory")
 }
 
-// layOver overlays a directory of the root with one that contains the stand-ins.
-func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error {
+// overlay overlays a directory of the root with a directory that contains the stand-ins.
+func (r *bootRequest) overlay(root, dir, layer string, list []engine.Bind) error {
 	if err := os.Mkdir(layer, 0o755); err != nil {
 		return err
 	}
@@ -159,14 +159,14 @@ func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error
 		}
 	}
 	target := filepath.Join(root, dir)
-	if err := likeSource(target, layer); err != nil {
+	if err := copyAttributes(target, layer); err != nil {
 		return err
 	}
-	lower := "lowerdir=" + escaped(layer) + ":" + escaped(target)
+	lower := "lowerdir=" + escapePath(layer) + ":" + escapePath(target)
 	if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, lower); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	// Mounts below the directory are not part of it.
+	// The overlay does not include mounts below the directory, so they are made again.
 	for _, b := range r.Root.Binds {
 		if b.Target != dir && hostfiles.Below(b.Target, dir) {
 			if err := bindReadOnly(b.Source, filepath.Join(root, b.Target)); err != nil {
@@ -177,12 +177,13 @@ func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error
 	return nil
 }
 
+// escapes escapes the characters with a meaning in overlay options.
 var escapes = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
 
-// escaped returns a path in the form that the options of an overlay need.
-func escaped(path string) string { return escapes.Replace(path) }
+// escapePath returns a path in the form that the options of an overlay need.
+func escapePath(path string) string { return escapes.Replace(path) }
 
-// linkOrCopy creates a hard link to a file, or copies it to another file system.
+// linkOrCopy creates a hard link to a file, or copies the file if the link is not possible.
 func linkOrCopy(source, at string) error {
 	if err := os.Link(source, at); err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EMLINK) {
 		return err

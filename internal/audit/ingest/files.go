@@ -26,16 +26,16 @@ func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("spool: %w", err)
+		return nil, fmt.Errorf("event files: %w", err)
 	}
-	// Without space for its events, a sandbox does not start. Otherwise one that fills the disk
-	// would stop all others.
+	// Without space for its events, a sandbox does not start. Otherwise a sandbox that fills the
+	// disk would stop all others.
 	info, err := f.Stat()
 	if err == nil {
 		err = diskroom.Ahead(f, info.Size(), aheadBytes)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("spool: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("event files: %w", err), f.Close())
 	}
 	fresh, err := newMark(s.markPath(sandbox))
 	if err != nil {
@@ -44,11 +44,12 @@ func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fresh {
-		s.made[sandbox] = true
+		s.fresh[sandbox] = true
 	}
 	return f, nil
 }
 
+// path returns the path of a sandbox's file of a Form.
 func (s *Ingester) path(f Form, sandbox string) (string, error) {
 	// The ID becomes part of a path, so it must contain only characters of the ID alphabet.
 	if err := ids.CheckSandbox(sandbox); err != nil {
@@ -71,7 +72,7 @@ func (s *Ingester) Remove(sandbox string) error {
 		return err
 	}
 	s.mu.Lock()
-	delete(s.made, sandbox)
+	delete(s.fresh, sandbox)
 	s.mu.Unlock()
 	if err := s.Leave(sandbox); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (s *Ingester) Remove(sandbox string) error {
 	// Remove the mark last, so that the sandbox is still in List if this is interrupted.
 	for _, path := range []string{path, s.markPath(sandbox)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("spool: %w", err)
+			return fmt.Errorf("event files: %w", err)
 		}
 	}
 	return nil
@@ -101,7 +102,7 @@ func (s *Ingester) Has(sandbox string) (bool, error) {
 func (s *Ingester) List() ([]string, error) {
 	entries, err := os.ReadDir(s.o.Forms[0].Dir)
 	if err != nil {
-		return nil, fmt.Errorf("spools: %w", err)
+		return nil, fmt.Errorf("event files: %w", err)
 	}
 	var list []string
 	for _, e := range entries {

@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// huge is a guest whose first message announces a gibibyte.
-type huge struct{ read int64 }
+// endlessGuest is a guest whose first message announces a gibibyte.
+type endlessGuest struct{ read int64 }
 
-func (h *huge) Do(*http.Request) (*http.Response, error) {
+func (h *endlessGuest) Do(*http.Request) (*http.Response, error) {
 	head := binary.BigEndian.AppendUint32([]byte{0}, 1<<30)
 	return &http.Response{
 		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -22,7 +22,7 @@ func (h *huge) Do(*http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (h *huge) Read(p []byte) (int, error) {
+func (h *endlessGuest) Read(p []byte) (int, error) {
 	if h.read >= 1<<30 {
 		return 0, io.EOF
 	}
@@ -30,10 +30,10 @@ func (h *huge) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fixed is a guest whose body is always the same.
-type fixed []byte
+// cannedGuest is a guest whose answer is always the same.
+type cannedGuest []byte
 
-func (f fixed) Do(req *http.Request) (*http.Response, error) {
+func (f cannedGuest) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{
 		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": req.Header["Content-Type"]},
@@ -41,25 +41,25 @@ func (f fixed) Do(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// P45: an event is never longer than a few pieces of output, and a list of programs never has
-// millions of entries: few bytes would become much memory.
-func TestLargeAnswers(t *testing.T) {
+// P45: answers that are too long are rejected: an event is at most a few pieces of output long, and a
+// list of programs has at most 10,000 entries. Few bytes of a longer list would become much memory.
+func TestTooLargeAnswersAreRejected(t *testing.T) {
 	long := append([]byte{0x7a, 0x80, 0x80, 0x80, 0x01}, make([]byte, 2<<20)...)
 	event := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))), long...)
-	if _, err := New(fixed(event), "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"}); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("an event: %v", err)
+	if _, err := New(cannedGuest(event), "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("event of 2 MiB: got %v, want Exhausted", err)
 	}
 	for n, fits := range map[int]bool{100: true, 10_001: false} {
-		got, err := New(fixed(bytes.Repeat([]byte{0x0a, 0}, n)), "http://guest", nil).List(t.Context())
+		got, err := New(cannedGuest(bytes.Repeat([]byte{0x0a, 0}, n)), "http://guest", nil).List(t.Context())
 		if fits && (err != nil || len(got) != n) || !fits && fault.CodeOf(err) != "answer_too_large" {
-			t.Errorf("%d programs: %d, %v", n, len(got), err)
+			t.Errorf("list of %d programs: got %d, %v", n, len(got), err)
 		}
 	}
 }
 
 // A guest that root inside has replaced cannot fill the server's memory with one message.
-func TestHugeMessage(t *testing.T) {
-	_, err := New(&huge{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"})
+func TestTooLargeMessageIsRejected(t *testing.T) {
+	_, err := New(&endlessGuest{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"})
 	if fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("%v", err)
 	}

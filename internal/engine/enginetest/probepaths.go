@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probesByPath are attempts to reach a file or a socket by its path on the host. Each of them
+// probesByPath holds attempts to reach a file or a socket by its path on the host. Each of them
 // succeeds on the host, and in the sandbox with a file of the sandbox.
 var probesByPath = map[string]func(path string) error{
-	"open":            take,
-	"dots":            func(path string) error { return take("/../../../../.." + path) },
-	"own-root":        func(path string) error { return take("/proc/self/root" + path) },
-	"own-directory":   func(path string) error { return take("/proc/self/cwd/../../../../../../../.." + path) },
-	"init-root":       func(path string) error { return take(initFile("root") + path) },
-	"init-directory":  func(path string) error { return take(initFile("cwd/../../../../../../../..") + path) },
-	"any-root":        func(path string) error { return takeBelow("root", path) },
-	"any-directory":   func(path string) error { return takeBelow("cwd", "/../../../../../../../.."+path) },
+	"open":            readOrConnect,
+	"dots":            func(path string) error { return readOrConnect("/../../../../.." + path) },
+	"own-root":        func(path string) error { return readOrConnect("/proc/self/root" + path) },
+	"own-directory":   func(path string) error { return readOrConnect("/proc/self/cwd/../../../../../../../.." + path) },
+	"init-root":       func(path string) error { return readOrConnect(initFile("root") + path) },
+	"init-directory":  func(path string) error { return readOrConnect(initFile("cwd/../../../../../../../..") + path) },
+	"any-root":        func(path string) error { return readBelow("root", path) },
+	"any-directory":   func(path string) error { return readBelow("cwd", "/../../../../../../../.."+path) },
 	"any-descriptor":  throughAnyDescriptor,
 	"descriptor":      throughDescriptor,
 	"link":            func(path string) error { return throughLink(path, path) },
@@ -36,13 +36,14 @@ var probesByPath = map[string]func(path string) error{
 	"memory-file":     throughMemoryFile,
 }
 
-// sparing ways start programs or threads, or move files, and are tried on the first few paths only.
-var sparing = []string{"chroot", "memory-file", "rename"}
+// expensiveProbes lists the probes that start programs or threads, or move files. They are tried only
+// on the first expensivePaths paths.
+var expensiveProbes = []string{"chroot", "memory-file", "rename"}
 
-const sparingPaths = 4
+const expensivePaths = 4
 
-// take reads a byte of a file, or connects to a socket.
-func take(path string) error {
+// readOrConnect reads a byte of a file, or connects to a socket.
+func readOrConnect(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -69,29 +70,28 @@ func take(path string) error {
 	return err
 }
 
-// takeBelow tries the path below the directories that /proc shows for each process, such as its
-// root.
-func takeBelow(pattern, path string) error {
-	last := error(unix.ENOENT)
+// readBelow tries the path below the directories that /proc shows for each process, such as its root.
+func readBelow(pattern, path string) error {
+	lastErr := error(unix.ENOENT)
 	for _, process := range glob("/proc/[0-9]*") {
 		for _, at := range glob(filepath.Join(process, pattern)) {
-			if last = take(at + path); last == nil {
+			if lastErr = readOrConnect(at + path); lastErr == nil {
 				return nil
 			}
 		}
 	}
-	return last
+	return lastErr
 }
 
-// throughAnyDescriptor goes up from every directory that a process has open. It opens one itself,
-// so that there is at least one.
+// throughAnyDescriptor goes up from every directory that a process has open. It opens a directory
+// itself, so that there is at least one.
 func throughAnyDescriptor(path string) error {
 	root, err := os.Open("/")
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return takeBelow("fd/*", "/../../../../../../../.."+path)
+	return readBelow("fd/*", "/../../../../../../../.."+path)
 }
 
 // throughDescriptor goes up from a descriptor without read permission, and opens the file behind a
@@ -107,17 +107,17 @@ func throughDescriptor(path string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return take(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return readOrConnect(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// scratch gives an attempt a name in a directory that is removed afterwards. The name is on the
-// same file system as the path beside.
-func scratch(beside string, try func(name string) error) error {
+// withNewName runs an attempt with a new name in a directory that is removed afterwards. If possible,
+// the name is on the same file system as path.
+func withNewName(path string, try func(name string) error) error {
 	parent := "/tmp"
-	if _, err := os.Stat(beside); err == nil {
-		parent = filepath.Dir(beside) // only on the host, or with a file of the sandbox
+	if _, err := os.Stat(path); err == nil {
+		parent = filepath.Dir(path) // only on the host, or with a file of the sandbox
 	}
-	dir, err := os.MkdirTemp(parent, "crannog-way-")
+	dir, err := os.MkdirTemp(parent, "crannog-probe-")
 	if err != nil {
 		return err
 	}
@@ -125,27 +125,29 @@ func scratch(beside string, try func(name string) error) error {
 	return try(filepath.Join(dir, "name"))
 }
 
+// throughLink reaches the file through a symbolic link.
 func throughLink(target, path string) error {
-	return scratch(path, func(name string) error {
+	return withNewName(path, func(name string) error {
 		if err := os.Symlink(target, name); err != nil {
 			return err
 		}
-		return take(name)
+		return readOrConnect(name)
 	})
 }
 
+// throughHardLink reaches the file through a hard link.
 func throughHardLink(path string) error {
-	return scratch(path, func(name string) error {
+	return withNewName(path, func(name string) error {
 		if err := unix.Link(path, name); err != nil {
 			return err
 		}
-		return take(name)
+		return readOrConnect(name)
 	})
 }
 
 // throughLinkOfDescriptor gives the file behind a descriptor another name.
 func throughLinkOfDescriptor(path string) error {
-	return scratch(path, func(name string) error {
+	return withNewName(path, func(name string) error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -154,27 +156,27 @@ func throughLinkOfDescriptor(path string) error {
 		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 			return err
 		}
-		return take(name)
+		return readOrConnect(name)
 	})
 }
 
-// throughRename moves the file to a readable place, and back.
+// throughRename moves the file to another directory, and back.
 func throughRename(path string) error {
-	return scratch(path, func(name string) error {
+	return withNewName(path, func(name string) error {
 		if err := os.Rename(path, name); err != nil {
 			return err
 		}
-		return errors.Join(take(name), os.Rename(name, path))
+		return errors.Join(readOrConnect(name), os.Rename(name, path))
 	})
 }
 
-// throughBind mounts the file's directory at another place.
+// throughBind mounts the file's directory at another path.
 func throughBind(path string) error {
-	return onScratch(func(dir string) error {
+	return withMountPoint(func(dir string) error {
 		if err := unix.Mount(filepath.Dir(path), dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return err
 		}
-		return take(filepath.Join(dir, filepath.Base(path)))
+		return readOrConnect(filepath.Join(dir, filepath.Base(path)))
 	})()
 }
 
@@ -182,13 +184,13 @@ func throughBind(path string) error {
 // change of the working directory is no boundary.
 func throughChroot(path string) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("a thread cannot be readied: %v", err)
+		return fmt.Errorf("cannot prepare a thread: %v", err)
 	}
 	jail, err := os.MkdirTemp("/tmp", "crannog-jail-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(jail) // a path from the root, which is reached again
+	defer os.RemoveAll(jail) // after the steps below, the path is valid again
 	if err := os.Mkdir(filepath.Join(jail, "deeper"), 0o755); err != nil {
 		return err
 	}
@@ -196,14 +198,16 @@ func throughChroot(path string) error {
 		func() error { return unix.Chroot(jail) },
 		func() error { return unix.Chdir("/") },
 		func() error { return unix.Chroot("deeper") },
-		func() error { return unix.Chdir("../..") }, // as many levels as the jail is deep; on gVisor, ".." of the root continues at the top
+		// Two levels up, because the directory is two levels deep. On gVisor, ".." of the root is the
+		// root.
+		func() error { return unix.Chdir("../..") },
 		func() error { return unix.Chroot(".") },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
-	return take(path)
+	return readOrConnect(path)
 }
 
 // throughMemoryFile reads the file with a program that exists only in memory, not in a file system.
@@ -226,7 +230,7 @@ func throughMemoryFile(path string) error {
 		return unix.ENOENT // the program prints the same error
 	}
 	if err == nil && len(out) == 0 {
-		return errors.New("it is empty")
+		return errors.New("the program printed nothing")
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func TestReadFiltersAndKeepsOrder(t *testing.T) {
 	}
 }
 
-func TestFollowReadsCompleteLinesAndTheEnd(t *testing.T) {
+func TestFollowEndsWhenFileIsRemoved(t *testing.T) {
 	d := New(t.TempDir())
 	f, err := d.Create("box1")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestFollowReadsCompleteLinesAndTheEnd(t *testing.T) {
 	}
 }
 
-func TestFollowEndsWithItsContext(t *testing.T) {
+func TestFollowEndsWithContext(t *testing.T) {
 	d := New(t.TempDir())
 	f, err := d.Create("box1")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNoPathIsBuiltFromAStrangeID(t *testing.T) {
+func TestCreateRejectsInvalidID(t *testing.T) {
 	d := New(t.TempDir())
 	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
 		if _, err := d.Create(id); fault.KindOf(err) != fault.Invalid {
@@ -110,10 +110,10 @@ func TestNoPathIsBuiltFromAStrangeID(t *testing.T) {
 	}
 }
 
-func TestOnlyFlowsAfterAPositionAreRead(t *testing.T) {
+func TestReadFromPosition(t *testing.T) {
 	d := New(filepath.Join(t.TempDir(), "net"))
 	if d.Size("box1") != 0 {
-		t.Error("a file that is not there has a size")
+		t.Error("Size of a missing file is not 0")
 	}
 	f, err := d.Create("box1")
 	if err != nil {
@@ -143,12 +143,12 @@ func TestOnlyFlowsAfterAPositionAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(Filter{Newest: true}, 201)
-	within := d.Size("box1")
+	insideLine := d.Size("box1")
 	if _, err := f.WriteString("202}\n"); err != nil {
 		t.Fatal(err)
 	}
 	write(t, f, egress.Deny, 203)
-	read(Filter{From: within}, 203)
+	read(Filter{From: insideLine}, 203)
 	read(Filter{Newest: true}, 203)
 }
 
@@ -171,7 +171,7 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all.WriteString(`{"seq":`) // whose end the disk has no room for yet
+	all.WriteString(`{"seq":`) // incomplete, because the disk had no space
 	if _, err := f.Write(all.Bytes()); err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +188,6 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 		}
 	}
 	if at, err := offsetBefore(f, 2*limit, 0); err != nil || int64(all.Len())-at > 2*near {
-		t.Errorf("the search for the last ends %d bytes before the end, %v", int64(all.Len())-at, err)
+		t.Errorf("offsetBefore the last flow ends %d bytes before the end of the file, %v", int64(all.Len())-at, err)
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// nasty has texts that a program may put into its arguments.
-var nasty = []string{
+// hostileTexts are texts that a hostile program may put into its arguments.
+var hostileTexts = []string{
 	"two\nlines", "a\rb", "\x1b]0;title\x07\x1b[2J", "\u202Etxt.exe\u2066", "\u2028\u2029", "\x00\x7f\u0085\u009b31m", "\xff\xfe broken",
 	`{"seq":99,"kind":"action"}` + "\n" + `{"seq":100}`, "</script><!--", "\ufeff\u200b", "😀\U000e0041", "a\ufe0f\U000e0100",
 }
 
 // P30: a text cannot start a new line or control the terminal of a person who prints the file. It
 // is read back unchanged.
-func TestAnEntryIsOneInertLine(t *testing.T) {
-	l := openRecord(t, Options{})
-	for _, s := range nasty {
+func TestHostileTextCannotBreakLine(t *testing.T) {
+	l := openLog(t, Options{})
+	for _, s := range hostileTexts {
 		raw, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)
@@ -37,30 +37,30 @@ func TestAnEntryIsOneInertLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Count(data, []byte("\n")); got != 3*len(nasty) {
-		t.Errorf("%d lines, want %d", got, 3*len(nasty))
+	if got := bytes.Count(data, []byte("\n")); got != 3*len(hostileTexts) {
+		t.Errorf("%d lines, want %d", got, 3*len(hostileTexts))
 	}
 	if !utf8.Valid(data) {
-		t.Error("not UTF-8")
+		t.Error("the segment is not UTF-8")
 	}
 	for _, r := range string(data) {
 		if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Variation_Selector)) {
-			t.Fatalf("%U is in the file", r)
+			t.Fatalf("the segment contains the control character %U", r)
 		}
 	}
 	got := readAll(t, l, Filter{})
-	for i, s := range nasty {
+	for i, s := range hostileTexts {
 		want := strings.ToValidUTF8(s, "\ufffd")
 		var m map[string]string
 		if err := json.Unmarshal(got[3*i].Data, &m); err != nil {
 			t.Fatal(err)
 		}
-		if s := got[3*i]; utf8.ValidString(nasty[i]) && (s.Sandbox != want || m[want] != want || s.Source != want) {
+		if s := got[3*i]; utf8.ValidString(hostileTexts[i]) && (s.Sandbox != want || m[want] != want || s.Source != want) {
 			t.Errorf("%q became %+v", want, s)
 		}
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify: got %+v, %v, want OK", v, err)
 	}
 }
 
@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		// An entry that was read can be written, and then equals itself.
 		p, err := encode(Draft{Time: e.Time, Kind: e.Kind, Sandbox: e.Sandbox, Actor: e.Actor, Data: e.Data, Source: e.Source, At: e.At}, e.Time)
 		if err != nil {
-			return // longer than any line of ours, or a position without a source
+			return // longer than any line that Append writes, or a position without a source
 		}
 		again := p.line(nil, e.Seq, "")
 		if bytes.ContainsAny(again, "\n\r") {
@@ -100,7 +100,7 @@ func FuzzNotes(f *testing.F) {
 	f.Add([]byte(n + "\n" + n))
 	f.Add([]byte(`{"checkpoint":{"note":"x"}}` + "\n" + `{"note":"y"}`))
 	f.Add([]byte("— x\n— y\n\n\n"))
-	l := openRecord(f, Options{})
+	l := openLog(f, Options{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		notes, err := Notes(data)
 		if err != nil {
@@ -116,7 +116,7 @@ func FuzzNotes(f *testing.F) {
 }
 
 func FuzzVerifyFile(f *testing.F) {
-	l := openRecord(f, Options{})
+	l := openLog(f, Options{})
 	fill(f, l, 0, 9)
 	var whole, part bytes.Buffer
 	if err := l.Export(f.Context(), &whole, Filter{}); err != nil {

@@ -12,23 +12,23 @@ import (
 )
 
 // node is a path that a root has in addition to the template's paths: an intermediate directory, or
-// a mount point or link at the end.
+// at the end of a path a mount point or link.
 type node struct {
 	below map[string]*node
-	leaf  bool
+	leaf  bool   // the end of a path
 	file  bool   // the mount point of a file
 	link  string // the target of a link
 }
 
 // showRoot shows the template's directory at root. All sandboxes share the template, which is never
 // written. Additional paths are therefore created in a small tmpfs of this sandbox, in which the
-// template's files are mounted one by one. Only directories on the way to an additional path are
-// created anew.
+// template's files are mounted one by one. Only the parent directories of additional paths are
+// created again.
 func (r *bootRequest) showRoot(root string) error {
 	if len(r.Mounts)+len(r.Volumes)+len(r.Links) == 0 {
 		return bindReadOnly(r.Root.Dir, root)
 	}
-	places := &node{}
+	added := &node{} // the root of the additional paths
 	for _, m := range r.Mounts {
 		for _, b := range r.Root.Binds {
 			if m.Target == b.Target || strings.HasPrefix(m.Target, b.Target+"/") || strings.HasPrefix(b.Target, m.Target+"/") {
@@ -39,24 +39,24 @@ func (r *bootRequest) showRoot(root string) error {
 		if err != nil {
 			return fmt.Errorf("show %s: %w", m.Source, err)
 		}
-		if err := places.add(m.Target, node{leaf: true, file: !info.IsDir()}); err != nil {
+		if err := added.add(m.Target, node{leaf: true, file: !info.IsDir()}); err != nil {
 			return err
 		}
 	}
 	for _, v := range r.Volumes {
-		if err := places.add(v.Target, node{leaf: true}); err != nil {
+		if err := added.add(v.Target, node{leaf: true}); err != nil {
 			return err
 		}
 	}
 	for _, l := range r.Links {
-		if err := places.add(l.Path, node{leaf: true, link: l.Target}); err != nil {
+		if err := added.add(l.Path, node{leaf: true, link: l.Target}); err != nil {
 			return err
 		}
 	}
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=1m,nr_inodes=8k"); err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
-	if err := places.make(r.Root.Dir, root); err != nil {
+	if err := added.make(r.Root.Dir, root); err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
@@ -66,9 +66,10 @@ func (r *bootRequest) showRoot(root string) error {
 	return nil
 }
 
+// add adds a path below the root node.
 func (n *node) add(path string, leaf node) error {
 	if _, err := cleanTarget("/", path); err != nil || path == "/" {
-		return errors.Join(fmt.Errorf("%q is no valid path for a mount", path), err)
+		return errors.Join(fmt.Errorf("%q is not a valid path for a mount", path), err)
 	}
 	parts := strings.Split(path[1:], "/")
 	for i, part := range parts {
@@ -106,7 +107,7 @@ func (n *node) make(source, target string) error {
 				}
 				continue
 			}
-			if err := show(source, target, e); err != nil {
+			if err := mountEntry(source, target, e); err != nil {
 				return err
 			}
 		}
@@ -119,7 +120,7 @@ func (n *node) make(source, target string) error {
 	if source == "" {
 		return nil
 	}
-	return likeSource(source, target)
+	return copyAttributes(source, target)
 }
 
 // addPath creates one additional path.
@@ -143,8 +144,8 @@ func (n *node) addPath(source, target, name string) error {
 	return n.make(source, at)
 }
 
-// show mounts one entry of a template's directory in the new one.
-func show(source, target string, e os.DirEntry) error {
+// mountEntry mounts one entry of a template's directory in the new directory.
+func mountEntry(source, target string, e os.DirEntry) error {
 	from, to := filepath.Join(source, e.Name()), filepath.Join(target, e.Name())
 	switch mode := e.Type(); {
 	case mode&os.ModeSymlink != 0:
@@ -167,8 +168,8 @@ func show(source, target string, e os.DirEntry) error {
 	return bindReadOnly(from, to)
 }
 
-// likeSource gives a directory the permissions, owner and times of another.
-func likeSource(source, target string) error {
+// copyAttributes gives target the permissions, owner and times of source.
+func copyAttributes(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return err

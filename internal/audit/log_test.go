@@ -18,7 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func openRecord(t testing.TB, o Options) *Log {
+// openLog opens a log that the end of the test closes.
+func openLog(t testing.TB, o Options) *Log {
 	t.Helper()
 	if o.Dir == "" {
 		o.Dir = filepath.Join(t.TempDir(), "record")
@@ -38,6 +39,7 @@ func draft(i int) Draft {
 	return Draft{Kind: Exec, Sandbox: fmt.Sprintf("box%d", i%3), Actor: "box", Data: map[string]int{"n": i}}
 }
 
+// fill appends the drafts from..to.
 func fill(t testing.TB, l *Log, from, to int) {
 	t.Helper()
 	var batch []Draft
@@ -67,7 +69,7 @@ func seqs(entries []Entry) []int64 {
 }
 
 func TestAppendedEntriesAreRead(t *testing.T) {
-	l := openRecord(t, Options{})
+	l := openLog(t, Options{})
 	when := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	err := l.Append(t.Context(),
 		Draft{Kind: Action, Actor: "local:0", Data: map[string]string{"op": "create"}},
@@ -82,16 +84,16 @@ func TestAppendedEntriesAreRead(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if at, err := l.Position(t.Context(), "net/box1"); at != 1<<64-1 || err != nil {
-		t.Errorf("position %d, %v", at, err)
+		t.Errorf("Position: got %d, %v, want %d", at, err, uint64(1<<64-1))
 	}
 	if at, err := l.Position(t.Context(), "net/box2"); at != 0 || err != nil {
-		t.Errorf("position of nothing: %d, %v", at, err)
+		t.Errorf("Position of an unknown source: got %d, %v, want 0", at, err)
 	}
 }
 
 // A line is the JSON of its Entry, and nothing else.
-func TestALineIsItsEntry(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestLineIsJSONOfEntry(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 5)
 	data, err := os.ReadFile(filepath.Join(l.dir, segmentName(0)))
 	if err != nil {
@@ -105,13 +107,13 @@ func TestALineIsItsEntry(t *testing.T) {
 		}
 		again, err := json.Marshal(e)
 		if err != nil || string(again) != line {
-			t.Errorf("%s\n%s, %v", line, again, err)
+			t.Errorf("marshalled again: got %s, %v, want %s", again, err, line)
 		}
 	}
 }
 
-func TestFilters(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestReadFilters(t *testing.T) {
+	l := openLog(t, Options{})
 	base := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 10 {
 		d := draft(i)
@@ -147,8 +149,8 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-func TestManyBatches(t *testing.T) {
-	l := openRecord(t, Options{SegmentBytes: 64 << 10})
+func TestReadContinuesAcrossBatches(t *testing.T) {
+	l := openLog(t, Options{SegmentBytes: 64 << 10})
 	for i := range 4 {
 		fill(t, l, i*1000, i*1000+1000)
 	}
@@ -164,24 +166,24 @@ func TestManyBatches(t *testing.T) {
 }
 
 // A reopened log continues after its last entry, with the same key.
-func TestReopen(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestReopenedLogContinues(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 7)
 	key := l.Key()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = openRecord(t, Options{Dir: l.dir})
+	l = openLog(t, Options{Dir: l.dir})
 	fill(t, l, 7, 9)
 	if got := readAll(t, l, Filter{}); len(got) != 9 || l.Key() != key || got[7].Prev == "" {
-		t.Errorf("got %d entries, key %s and %s", len(got), l.Key(), key)
+		t.Errorf("got %d entries with key %s, want 9 with %s", len(got), l.Key(), key)
 	}
 }
 
-// Two open logs behave as two processes do.
-func TestTwoWritersTakeTurns(t *testing.T) {
-	a := openRecord(t, Options{SegmentBytes: 2000})
-	b := openRecord(t, Options{Dir: a.dir, SegmentBytes: 2000})
+// Two logs that are open in one process lock each other out like two processes.
+func TestTwoLogsWriteInTurn(t *testing.T) {
+	a := openLog(t, Options{SegmentBytes: 2000})
+	b := openLog(t, Options{Dir: a.dir, SegmentBytes: 2000})
 	for i := range 30 {
 		fill(t, a, i, i+1)
 		fill(t, b, i, i+2)
@@ -192,15 +194,15 @@ func TestTwoWritersTakeTurns(t *testing.T) {
 }
 
 // The log works without its index. The index of another log is rebuilt.
-func TestTheIndexIsDerived(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestMissingOrWrongIndexIsRebuilt(t *testing.T) {
+	l := openLog(t, Options{})
 	if err := l.Append(t.Context(), Draft{Kind: Flow, Sandbox: "box1", Source: "net/box1", At: 7}); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, l, 0, 20)
 	want := seqs(readAll(t, l, Filter{Sandbox: "box1"}))
 	l.Close()
-	other := openRecord(t, Options{})
+	other := openLog(t, Options{})
 	fill(t, other, 0, 3)
 	readAll(t, other, Filter{})
 	other.Close()
@@ -208,7 +210,7 @@ func TestTheIndexIsDerived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"none": nil, "of another record": foreign, "noise": []byte(strings.Repeat("noise", 5000))} {
+	for name, data := range map[string][]byte{"no index": nil, "index of another log": foreign, "invalid index": []byte(strings.Repeat("noise", 5000))} {
 		for _, suffix := range []string{"", "-wal", "-shm"} {
 			os.Remove(filepath.Join(l.dir, indexName+suffix))
 		}
@@ -217,7 +219,7 @@ func TestTheIndexIsDerived(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		again := openRecord(t, Options{Dir: l.dir})
+		again := openLog(t, Options{Dir: l.dir})
 		if got := seqs(readAll(t, again, Filter{Sandbox: "box1"})); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
@@ -229,9 +231,9 @@ func TestTheIndexIsDerived(t *testing.T) {
 }
 
 func TestFollowSeesOtherWriters(t *testing.T) {
-	l := openRecord(t, Options{})
+	l := openLog(t, Options{})
 	fill(t, l, 0, 3)
-	other := openRecord(t, Options{Dir: l.dir})
+	other := openLog(t, Options{Dir: l.dir})
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	got, done := make(chan int64, 100), make(chan error, 1)
@@ -260,8 +262,8 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 }
 
 // EndFollowing ends a follower after all existing entries, or at once if it waits for new ones.
-func TestFollowingEnds(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestEndFollowingEndsRead(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 3)
 	seen, done := make(chan int64, 10), make(chan error, 1)
 	follow := func() {
@@ -278,13 +280,13 @@ func TestFollowingEnds(t *testing.T) {
 	fill(t, l, 3, 4)
 	follow()
 	if err := <-done; err != nil || len(seen) != 4 {
-		t.Errorf("%v, %d entries", err, len(seen))
+		t.Errorf("Read after EndFollowing: got %v and %d entries, want 4", err, len(seen))
 	}
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
+func TestCloseLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
-	l := openRecord(t, Options{SegmentBytes: 1000})
+	l := openLog(t, Options{SegmentBytes: 1000})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	seen := make(chan bool, 1)
@@ -312,7 +314,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 }
 
 func TestInvalidEntriesAreRejected(t *testing.T) {
-	l := openRecord(t, Options{})
+	l := openLog(t, Options{})
 	for name, d := range map[string]Draft{
 		"no kind":         {},
 		"too much":        {Kind: Exec, Data: strings.Repeat("x", maxData)},
@@ -330,10 +332,10 @@ func TestInvalidEntriesAreRejected(t *testing.T) {
 		}
 	}
 	if err := l.Append(t.Context(), Draft{Kind: Exec, Data: strings.Repeat("x", maxData-2)}); err != nil {
-		t.Errorf("the largest: %v", err)
+		t.Errorf("Append of the largest data: %v", err)
 	}
 	if got := readAll(t, l, Filter{}); len(got) != 1 {
-		t.Errorf("%d entries", len(got))
+		t.Errorf("got %d entries, want 1", len(got))
 	}
 }
 

@@ -2,8 +2,8 @@ package gvisor
 
 import "testing"
 
-// F3: no two mounts have the same path, and none is below another one, regardless of their order.
-func TestF3PlacesOfMountsAreApart(t *testing.T) {
+// F3: no two mounts may have the same path, and no mount may be below another one, in any order.
+func TestF3MountPathsDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		paths []string
 		ok    bool
@@ -12,14 +12,14 @@ func TestF3PlacesOfMountsAreApart(t *testing.T) {
 		{[]string{"/"}, false}, {[]string{"a"}, false}, {[]string{"/a/../b"}, false}, {[]string{"/a/"}, false}, {[]string{""}, false},
 	} {
 		var err error
-		places := &node{}
+		root := &node{}
 		for _, path := range c.paths {
 			if err == nil {
-				err = places.add(path, node{leaf: true})
+				err = root.add(path, node{leaf: true})
 			}
 		}
 		if err == nil != c.ok {
-			t.Errorf("%q: %v", c.paths, err)
+			t.Errorf("adding %q: got %v, want success: %v", c.paths, err, c.ok)
 		}
 	}
 }

@@ -23,10 +23,11 @@ type Options struct {
 	Log *slog.Logger
 	// Sinks receive each tree head that this process signs.
 	Sinks []Sink
-	// SegmentBytes is the size at which a new file of lines is started. Zero means 64 MiB.
+	// SegmentBytes is the size at which a new segment, a file of lines, is started. Zero means
+	// 64 MiB.
 	SegmentBytes int64
-	// KeepAge and KeepBytes limit the log. A file of lines is verifiably dropped when all of its
-	// entries are older, or when the log is larger. Zero means 90 days and 4 GiB. A negative value
+	// KeepAge and KeepBytes limit the log. A segment is verifiably dropped when all of its entries
+	// are older than KeepAge, or when the log is larger than KeepBytes. Zero means 90 days and 4 GiB. A negative value
 	// means no limit.
 	KeepAge   time.Duration
 	KeepBytes int64
@@ -84,7 +85,7 @@ type Log struct {
 	growth  growthWatch
 
 	closing sync.Once
-	closed  error
+	closed  error // result of Close
 }
 
 var _ Recorder = (*Log)(nil)
@@ -115,7 +116,7 @@ func Open(o Options) (_ *Log, err error) {
 			err = errors.Join(err, l.head.close())
 		}
 	}()
-	if err := private(o.Dir); err != nil {
+	if err := makePrivateDir(o.Dir); err != nil {
 		return nil, err
 	}
 	if l.lock, err = openAt(l.path("lock"), os.O_RDWR|os.O_CREATE); err != nil {
@@ -181,9 +182,9 @@ func (l *Log) Status() Status {
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 
-// private creates the directory. It rejects a directory that other users own or can write to,
+// makePrivateDir creates the directory. It rejects a directory that other users own or can write to,
 // because they could replace the key or create a link there.
-func private(dir string) error {
+func makePrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unavailable(dir, err)
 	}
@@ -223,30 +224,30 @@ func unavailable(dir string, cause error) error {
 		WithHint("check the disk of " + dir + "; the server's log has the cause")
 }
 
-// refusal returns the error for callers of a failed write, or nil.
-func (l *Log) refusal(err error) error {
+// writeFault returns the fault for the error of a write, or nil.
+func (l *Log) writeFault(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case isDamage(err):
-		return l.damagedFault(err)
+		return l.damageFault(err)
 	}
 	return unavailable(l.dir, err)
 }
 
 // damage is the error for a log whose files contradict each other.
-type damage struct{ what string }
+type damage struct{ text string }
 
-func (d *damage) Error() string { return d.what }
+func (d *damage) Error() string { return d.text }
 
-func damaged(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...)} }
+func damageError(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...)} }
 
 func isDamage(err error) bool {
 	_, ok := errors.AsType[*damage](err)
 	return ok
 }
 
-func (l *Log) damagedFault(err error) error {
+func (l *Log) damageFault(err error) error {
 	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the audit log takes no entries: it was damaged or tampered with").
 		WithHint("`crannog audit verify` names the entry; move " + l.dir + " away as evidence, and a new audit log begins")
 }

@@ -33,10 +33,10 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// stuff fills the disk, and returns a function that frees it.
-func stuff(t *testing.T, dir string) (free func()) {
+// fillDisk fills the disk, and returns a function that frees it.
+func fillDisk(t *testing.T, dir string) (free func()) {
 	t.Helper()
-	path := filepath.Join(dir, "stuffing")
+	path := filepath.Join(dir, "filler")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -55,46 +55,47 @@ func stuff(t *testing.T, dir string) (free func()) {
 	}
 }
 
-func big(i int) Draft {
+// bigDraft returns an entry that needs a new block on the disk.
+func bigDraft(i int) Draft {
 	noise := make([]byte, 9000)
 	rand.Read(noise)
 	return Draft{Kind: Action, Data: map[string]any{"n": i, "noise": base64.StdEncoding.EncodeToString(noise)}}
 }
 
-// P31: while the log cannot be written, required entries are refused and do not appear in the log
+// P31: while the log cannot be written, required entries are rejected and do not appear in the log
 // later.
-func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
+func TestFullDiskRejectsRequiredEntries(t *testing.T) {
 	disk := smallDisk(t)
-	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
-	if err := l.Append(t.Context(), big(0)); err != nil {
+	l := openLog(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), bigDraft(0)); err != nil {
 		t.Fatal(err)
 	}
-	free := stuff(t, disk)
+	free := fillDisk(t, disk)
 	for range 3 {
-		err := l.Append(t.Context(), big(1), big(2))
+		err := l.Append(t.Context(), bigDraft(1), bigDraft(2))
 		if fault.CodeOf(err) != codeUnavailable || fault.KindOf(err) != fault.Exhausted || fault.HintOf(err) == "" {
 			t.Fatalf("append on a full disk: %v", err)
 		}
 	}
 	// The queue has noticed the failure, so a note is rejected at once.
-	if err := l.Note(big(3)); fault.CodeOf(err) != codeUnavailable {
+	if err := l.Note(bigDraft(3)); fault.CodeOf(err) != codeUnavailable {
 		t.Errorf("note on a full disk: %v", err)
 	}
 	if st := l.Status(); st.Failing == nil || st.Queued != 0 {
 		t.Errorf("status %+v", st)
 	}
 	free()
-	if err := l.Append(t.Context(), big(4)); err != nil {
-		t.Fatalf("with room again: %v", err)
+	if err := l.Append(t.Context(), bigDraft(4)); err != nil {
+		t.Fatalf("after space was freed: %v", err)
 	}
-	if err := l.Note(big(5)); err != nil {
-		t.Fatalf("with room again: %v", err)
+	if err := l.Note(bigDraft(5)); err != nil {
+		t.Fatalf("after space was freed: %v", err)
 	}
 	if got := readAll(t, l, Filter{}); len(got) != 3 {
 		t.Errorf("%d entries, want 3", len(got))
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify: got %+v, %v, want OK", v, err)
 	}
 }
 
@@ -102,23 +103,23 @@ func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
 // accepts notes again by itself.
 func TestAcceptedEntriesAreWrittenOnceThereIsSpace(t *testing.T) {
 	disk := smallDisk(t)
-	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
-	if err := l.Append(t.Context(), big(0)); err != nil {
+	l := openLog(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), bigDraft(0)); err != nil {
 		t.Fatal(err)
 	}
-	free := stuff(t, disk)
-	if err := l.Note(big(1)); err != nil {
+	free := fillDisk(t, disk)
+	if err := l.Note(bigDraft(1)); err != nil {
 		t.Fatal(err)
 	}
 	hosttest.Eventually(t, "the log reports the failure", func() bool { return l.Status().Failing != nil })
-	if err := l.Note(big(2)); fault.CodeOf(err) != codeUnavailable {
-		t.Fatalf("got %v", err)
+	if err := l.Note(bigDraft(2)); fault.CodeOf(err) != codeUnavailable {
+		t.Fatalf("note on a full disk: got %v, want %s", err, codeUnavailable)
 	}
 	if st := l.Status(); st.Queued != 1 {
 		t.Errorf("status %+v", st)
 	}
 	free()
-	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(big(3)) == nil })
+	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(bigDraft(3)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 3 {
 		t.Errorf("%d entries, want 3", len(got))
 	}
@@ -127,16 +128,16 @@ func TestAcceptedEntriesAreWrittenOnceThereIsSpace(t *testing.T) {
 // A probe notices free space even if nothing is queued.
 func TestNotesAreAcceptedAgainWithAnEmptyQueue(t *testing.T) {
 	disk := smallDisk(t)
-	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
-	if err := l.Append(t.Context(), big(0)); err != nil {
+	l := openLog(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), bigDraft(0)); err != nil {
 		t.Fatal(err)
 	}
-	free := stuff(t, disk)
-	if err := l.Append(t.Context(), big(1)); err == nil {
-		t.Fatal("a full disk took an entry")
+	free := fillDisk(t, disk)
+	if err := l.Append(t.Context(), bigDraft(1)); err == nil {
+		t.Fatal("Append on a full disk returned no error")
 	}
 	free()
-	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(big(2)) == nil })
+	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(bigDraft(2)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 2 {
 		t.Errorf("%d entries, want 2", len(got))
 	}
@@ -145,12 +146,12 @@ func TestNotesAreAcceptedAgainWithAnEmptyQueue(t *testing.T) {
 // Close returns the number of accepted entries that are lost.
 func TestCloseReportsLostEntries(t *testing.T) {
 	disk := smallDisk(t)
-	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
-	if err := l.Append(t.Context(), big(0)); err != nil {
+	l := openLog(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), bigDraft(0)); err != nil {
 		t.Fatal(err)
 	}
-	free := stuff(t, disk)
-	if err := l.Note(big(1), big(2)); err != nil {
+	free := fillDisk(t, disk)
+	if err := l.Note(bigDraft(1), bigDraft(2)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err == nil || fault.CodeOf(err) != codeUnavailable {
@@ -162,16 +163,16 @@ func TestCloseReportsLostEntries(t *testing.T) {
 // If a tree head cannot be written, its caller gets an error. The entries that were written with it
 // are in the log exactly once, and their callers get no error.
 func TestFailedTreeHeadNeitherRejectsNorDuplicatesEntries(t *testing.T) {
-	l := openRecord(t, Options{Log: quiet()})
-	if err := l.Append(t.Context(), big(0)); err != nil {
+	l := openLog(t, Options{Log: quiet()})
+	if err := l.Append(t.Context(), bigDraft(0)); err != nil {
 		t.Fatal(err)
 	}
 	// A directory has the name of the file of tree heads.
-	way := l.path(checkpointsName)
-	if err := os.Mkdir(way, 0o700); err != nil {
+	path := l.path(checkpointsName)
+	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Note(big(1)); err != nil {
+	if err := l.Note(bigDraft(1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Checkpoint(t.Context()); fault.CodeOf(err) != codeUnavailable {
@@ -180,10 +181,10 @@ func TestFailedTreeHeadNeitherRejectsNorDuplicatesEntries(t *testing.T) {
 	if st := l.Status(); st.Failing != nil || st.Queued != 0 {
 		t.Errorf("status %+v", st)
 	}
-	if err := l.Append(t.Context(), big(2)); err != nil {
+	if err := l.Append(t.Context(), bigDraft(2)); err != nil {
 		t.Errorf("append: %v", err)
 	}
-	if err := os.Remove(way); err != nil {
+	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Checkpoint(t.Context()); err != nil {

@@ -8,10 +8,10 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 )
 
-// guestExit waits for the guest's end and returns its wait status, or nil if the sandbox's kernel
-// ended without an answer: it crashed, or was killed by a user or for lack of memory. It waits in
-// Go's poller, because gVisor's own client would block a thread for each sandbox, and a server has
-// hundreds of idle ones.
+// guestExit waits for the guest's end and returns its wait status. It returns nil if the sandbox's
+// kernel ended without an answer: it crashed, or was killed by a user or for lack of memory.
+// guestExit waits in Go's poller. gVisor's own client would block a thread for each sandbox, and a
+// server has hundreds of idle sandboxes.
 func (b *instance) guestExit() *unix.WaitStatus {
 	conn, err := dialControl(b.rec.Socket)
 	if err != nil {
