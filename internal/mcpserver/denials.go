@@ -13,43 +13,43 @@ import (
 )
 
 const (
-	// maxRefused bounds the denials in a result, so that a program in a loop does not hide its own
+	// maxDenials bounds the denials in a result, so that a program in a loop does not hide its own
 	// output.
-	maxRefused = 10
-	// refusedTime bounds reading the denials. Without them the result is still correct, and net log
+	maxDenials = 10
+	// denialTimeout bounds reading the denials. Without them the result is still correct, and net log
 	// shows them.
-	refusedTime = 3 * time.Second
+	denialTimeout = 3 * time.Second
 )
 
-// sinceNow returns the number of the last denial so far, so that a result lists only denials that
-// its call caused.
-func (b *agentSandbox) sinceNow(ctx context.Context) uint64 {
+// latestDenial returns the number of the last denial so far, so that a result lists only denials
+// that its call caused.
+func (b *agentSandbox) latestDenial(ctx context.Context) uint64 {
 	b.mu.Lock()
-	after := b.refused
+	after := b.lastDenial
 	b.mu.Unlock()
 	if !b.sb.Info().Network.Attached {
 		return after
 	}
-	ctx, cancel := context.WithTimeout(ctx, refusedTime)
+	ctx, cancel := context.WithTimeout(ctx, denialTimeout)
 	defer cancel()
 	_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: after}, func(r api.FlowRecord) error {
 		after = max(after, r.Seq)
 		return nil
 	})
-	b.seen(after)
+	b.setLastDenial(after)
 	return after
 }
 
-func (b *agentSandbox) seen(seq uint64) {
+func (b *agentSandbox) setLastDenial(seq uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refused = max(b.refused, seq)
+	b.lastDenial = max(b.lastDenial, seq)
 }
 
-// reportDenied adds the denials after a flow to the result. Without a network it adds the names
-// that programs tried to resolve, if the command failed.
+// reportDenied adds the denials after a given one to the result. Without a network it adds the
+// names that programs tried to resolve, if the command failed.
 func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, failed bool) []string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refusedTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), denialTimeout)
 	defer cancel()
 	var list []string
 	reported := map[string]bool{}
@@ -64,17 +64,17 @@ func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, 
 		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: since}, func(r api.FlowRecord) error {
 			last = max(last, r.Seq)
 			if r.Kind != "link" {
-				note(refusal(r))
+				note(denialLine(r))
 			}
 			return nil
 		})
-		b.seen(last)
+		b.setLastDenial(last)
 	} else if failed {
 		names, _ := b.sb.Asked(ctx) // nothing is added after an error
 		b.mu.Lock()
 		for _, name := range names {
-			if !b.asked[name] {
-				b.asked[name] = true
+			if !b.reportedNames[name] {
+				b.reportedNames[name] = true
 				note(text.Strict(name, 200) + ": this sandbox has no network")
 			}
 		}
@@ -84,9 +84,9 @@ func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, 
 		return nil
 	}
 	c.printf("[%d %s blocked by the policy; use request_access if you need it]\n", len(list), plural(len(list), "request", "requests"))
-	rest := len(list) - maxRefused
+	rest := len(list) - maxDenials
 	if rest > 0 {
-		list = append(list[:maxRefused], fmt.Sprintf("and %d more", rest))
+		list = append(list[:maxDenials], fmt.Sprintf("and %d more", rest))
 	}
 	for _, line := range list {
 		c.printf("- %s\n", line)
@@ -94,8 +94,8 @@ func (c *call) reportDenied(ctx context.Context, b *agentSandbox, since uint64, 
 	return list
 }
 
-// refusal returns a line about one denial.
-func refusal(r api.FlowRecord) string {
+// denialLine returns a line about one denial.
+func denialLine(r api.FlowRecord) string {
 	var b strings.Builder
 	if r.Method != "" {
 		b.WriteString(text.Strict(r.Method, 20) + " ")
@@ -108,14 +108,14 @@ func refusal(r api.FlowRecord) string {
 	if r.Host == "" {
 		b.WriteString(text.Strict(r.Address, 100))
 	}
-	b.WriteString(": " + text.Strict(first(r.Reason, "not allowed"), 300) + " (rule " + text.Strict(r.Rule, 100) + ")")
+	b.WriteString(": " + text.Strict(firstNonEmpty(r.Reason, "not allowed"), 300) + " (rule " + text.Strict(r.Rule, 100) + ")")
 	if r.Approval != "" {
 		b.WriteString("; approval request " + text.Strict(r.Approval, 40))
 	}
 	return b.String()
 }
 
-func first(texts ...string) string {
+func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
 			return t

@@ -14,23 +14,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leaving is the traffic of a sandbox that ends just after it was found.
-type leaving struct {
+// changingSandbox finds a sandbox, but then fails to dial it or to return its redactor.
+type changingSandbox struct {
 	*inside
 	dial, redactor error
 }
 
-func (l *leaving) Dial(context.Context, string, int) (net.Conn, error) { return nil, l.dial }
+func (l *changingSandbox) Dial(context.Context, string, int) (net.Conn, error) { return nil, l.dial }
 
-func (l *leaving) Redactor(context.Context, string) (*sandbox.Redactor, error) {
+func (l *changingSandbox) Redactor(context.Context, string) (*sandbox.Redactor, error) {
 	return nil, l.redactor
 }
 
-// If a sandbox is paused or rolled back during the look-up, the answer is that of any other sandbox
-// that is not running, because clients know no other status for it.
-func TestASandboxThatIsChangedDoesNotRun(t *testing.T) {
+// TestSandboxChangedDuringLookupIsNotFound checks a sandbox that is paused or rolled back during the
+// look-up. Clients get the status of a sandbox that is not running, because they know no other.
+func TestSandboxChangedDuringLookupIsNotFound(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
-	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {redactor: changed}} {
+	for name, l := range map[string]*changingSandbox{"dial": {dial: changed}, "mask": {redactor: changed}} {
 		w := newTestProxy(t)
 		l.inside = w.inside
 		p := ingress.New(ingress.Deps{Traffic: l, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// P11: once the service reports that a sandbox is ending, no client receives data from it, even
-// before the proxy's own loops have noticed.
-func TestNothingIsPassedOnAfterTheSandboxWent(t *testing.T) {
+// TestNoOutputAfterSandboxEnd checks that no client receives data once the service reports that the
+// sandbox is ending, even before the proxy's own loops have noticed (P11).
+func TestNoOutputAfterSandboxEnd(t *testing.T) {
 	gone := make(chan struct{})
 	b := &backend{gone: gone, ctx: t.Context()}
 	rec := httptest.NewRecorder()
@@ -26,24 +26,24 @@ func TestNothingIsPassedOnAfterTheSandboxWent(t *testing.T) {
 	answer := &http.Response{Request: req, StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}
 	write := func() (panicked any) {
 		defer func() { panicked = recover() }()
-		_, _ = w.Write([]byte("said"))
+		_, _ = w.Write([]byte("text"))
 		return nil
 	}
 
-	if err := answered(answer); err != nil || write() != nil || rec.Body.String() != "said" {
+	if err := modifyResponse(answer); err != nil || write() != nil || rec.Body.String() != "text" {
 		t.Fatalf("control: %v, %q", err, rec.Body)
 	}
-	if _, err := conn.Write([]byte("said")); err != nil {
+	if _, err := conn.Write([]byte("text")); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	close(gone)
-	if err := answered(answer); !errors.Is(err, errGone) {
-		t.Errorf("an answer that came later is passed on: %v", err)
+	if err := modifyResponse(answer); !errors.Is(err, errGone) {
+		t.Errorf("answer after the end: got error %v, want errGone", err)
 	}
-	if err, _ := write().(error); !errors.Is(err, http.ErrAbortHandler) || rec.Body.String() != "said" {
-		t.Errorf("what came later is passed on: %q", rec.Body)
+	if err, _ := write().(error); !errors.Is(err, http.ErrAbortHandler) || rec.Body.String() != "text" {
+		t.Errorf("the client got output after the end: %q", rec.Body)
 	}
 	if _, err := conn.Write([]byte("late")); !errors.Is(err, errGone) {
-		t.Errorf("a connection that was taken over passes on what came later: %v", err)
+		t.Errorf("hijacked connection after the end: got error %v, want errGone", err)
 	}
 }

@@ -75,7 +75,7 @@ func (x *observedProxy) drawer() *drawer {
 // encoding, with its result and without secrets. A request that only reads has none.
 func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	x := newObservedProxy(t)
-	x.masked(valueMask(t))
+	x.setRedactor(valueMask(t))
 	d := x.drawer()
 	n := 0
 	for name, options := range dialects {
@@ -203,7 +203,7 @@ func TestStrangersAtPrivatePorts(t *testing.T) {
 // A stranger does not resume a paused sandbox, and is in the audit log all the same.
 func TestStrangersAtPausedSandboxes(t *testing.T) {
 	x := newObservedProxy(t)
-	x.inside.add(boxID, wakeful)
+	x.inside.add(boxID, resumesOnTraffic)
 	x.inside.pause(boxID)
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, map[string]string{"X-Access-Token": "wrong"})
 	got := dataOf[payload.Action](t, x.record, audit.Action)

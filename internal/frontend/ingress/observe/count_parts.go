@@ -18,14 +18,14 @@ import (
 // of a request and many times that in memory, so they are counted before they are decoded.
 const maxParts = 65_536
 
-var errParts = fmt.Errorf("a command has at most %d arguments and variables", maxParts)
+var errTooManyParts = fmt.Errorf("a command has at most %d arguments and variables", maxParts)
 
-// counting contains the codecs under all names that the guest's services know.
-func counting() []connect.HandlerOption {
+// countingCodecs contains the codecs under all names that the guest's services know.
+func countingCodecs() []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithCodec(countedProto{}),
 		connect.WithCodec(countedJSON{name: "json"}),
-		// The library registers this one beside the other.
+		// The library registers the codec under this name too.
 		connect.WithCodec(countedJSON{name: "json; charset=utf-8"}),
 	}
 }
@@ -41,14 +41,14 @@ func (c countedJSON) Name() string { return c.name }
 
 // Unmarshal implements connect.Codec.
 func (c countedJSON) Unmarshal(data []byte, message any) error {
-	if _, ok := message.(*pb.StartRequest); ok && commas(data) >= maxParts {
-		return errParts
+	if _, ok := message.(*pb.StartRequest); ok && countCommas(data) >= maxParts {
+		return errTooManyParts
 	}
 	return c.JSON.Unmarshal(data, message)
 }
 
-// commas counts commas outside of strings.
-func commas(data []byte) int {
+// countCommas counts commas outside of strings.
+func countCommas(data []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
@@ -63,7 +63,7 @@ func commas(data []byte) int {
 	return n
 }
 
-// countedProto is the same for the library's binary codec.
+// countedProto is the library's binary codec with a bounded number of parts.
 type countedProto struct{}
 
 var errNoMessage = errors.New("not a valid message")
@@ -86,12 +86,12 @@ func (countedProto) Unmarshal(data []byte, message any) error {
 	if !ok {
 		return errNoMessage
 	}
-	if _, ok := message.(*pb.StartRequest); ok && fields(data) > maxParts {
-		return errParts
+	if _, ok := message.(*pb.StartRequest); ok && countFields(data) > maxParts {
+		return errTooManyParts
 	}
 	err := proto.Unmarshal(data, m)
 	if _, ok := message.(*pb.StartRequest); ok && err != nil {
-		if which := wrongText(data); which != "" {
+		if which := invalidText(data); which != "" {
 			return fmt.Errorf("%s is not UTF-8", which)
 		}
 	}
@@ -106,9 +106,9 @@ const (
 	cwdField  = 4
 )
 
-// wrongText returns the first text of a command that is not UTF-8, or "". The library's error names
+// invalidText returns the first text of a command that is not UTF-8, or "". The library's error names
 // only the field.
-func wrongText(data []byte) (which string) {
+func invalidText(data []byte) (which string) {
 	found := func(name string, value []byte) {
 		if which == "" && !utf8.Valid(value) {
 			which = name
@@ -149,8 +149,8 @@ func wrongText(data []byte) (which string) {
 // merged.
 const processField = 1
 
-// fields counts the fields of a StartRequest and of its command.
-func fields(data []byte) int {
+// countFields counts the fields of a StartRequest and of its command.
+func countFields(data []byte) int {
 	n := 0
 	eachField(data, func(field protowire.Number, value []byte) {
 		n++

@@ -25,17 +25,17 @@ type inside struct {
 
 	mu           sync.Mutex
 	boxes        map[string]*box
-	beds         map[string]*box // those that are paused
+	paused       map[string]*box // sandboxes that are paused
 	resumed      []string
 	beforeResume func(id string) error // called by Wake before it resumes
-	// looked is called, unless nil, after a look-up of a sandbox that is not live.
-	looked func()
+	// afterFailedLookup is called, unless nil, after a look-up that found no live sandbox.
+	afterFailedLookup func()
 }
 
 type box struct {
 	sandbox.Sandbox
 	redactor *sandbox.Redactor
-	lost     error // why what to mask is not known
+	lost     error // error of Redactor
 	gone     chan struct{}
 	ports    map[int]string // unix socket, by port
 }
@@ -45,9 +45,9 @@ func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
 	defer in.mu.Unlock()
 	b, ok := in.boxes[id]
 	if !ok {
-		if in.looked != nil {
+		if in.afterFailedLookup != nil {
 			in.mu.Unlock()
-			in.looked()
+			in.afterFailedLookup()
 			in.mu.Lock()
 		}
 		return sandbox.Sandbox{}, false
@@ -158,7 +158,7 @@ const boxID = "i0000000000000000001"
 
 func newTestProxy(t testing.TB) *testProxy {
 	t.Helper()
-	in := &inside{t: t, boxes: map[string]*box{}, beds: map[string]*box{}}
+	in := &inside{t: t, boxes: map[string]*box{}, paused: map[string]*box{}}
 	in.add(boxID, nil)
 	in.serve(boxID, guestboot.Port, echo("guest"))
 	in.serve(boxID, 3000, echo("program"))

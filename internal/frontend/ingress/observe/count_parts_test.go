@@ -22,8 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// start sends the request to start a command and returns why it was refused,
-// or "".
+// start sends the request to start a command. It returns the error, or "" if the request was
+// admitted.
 func start(t *testing.T, tp *Tap, kind string, body io.Reader) string {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/process.Process/Start", body)
@@ -50,9 +50,9 @@ func marshal(t *testing.T, kind string, m proto.Message) []byte {
 	return data
 }
 
-// A request could contain a million empty arguments in two bytes each, so they are counted before
-// they are decoded. A number that a kernel accepts passes.
-func TestPartsAreCounted(t *testing.T) {
+// TestArgumentsAreCountedBeforeDecoding checks the limit for arguments and variables. A request could
+// contain a million empty arguments in two bytes each, which would need much memory when decoded.
+func TestArgumentsAreCountedBeforeDecoding(t *testing.T) {
 	tp, r := newTap(t, nil)
 	many := make([]string, 70_000)
 	envs := map[string]string{}
@@ -69,23 +69,23 @@ func TestPartsAreCounted(t *testing.T) {
 		{"too many variables", &pb.ProcessConfig{Cmd: "x", Envs: envs}, true},
 		{"too many together", &pb.ProcessConfig{Cmd: "x", Args: many[:40_000], Envs: map[string]string{"a": "b"}}, false},
 		{"commas in one", &pb.ProcessConfig{Cmd: "x", Args: []string{strings.Repeat(`",\",`, 30_000)}}, false},
-		{"as large as can be", &pb.ProcessConfig{Cmd: "x", Args: []string{strings.Repeat("x", 2<<20)}}, false},
+		{"largest argument", &pb.ProcessConfig{Cmd: "x", Args: []string{strings.Repeat("x", 2<<20)}}, false},
 	} {
 		for _, kind := range []string{"proto", "json", "json; charset=utf-8"} {
 			body := framed(0, marshal(t, kind, &pb.StartRequest{Process: c.config}))
 			answer := start(t, tp, kind, bytes.NewReader(body))
-			if c.refused != (answer != "") || c.refused && (!strings.Contains(answer, "invalid_argument") || !strings.Contains(answer, errParts.Error())) {
+			if c.refused != (answer != "") || c.refused && (!strings.Contains(answer, "invalid_argument") || !strings.Contains(answer, errTooManyParts.Error())) {
 				t.Errorf("%s, %s: %.200q", c.name, kind, answer)
 			}
 		}
 	}
 	// If a request has several commands, the library merges them into one.
 	half := marshal(t, "proto", &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x", Args: many[:40_000]}})
-	if answer := start(t, tp, "proto", bytes.NewReader(framed(0, append(half, half...)))); !strings.Contains(answer, errParts.Error()) {
-		t.Errorf("in two halves: %.200q", answer)
+	if answer := start(t, tp, "proto", bytes.NewReader(framed(0, append(half, half...)))); !strings.Contains(answer, errTooManyParts.Error()) {
+		t.Errorf("two commands in one request: got %.200q", answer)
 	}
 	if n := len(r.Entries(audit.CommandStarted)); n != 4*3 {
-		t.Errorf("%d commands are on record", n)
+		t.Errorf("got %d audit entries, want %d", n, 4*3)
 	}
 	million := framed(0, marshal(t, "proto", &pb.StartRequest{Process: &pb.ProcessConfig{Args: make([]string, 1_000_000)}}))
 	var before, after runtime.MemStats
@@ -93,7 +93,7 @@ func TestPartsAreCounted(t *testing.T) {
 	start(t, tp, "proto", bytes.NewReader(million))
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 24<<20 {
-		t.Errorf("a million took %d bytes", took)
+		t.Errorf("a million arguments took %d bytes of memory", took)
 	}
 }
 
@@ -108,9 +108,9 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A request that announces 4 GiB is not read to its end, because all of it would be buffered. A
-// smaller one that still exceeds what any kernel accepts is refused.
-func TestLargeRequestsAreNotRead(t *testing.T) {
+// TestLargeRequestsAreNotReadToEnd checks a request that announces 4 GiB, all of which would be
+// buffered, and a smaller one that still exceeds the limits of every kernel.
+func TestLargeRequestsAreNotReadToEnd(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	for _, size := range []uint32{1<<32 - 1, maxRequest + 1} {
 		for kind, flags := range map[string]byte{"proto": 0, "json": 2} {
@@ -123,8 +123,8 @@ func TestLargeRequestsAreNotRead(t *testing.T) {
 	}
 }
 
-// Long names of files are shortened while they are read, after they were redacted.
-func TestNamesOfFilesAreCut(t *testing.T) {
+// TestLongFileNamesAreShortened checks that long names of files are redacted first, and then shortened.
+func TestLongFileNamesAreShortened(t *testing.T) {
 	const value = "tk-Zr8qP2mW/Lx4vB9+cd"
 	mask, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
@@ -156,8 +156,8 @@ func TestNamesOfFilesAreCut(t *testing.T) {
 	}
 	m := &move{call: Call{Mask: mask}}
 	for _, f := range p.files {
-		if again := m.draft(f).Data.(Moved).Path; again != f.Path {
-			t.Errorf("cut twice: %q", again[max(0, len(again)-20):])
+		if partlyRead := m.draft(f).Data.(Moved).Path; partlyRead != f.Path {
+			t.Errorf("cut twice: %q", partlyRead[max(0, len(partlyRead)-20):])
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress"
 )
 
-// On a reused connection, the rest of an unread body must not be taken for the next request.
-func TestARefusedBodyLeavesTheConnectionUsable(t *testing.T) {
+// TestUnreadBodyLeavesConnectionUsable checks that, on a reused connection, the rest of an unread body
+// is not parsed as the next request.
+func TestUnreadBodyLeavesConnectionUsable(t *testing.T) {
 	w := newTestProxy(t)
 	w.add("i0000000000000000009", nil)
 	var logged safeBuffer
@@ -56,6 +57,7 @@ func TestARefusedBodyLeavesTheConnectionUsable(t *testing.T) {
 	}
 }
 
+// safeBuffer is a buffer for concurrent use.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

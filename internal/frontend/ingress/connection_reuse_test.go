@@ -11,16 +11,14 @@ import (
 	"time"
 )
 
-// A connection serves many sandboxes, one request after the other. A sandbox that ends together
-// with its response must not end the connection under the next request, which is for another
-// sandbox: its client would get an error, and the request that ends a program's input would be
-// lost.
-func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
+// TestEndOfSandboxKeepsConnectionUsable checks that a sandbox that ends together with its response does
+// not break the client's connection. The next request on the connection may be for another sandbox.
+func TestEndOfSandboxKeepsConnectionUsable(t *testing.T) {
 	w := newTestProxy(t)
 	var conn net.Conn
 	var reader *bufio.Reader
-	// ask sends a request and reads its answer, if it has one.
-	ask := func(id, body string) (string, error) {
+	// post sends a request and reads the response, if there is one.
+	post := func(id, body string) (string, error) {
 		host := fmt.Sprintf("3000-%s.x.y", id)
 		if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", host, len(body), body); err != nil {
 			return "", err
@@ -35,7 +33,7 @@ func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 		}
 		return string(got), err
 	}
-	whole := 0
+	completed := 0
 	for i := range 1000 {
 		if conn == nil {
 			conn, reader = w.dial(t)
@@ -50,18 +48,18 @@ func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 				w.kill(id)
 			}()
 		}))
-		if got, err := ask(id, "first"); err != nil || got != "first" {
+		if got, err := post(id, "first"); err != nil || got != "first" {
 			// The sandbox ended before its response had ended.
 			_ = conn.Close()
 			conn = nil
 			continue
 		}
-		whole++
-		if got, err := ask(boxID, "second"); err != nil || !strings.HasSuffix(got, "second") {
-			t.Fatalf("after %d whole answers of sandboxes that went, another one's request gets %q, %v", whole, got, err)
+		completed++
+		if got, err := post(boxID, "second"); err != nil || !strings.HasSuffix(got, "second") {
+			t.Fatalf("after %d complete responses of ended sandboxes, a request to another sandbox got %q, %v", completed, got, err)
 		}
 	}
-	if whole == 0 {
-		t.Error("no answer was whole, so nothing was asked after one")
+	if completed == 0 {
+		t.Error("no response was complete, so the test proves nothing")
 	}
 }

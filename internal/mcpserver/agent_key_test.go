@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// at sends one request with a key and returns the answer's status and body.
-func (p *testServer) at(key, method, path, body string) (int, string) {
+// request sends one request with a key and returns the answer's status and body.
+func (p *testServer) request(key, method, path, body string) (int, string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, strings.NewReader(body))
 	if err != nil {
@@ -41,50 +41,50 @@ func (p *testServer) at(key, method, path, body string) (int, string) {
 
 // P39, A3: a key for agents gives access to their tools only. Used in any other way, it neither
 // decides a request, nor widens a policy, nor creates a sandbox with a policy of its choice.
-func TestKeysForAgents(t *testing.T) {
+func TestAgentKeysAreOnlyForTools(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	secret, made, err := p.d.Keys.CreateFor(t.Context(), "agent", key.MCP)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var box, question string
+	var sandboxID, approvalID string
 	for _, version := range versions {
-		a := p.over(secret, "/mcp", version, nil)
-		if got := a.do("bash", args{"command": "echo works"}); got.text != "works\n" || box != "" && got.out["sandbox"] != box {
+		a := p.connectHTTP(secret, "/mcp", version, nil)
+		if got := a.do("bash", args{"command": "echo works"}); got.text != "works\n" || sandboxID != "" && got.out["sandbox"] != sandboxID {
 			t.Errorf("%s: %+v", version, got)
 		} else {
-			box, _ = got.out["sandbox"].(string)
+			sandboxID, _ = got.out["sandbox"].(string)
 		}
 		got := a.do("request_access", args{"target": "api.example.com", "reason": "r", "wait_seconds": 0.3})
-		question, _ = got.out["approval_id"].(string)
+		approvalID, _ = got.out["approval_id"].(string)
 	}
-	if shown, err := p.local.Get(t.Context(), box); err != nil || shown.Info().Owner != made.ID {
-		t.Fatalf("it is not the key's: %v", err)
+	if shown, err := p.local.Get(t.Context(), sandboxID); err != nil || shown.Info().Owner != made.ID {
+		t.Fatalf("the sandbox does not belong to the key: %v", err)
 	}
 	for _, c := range []struct{ method, path, body string }{
 		{http.MethodGet, "/v1/sandboxes", ""},
 		{http.MethodPost, "/v1/sandboxes", `{"access":{"net":"open"}}`},
-		{http.MethodPut, "/v1/sandboxes/" + box + "/access", `{"net":"open"}`},
-		{http.MethodPost, "/v1/approvals/" + question + "/approve", `{}`},
+		{http.MethodPut, "/v1/sandboxes/" + sandboxID + "/access", `{"net":"open"}`},
+		{http.MethodPost, "/v1/approvals/" + approvalID + "/approve", `{}`},
 		{http.MethodGet, "/v1/approvals", ""},
 		{http.MethodPost, "/v1/keys", `{"name":"mine"}`},
 		{http.MethodGet, "/sandboxes", ""},
 		{http.MethodPost, "/sandboxes", `{"templateID":"base"}`},
 	} {
-		if got, text := p.at(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "only for the tools of agents at /mcp") {
+		if got, text := p.request(secret, c.method, c.path, c.body); got != http.StatusForbidden || !strings.Contains(text, "only for the tools of agents at /mcp") {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}
 	hosttest.Eventually(t, "the record says whose key was refused", func() bool { return len(p.refusedRequests("key:"+made.ID, "denied")) == 8 })
-	// Control: a key for the API opens both.
-	whole, _ := p.key("whole")
+	// Control: a key for the API gives access to all of it.
+	apiKey, _ := p.key("whole")
 	for _, path := range []string{"/v1/sandboxes", "/v1/approvals", "/sandboxes"} {
-		if got, text := p.at(whole, http.MethodGet, path, ""); got != http.StatusOK {
-			t.Errorf("a whole key at %s: %d %s", path, got, text)
+		if got, text := p.request(apiKey, http.MethodGet, path, ""); got != http.StatusOK {
+			t.Errorf("a key for the API at %s: %d %s", path, got, text)
 		}
 	}
-	if got, err := p.local.Approval(t.Context(), question); err != nil || got.State != "pending" || len(got.Votes) != 0 {
-		t.Errorf("the question is %+v %v", got, err)
+	if got, err := p.local.Approval(t.Context(), approvalID); err != nil || got.State != "pending" || len(got.Votes) != 0 {
+		t.Errorf("the approval request is %+v %v", got, err)
 	}
 	if _, err := p.d.Keys.Revoke(t.Context(), made.ID); err != nil {
 		t.Fatal(err)
@@ -94,22 +94,22 @@ func TestKeysForAgents(t *testing.T) {
 	}
 }
 
-// raw calls request_access without a session, like a client that writes its own messages. It
-// returns the code of the error, the state of the approval request, and the state that the client
-// must send back.
-func (p *testServer) raw(key, target, box, bring string) (code, state, back string) {
+// requestAccess calls request_access without a session, like a client that writes its own messages.
+// It returns the code of the error, the state of the approval request, and the state that the
+// client must send back.
+func (p *testServer) requestAccess(key, target, sandboxID, sentState string) (code, state, returned string) {
 	p.t.Helper()
 	in := map[string]any{"target": target, "reason": "r", "wait_seconds": 0.1}
-	if box != "" {
-		in["sandbox"] = box
+	if sandboxID != "" {
+		in["sandbox"] = sandboxID
 	}
 	params := map[string]any{"name": "request_access", "arguments": in, "_meta": map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
 		"io.modelcontextprotocol/clientInfo":         map[string]any{"name": "t", "version": "1"},
 		"io.modelcontextprotocol/clientCapabilities": map[string]any{"elicitation": map[string]any{"form": map[string]any{}}},
 	}}
-	if bring != "" {
-		params["requestState"] = bring
+	if sentState != "" {
+		params["requestState"] = sentState
 		params["inputResponses"] = map[string]any{"approval": map[string]any{"action": "accept", "content": map[string]any{"allow": true}}}
 	}
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
@@ -153,25 +153,25 @@ func (p *testServer) raw(key, target, box, bring string) (code, state, back stri
 
 // P39: exactly what a user was shown is allowed: a decision about one host and one sandbox does not
 // apply to another.
-func TestAnswersAreForOneQuestion(t *testing.T) {
+func TestAnswersApplyToOnePromptOnly(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{AgentsAnswer: true})
 	key, _ := p.key("k")
-	a := p.over(key, "/mcp", "2025-11-25", nil)
+	a := p.connectHTTP(key, "/mcp", "2025-11-25", nil)
 	first := a.do("bash", args{"command": "true"}).out["sandbox"].(string)
 	second := a.do("sandbox", args{"action": "create"}).out["sandbox"]
 	if second == nil {
 		t.Fatalf("no second sandbox: %+v", a.do("sandbox", args{"action": "list"}))
 	}
-	_, _, back := p.raw(key, "shown.example.com", "", "")
-	if back == "" {
-		t.Fatal("nothing is asked")
+	_, _, returned := p.requestAccess(key, "shown.example.com", "", "")
+	if returned == "" {
+		t.Fatal("the client got no prompt")
 	}
-	for name, c := range map[string]struct{ target, box string }{
+	for name, c := range map[string]struct{ target, sandboxID string }{
 		"another host":    {"other.example.com", ""},
 		"another port":    {"shown.example.com:8443", ""},
 		"another sandbox": {"shown.example.com", second.(string)},
 	} {
-		if code, state, _ := p.raw(key, c.target, c.box, back); code != "invalid_state" {
+		if code, state, _ := p.requestAccess(key, c.target, c.sandboxID, returned); code != "invalid_state" {
 			t.Errorf("%s: %q %q", name, code, state)
 		}
 	}
@@ -181,12 +181,12 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 	}
 	for _, q := range list {
 		if q.State != "pending" || len(q.Votes) > 0 {
-			t.Errorf("it is answered: %+v", q)
+			t.Errorf("a request was decided: %+v", q)
 		}
 	}
 	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.refusedRequests("key:", "invalid_state")) == 3 })
 	// Control: the decision applies to the request that was shown.
-	if code, state, _ := p.raw(key, "shown.example.com", first, back); code != "" || state != "approved" {
+	if code, state, _ := p.requestAccess(key, "shown.example.com", first, returned); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)
 	}
 }

@@ -93,7 +93,7 @@ func New(d Deps) *Proxy {
 		Rewrite:        rewrite,
 		Transport:      roundTripper{},
 		FlushInterval:  -1, // flush at once: there may be a terminal on the other side
-		ModifyResponse: answered,
+		ModifyResponse: modifyResponse,
 		ErrorHandler:   p.failed,
 		ErrorLog:       slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
 	}
@@ -113,8 +113,7 @@ func (p *Proxy) Close() {
 	}
 }
 
-// trip is one request in progress, with the data that rewrite, the transport and the error handler
-// need.
+// trip is one forwarded request, with the data that rewrite, the transport and the error handler need.
 type trip struct {
 	target
 	box      sandbox.Sandbox
@@ -141,15 +140,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	again := true
-	for look := 0; again && look < maxAttempts; look++ {
-		t, refusal, err := p.reach(r, to)
+	for attempt := 0; again && attempt < maxAttempts; attempt++ {
+		t, refusal, err := p.lookUp(r, to)
 		switch {
 		case refusal != nil:
-			p.turnedAway(r, to, refusal)
+			p.recordDenied(r, to, refusal)
 			refusal.write(w, r)
 			return
 		case err != nil && !isAway(err):
-			p.unmaskable(w, r, to, err)
+			p.rejectUnredactable(w, r, to, err)
 			return
 		case err == nil:
 			if served := p.serve(w, r, t); served {
@@ -161,7 +160,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		// Another request may have resumed the sandbox in the meantime.
-		again = again || look == 0
+		again = again || attempt == 0
 	}
 	notFound(to.id).write(w, r)
 }
@@ -173,8 +172,9 @@ func isAway(err error) bool {
 	return kind == fault.NotFound || kind == fault.Conflict
 }
 
-// reach returns the backend of a running sandbox. For any other sandbox its error satisfies isAway.
-func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
+// lookUp returns the backend and the redactor of a running sandbox. For any other sandbox its error
+// satisfies isAway.
+func (p *Proxy) lookUp(r *http.Request, to target) (*trip, *refusal, error) {
 	box, ok := p.Traffic.Live(to.id)
 	if !ok {
 		return nil, nil, sandbox.Unknown(to.id)
@@ -190,14 +190,14 @@ func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	return &trip{target: to, box: box, back: back, redactor: redactor}, nil, err
 }
 
-// turnedAway writes an audit entry about a caller without the token of a private port.
-func (p *Proxy) turnedAway(r *http.Request, to target, refusal *refusal) {
+// recordDenied writes an audit entry about a caller without the token of a private port.
+func (p *Proxy) recordDenied(r *http.Request, to target, refusal *refusal) {
 	if refusal.status == http.StatusForbidden {
 		p.Tap.TurnedAway(to.id, r.Method, to.port)
 	}
 }
 
-// admit refuses requests that must not reach the sandbox: for the guest's private paths, with the
+// admit rejects requests that must not reach the sandbox: for the guest's private paths, with the
 // CONNECT method, and for private ports without their token.
 func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
@@ -230,21 +230,21 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 // serve forwards one request, and reports whether it was answered. When the sandbox ends, the
 // request's context ends, which closes both directions.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served bool) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(t.traced(r), tripKey{}, t))
+	ctx, cancel := context.WithCancelCause(context.WithValue(t.traceConnection(r), tripKey{}, t))
 	defer cancel(nil)
 	rc := http.NewResponseController(w)
 	body := uploadOf(r)
-	over := interrupt.When(t.back.ctx, func() {
+	stopWatching := interrupt.When(t.back.ctx, func() {
 		cancel(errGone)
 		body.interrupt(rc)
 	})
-	defer over()
+	defer stopWatching()
 	// A program inside may answer before it has read the whole request. Without full duplex the
 	// server would first read the whole request. HTTP/2 always is full duplex.
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
-	defer breakOff(t.back, w, r)
+	defer abortConnection(t.back, w, r)
 	in := r.WithContext(ctx)
 	if r.Body != http.NoBody {
 		in.Body = body
@@ -269,8 +269,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 		return false
 	}
 	redaction.Header(w.Header(), t.redactor) // trailers
-	boundRest(w)
-	over() // so that drop knows whether the body was interrupted
+	limitUnreadBody(w)
+	stopWatching() // so that drop knows whether the body was interrupted
 	body.drop(w)
 	return true
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P12: a target that is a path for the guest only does not get past the check of
-// paths.
-func TestATargetWithoutAPathIsRefused(t *testing.T) {
+// TestOpaqueTargetIsRejected checks request targets that only the guest would parse as a path. They
+// must not bypass the check of reserved paths (P12).
+func TestOpaqueTargetIsRejected(t *testing.T) {
 	w := newTestProxy(t)
 	reached := make(chan string, 10)
 	w.serve(boxID, guestboot.Port, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached <- r.URL.Path }))
-	ask := func(target string) int {
+	get := func(target string) int {
 		t.Helper()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(w.front.URL, "http://"))
 		if err != nil {
@@ -34,11 +34,11 @@ func TestATargetWithoutAPathIsRefused(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
-	if got := ask("http://x/health"); got != http.StatusOK || <-reached != "/health" {
+	if got := get("http://x/health"); got != http.StatusOK || <-reached != "/health" {
 		t.Fatalf("control: %d", got)
 	}
 	for _, target := range []string{"x:http://x/_crannog/ready", "http:_crannog/ready", "x:y"} {
-		if got := ask(target); got != http.StatusBadRequest {
+		if got := get(target); got != http.StatusBadRequest {
 			t.Errorf("%s: %d", target, got)
 		}
 	}

@@ -46,7 +46,7 @@ func changesFiles(where string) bool {
 func (t *Tap) observeChange(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var data *FileChange
 	mask := c.Mask.Record()
-	answer := t.listen(r, where, &hearing{take: func(message any, header http.Header) error {
+	answer := t.decode(r, where, &decoding{take: func(message any, header http.Header) error {
 		data = &FileChange{User: short(userOf(header), mask)}
 		switch m := message.(type) {
 		case *fspb.MakeDirRequest:
@@ -80,7 +80,7 @@ func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 		Username    string   `json:"username"`
 	}
 	err := json.NewDecoder(bytes.NewReader(read.Bytes())).Decode(&in)
-	ahead(r, &read)
+	restoreBody(r, &read)
 	if err != nil {
 		return nil, nil
 	}
@@ -100,7 +100,7 @@ type pendingChange struct {
 }
 
 func (m *pendingChange) visit() *Visit {
-	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // no client is left for an error
+	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // the client has left, so it gets no error
 }
 
 // note writes the entry about the change, once.
@@ -115,29 +115,29 @@ func (m *pendingChange) note(outcome string, lost bool) error {
 	return m.err
 }
 
-// maxVerdict bounds the answer to a change, which describes one file.
-const maxVerdict = 1 << 20
+// maxChangeResponse bounds the answer to a change, which describes one file.
+const maxChangeResponse = 1 << 20
 
 // answer parses the result of a change. If the audit log refuses the entry, the caller gets an
 // error.
 func (m *pendingChange) answer(res *http.Response) error {
 	var body bytes.Buffer
-	_, err := io.Copy(&body, io.LimitReader(res.Body, maxVerdict))
-	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
+	_, err := io.Copy(&body, io.LimitReader(res.Body, maxChangeResponse))
+	res.Body = partlyRead{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
 	lost := err != nil
-	if err := m.note(verdict(res, body.Bytes()), lost); err != nil {
+	if err := m.note(changeOutcome(res, body.Bytes()), lost); err != nil {
 		return unrecorded(err).err
 	}
 	return nil
 }
 
-// verdict returns ok, a Connect error code, or http_ and a status.
-func verdict(res *http.Response, body []byte) string {
+// changeOutcome returns ok, a Connect error code, or http_ and a status.
+func changeOutcome(res *http.Response, body []byte) string {
 	if res.StatusCode != http.StatusOK {
 		var answer struct {
 			Code string `json:"code"`
 		}
-		if json.Unmarshal(body, &answer) == nil && known(answer.Code) == answer.Code {
+		if json.Unmarshal(body, &answer) == nil && knownCode(answer.Code) == answer.Code {
 			return answer.Code
 		}
 		return fmt.Sprintf("http_%d", res.StatusCode)

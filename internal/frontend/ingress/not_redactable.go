@@ -12,9 +12,9 @@ import (
 
 const unmaskableText = "The sandbox's secrets cannot be read now. Its output cannot be redacted and is not passed on"
 
-// unmaskable answers if the values to redact are not known. The status is not 502 or 503, because
+// rejectUnredactable answers if the values to redact are not known. The status is not 502 or 503, because
 // clients take those for the end of the sandbox.
-func (p *Proxy) unmaskable(w http.ResponseWriter, r *http.Request, to target, err error) {
+func (p *Proxy) rejectUnredactable(w http.ResponseWriter, r *http.Request, to target, err error) {
 	p.Log.Debug("no mask", "sandbox", to.id, "err", err)
 	if to.port == guestboot.Port && refuseCall(w, r, http.StatusInternalServerError, "internal", unmaskableText) {
 		return
@@ -50,7 +50,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 	if err != nil { // plain strings are always JSON
 		panic(err)
 	}
-	boundRest(w)
+	limitUnreadBody(w)
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")

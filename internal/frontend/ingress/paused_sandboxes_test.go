@@ -13,19 +13,19 @@ import (
 func (in *inside) pause(id string) {
 	in.mu.Lock()
 	b := in.boxes[id]
-	in.beds[id] = b
+	in.paused[id] = b
 	b.State = sandbox.Paused
 	in.mu.Unlock()
 	in.kill(id)
 }
 
-// wakeful lets traffic resume a sandbox.
-func wakeful(s *sandbox.Sandbox) { s.OnEnd = sandbox.OnEnd{Pause: true, Wake: true} }
+// resumesOnTraffic makes traffic resume a sandbox.
+func resumesOnTraffic(s *sandbox.Sandbox) { s.OnEnd = sandbox.OnEnd{Pause: true, Wake: true} }
 
 func (in *inside) ResumesOnTraffic(_ context.Context, id string) (sandbox.Sandbox, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	b, ok := in.beds[id]
+	b, ok := in.paused[id]
 	if !ok || !b.OnEnd.Wake {
 		return sandbox.Sandbox{}, false
 	}
@@ -35,7 +35,7 @@ func (in *inside) ResumesOnTraffic(_ context.Context, id string) (sandbox.Sandbo
 func (in *inside) AllResumingOnTraffic(_ context.Context, yield func(sandbox.Sandbox) bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for _, b := range in.beds {
+	for _, b := range in.paused {
 		if b.OnEnd.Wake && !yield(b.Sandbox) {
 			return
 		}
@@ -45,26 +45,26 @@ func (in *inside) AllResumingOnTraffic(_ context.Context, yield func(sandbox.San
 func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
 	in.mu.Lock()
 	in.resumed = append(in.resumed, id)
-	rouse := in.beforeResume
+	beforeResume := in.beforeResume
 	in.mu.Unlock()
-	if rouse != nil {
-		if err := rouse(id); err != nil {
+	if beforeResume != nil {
+		if err := beforeResume(id); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	b, ok := in.beds[id]
+	b, ok := in.paused[id]
 	if !ok {
 		return sandbox.Sandbox{}, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 	}
-	delete(in.beds, id)
+	delete(in.paused, id)
 	b.State, b.gone = sandbox.Running, make(chan struct{})
 	in.boxes[id] = b
 	return b.Sandbox, nil
 }
 
-// wakes is the number of resumes so far.
+// wakes returns the IDs of the sandboxes that were resumed so far.
 func (in *inside) wakes() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -35,13 +35,13 @@ func (p *testServer) post(path, key, version, session, body string, set func(*ht
 		p.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // the status says it all
+	_, _ = io.Copy(io.Discard, resp.Body) // only the status is needed
 	return resp.StatusCode
 }
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-func TestOnlyWithAKey(t *testing.T) {
+func TestRequestsNeedAKey(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, id := p.key("k")
 	for name, c := range map[string]struct {
@@ -72,7 +72,7 @@ func TestOnlyWithAKey(t *testing.T) {
 		t.Errorf("a message of 9 MiB without a session: %d", got)
 	}
 	// A revoked key gives access to nothing, not even to its open sessions.
-	a := p.over(key, "/mcp", "2025-11-25", nil)
+	a := p.connectHTTP(key, "/mcp", "2025-11-25", nil)
 	a.do("bash", args{"command": "true"})
 	if _, err := p.d.Keys.Revoke(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		status[p.post("/mcp", key, "", "", hello, nil)]++
 	}
 	if status[http.StatusOK] != 40 {
-		t.Errorf("sessions that idle ones make room for: %v", status)
+		t.Errorf("new sessions, while others are idle: %v", status)
 	}
 	if got := p.post("/mcp", other, "", "", hello, nil); got != http.StatusOK {
 		t.Errorf("another key: %d", got)
@@ -104,10 +104,10 @@ func TestSessionsAreBounded(t *testing.T) {
 }
 
 // The default sandbox is found again by a server that has just started.
-func TestDefaultIsFoundAgain(t *testing.T) {
+func TestNewServerFindsTheDefaultSandbox(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
-	first := p.over(key, "/mcp", "2026-07-28", nil).do("bash", args{"command": "cd /usr; X=7"})
+	first := p.connectHTTP(key, "/mcp", "2026-07-28", nil).do("bash", args{"command": "cd /usr; X=7"})
 	d := p.tenant(optionsFor(p.client(key)))
 	a := inMemory(t, d, view(), "2025-11-25", nil)
 	if got := a.do("bash", args{"command": "pwd; echo $X"}); got.out["sandbox"] != first.out["sandbox"] || !strings.HasPrefix(got.text, "/usr\n7\n") {
@@ -121,28 +121,28 @@ func TestDefaultIsFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := a.do("bash", args{"command": "pwd"}); got.out["sandbox"] != sb.ID() {
-		t.Errorf("a paused one is not taken up: %+v", got)
+		t.Errorf("a paused sandbox is not resumed: %+v", got)
 	}
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.do("bash", args{"command": "pwd"}); got.out["sandbox"] == sb.ID() {
-		t.Error("one that has ended is used")
+		t.Error("a sandbox that has ended is used")
 	}
 	if err := d.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if list, err := p.local.List(t.Context(), crannog.ListOptions{}); err != nil || len(list) != 1 {
-		t.Errorf("it ended with its tenant: %v %v", list, err)
+		t.Errorf("the sandbox ended with its Tenant: %v %v", list, err)
 	}
 }
 
-func TestNothingIsLeftOfSessions(t *testing.T) {
+func TestSessionsLeakNothing(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	work := func() {
 		for _, version := range versions {
-			a := p.over(key, "/mcp", version, nil)
+			a := p.connectHTTP(key, "/mcp", version, nil)
 			a.do("bash", args{"command": "seq 1 50000"})
 			a.do("python", args{"code": "1"})
 			if err := a.Close(); err != nil {
@@ -152,9 +152,9 @@ func TestNothingIsLeftOfSessions(t *testing.T) {
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	}
 	work()
-	// The number once it has stopped falling. A higher number at the start would only hide a leak.
+	// The comparison starts with the lowest number: a higher one would hide a leak.
 	before, same := runtime.NumGoroutine(), 0
-	hosttest.Eventually(t, "calm", func() bool {
+	hosttest.Eventually(t, "the number of goroutines is stable", func() bool {
 		if n := runtime.NumGoroutine(); n < before {
 			before, same = n, 0
 		}

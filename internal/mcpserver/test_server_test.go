@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// versions are those that clients speak, with and without sessions.
+// versions are the protocol versions of clients, with and without sessions.
 var versions = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 
-// testServer is a whole server: engine, API and the endpoint of agents.
+// testServer is a complete server: engine, API and the endpoint of agents.
 type testServer struct {
 	t     *testing.T
 	d     *server.Server
@@ -84,7 +84,7 @@ func newTestServer(t *testing.T, settings sandbox.Settings) *testServer {
 	}
 	hosttest.Eventually(t, "the server answers", func() bool { _, err := p.local.Version(t.Context()); return err == nil })
 	t.Cleanup(func() {
-		p.sweep()
+		p.killAll()
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -96,8 +96,8 @@ func newTestServer(t *testing.T, settings sandbox.Settings) *testServer {
 	return p
 }
 
-// sweep ends every sandbox.
-func (p *testServer) sweep() {
+// killAll ends every sandbox.
+func (p *testServer) killAll() {
 	list, err := p.local.List(context.Background(), crannog.ListOptions{States: []string{"all"}})
 	if err != nil {
 		p.t.Error(err)
@@ -121,7 +121,7 @@ func (p *testServer) key(name string) (secret, id string) {
 	return secret, k.ID
 }
 
-// bearer shows a key with every request.
+// bearer sends a key with every request.
 type bearer struct{ key string }
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -136,8 +136,8 @@ type agent struct {
 	*mcp.ClientSession
 }
 
-// over connects over HTTP.
-func (p *testServer) over(key, path, version string, o *mcp.ClientOptions) *agent {
+// connectHTTP connects over HTTP.
+func (p *testServer) connectHTTP(key, path, version string, o *mcp.ClientOptions) *agent {
 	p.t.Helper()
 	transport := &mcp.StreamableClientTransport{
 		Endpoint: "http://" + p.addr + path, HTTPClient: &http.Client{Transport: bearer{key}}, DisableStandaloneSSE: true,
@@ -159,7 +159,7 @@ func connect(t *testing.T, transport mcp.Transport, version string, o *mcp.Clien
 	return &agent{t, s}
 }
 
-// tenant is a tenant in this process, which speaks in memory.
+// tenant creates a Tenant in this process. inMemory connects to it.
 func (p *testServer) tenant(o mcpserver.Options) *mcpserver.Tenant {
 	p.t.Helper()
 	if o.Client == nil {
@@ -191,7 +191,7 @@ func inMemory(t *testing.T, d *mcpserver.Tenant, v mcpserver.View, version strin
 	return connect(t, ours, version, o)
 }
 
-// args are a tool's.
+// args are the arguments of a tool.
 type args = map[string]any
 
 // answer is the result of a tool.
@@ -235,7 +235,7 @@ func (a *agent) try(name string, in args, set ...func(*mcp.CallToolParams)) (ans
 	return got, nil
 }
 
-// do calls a tool that must go well.
+// do calls a tool that must succeed.
 func (a *agent) do(name string, in args, set ...func(*mcp.CallToolParams)) answer {
 	a.t.Helper()
 	got, err := a.try(name, in, set...)
@@ -245,7 +245,7 @@ func (a *agent) do(name string, in args, set ...func(*mcp.CallToolParams)) answe
 	return got
 }
 
-// fail calls a tool that must not.
+// fail calls a tool that must fail with a code.
 func (a *agent) fail(code, name string, in args) answer {
 	a.t.Helper()
 	got, err := a.try(name, in)
@@ -255,7 +255,7 @@ func (a *agent) fail(code, name string, in args) answer {
 	return got
 }
 
-// optionsFor are those of a key's tenant on another server.
+// optionsFor returns the options of a key's Tenant on another server.
 func optionsFor(c *crannog.Client) mcpserver.Options {
 	return mcpserver.Options{Client: c, Labelled: true, All: true}
 }

@@ -34,8 +34,9 @@ func packageFact(f *packages.Fact) *api.PackageFact {
 	}
 }
 
-// Most bounds the denials of one command, so that a program in a loop does not hide its own output.
-const Most = 20
+// MaxListed bounds the listed denials of one command, so that a program in a loop does not hide its
+// own output.
+const MaxListed = 20
 
 // List contains the denials of one command, each once.
 type List struct {
@@ -45,30 +46,30 @@ type List struct {
 }
 
 // Add records a flow. It returns the denial and the number of denials so far. The number is zero
-// for a repeated denial, and Most+1 once if there are too many. Readiness probes of Crannog itself
+// for a repeated denial, and MaxListed+1 once if there are too many. Readiness probes of Crannog itself
 // do not count.
 func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	if r.Probe || l.more {
 		return api.Denial{}, 0
 	}
-	told := of(r)
-	key := told.Rule + " " + told.What
+	denial := of(r)
+	key := denial.Rule + " " + denial.What
 	if l.reported[key] {
 		return api.Denial{}, 0
 	}
-	if len(l.all) == Most {
+	if len(l.all) == MaxListed {
 		l.more = true
-		return api.Denial{}, Most + 1
+		return api.Denial{}, MaxListed + 1
 	}
 	if l.reported == nil {
 		l.reported = map[string]bool{}
 	}
 	l.reported[key] = true
-	l.all = append(l.all, told)
-	return told, len(l.all)
+	l.all = append(l.all, denial)
+	return denial, len(l.all)
 }
 
-// All returns the recorded denials, at most Most.
+// All returns the recorded denials, at most MaxListed.
 func (l *List) All() []api.Denial { return l.all }
 
 // of returns the denial of a flow. A denied look-up appears once with its name, whatever address

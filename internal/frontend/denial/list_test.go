@@ -8,7 +8,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func TestEachThingIsToldOnceWithWhatWouldAllowIt(t *testing.T) {
+// TestListKeepsEachDenialOnce adds repeated denials and a denial of a readiness probe.
+func TestListKeepsEachDenialOnce(t *testing.T) {
 	var l List
 	for _, r := range []api.FlowRecord{
 		{Kind: "dns", Method: "A", Host: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"},
@@ -29,15 +30,16 @@ func TestEachThingIsToldOnceWithWhatWouldAllowIt(t *testing.T) {
 	}
 }
 
-func TestALoopIsToldInBounds(t *testing.T) {
+// TestListStopsAtMax adds more denials than are listed.
+func TestListStopsAtMax(t *testing.T) {
 	var l List
-	var told []int
-	for i := range 3 * Most {
+	var counts []int
+	for i := range 3 * MaxListed {
 		if _, n := l.Add(Name("box", fmt.Sprint(i, ".test"))); n > 0 {
-			told = append(told, n)
+			counts = append(counts, n)
 		}
 	}
-	if len(l.All()) != Most || len(told) != Most+1 || told[Most] != Most+1 || len(l.reported) != Most {
-		t.Errorf("%d are told, as %v, and %d remembered", len(l.All()), told, len(l.reported))
+	if len(l.All()) != MaxListed || len(counts) != MaxListed+1 || counts[MaxListed] != MaxListed+1 || len(l.reported) != MaxListed {
+		t.Errorf("got %d denials, counts %v and %d remembered; want %d denials", len(l.All()), counts, len(l.reported), MaxListed)
 	}
 }

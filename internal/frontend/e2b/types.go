@@ -1,13 +1,11 @@
 package e2b
 
-import (
-	"time"
-)
+import "time"
 
-// The types of E2B's API. Fields without omitempty are required by clients: the Python SDK raises
-// KeyError without them.
+// This file contains the types of E2B's API. Clients require the fields without omitempty: the Python
+// SDK raises KeyError without them.
 
-// sandboxBody answers create and connect.
+// sandboxBody is the response to create and connect.
 type sandboxBody struct {
 	SandboxID          string  `json:"sandboxID"`
 	TemplateID         string  `json:"templateID"`
@@ -33,10 +31,10 @@ type listedBody struct {
 	DiskSizeMB   int64             `json:"diskSizeMB"`
 	EnvdVersion  string            `json:"envdVersion"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
-	VolumeMounts []mountOfVolume   `json:"volumeMounts"`
+	VolumeMounts []volumeMountBody `json:"volumeMounts"`
 }
 
-// detailBody answers info.
+// detailBody is the response to info.
 type detailBody struct {
 	listedBody
 	EnvdAccessToken     string        `json:"envdAccessToken"`
@@ -60,7 +58,7 @@ type lifecycleBody struct {
 	AutoResume bool   `json:"autoResume"`
 }
 
-// limitsBody is an extension of ours: a field of create and of info.
+// limitsBody is Crannog's extension of the API: a field of create and of info.
 type limitsBody struct {
 	MemoryMB              *int64 `json:"memoryMB,omitempty"`
 	CPUMillis             *int64 `json:"cpuMillis,omitempty"`

@@ -12,7 +12,7 @@ import (
 
 // Input that a program does not read is stored once, however often it is sent: an agent in a loop
 // must not fill the server's memory.
-func TestInputThatNobodyReadsIsHeldOnce(t *testing.T) {
+func TestUnreadInputIsStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
 		j := &job{input: to, feeding: make(chan struct{}, 1), done: make(chan struct{})}
@@ -35,7 +35,7 @@ func TestInputThatNobodyReadsIsHeldOnce(t *testing.T) {
 			t.Error(err)
 		}
 		if all := <-got; all != "one\nfour\n" {
-			t.Errorf("it read %q", all)
+			t.Errorf("the program read %q", all)
 		}
 		// A job that has ended does not block another.
 		close(j.done)

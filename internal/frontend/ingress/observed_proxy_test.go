@@ -143,7 +143,7 @@ func sum(text string) string {
 
 // starter is a guest that counts the processes that it starts.
 type starter struct {
-	player
+	scriptedGuest
 	mu   sync.Mutex
 	runs []string
 }
@@ -158,7 +158,7 @@ func (s *starter) Start(ctx context.Context, r *connect.Request[pb.StartRequest]
 	if r.Msg.GetProcess().GetCmd() == "absent" {
 		return connect.NewError(connect.CodeNotFound, errors.New("no such program"))
 	}
-	return s.player.Start(ctx, r, stream)
+	return s.scriptedGuest.Start(ctx, r, stream)
 }
 
 func (x *observedProxy) serves(s processpbconnect.ProcessHandler) {
