@@ -68,14 +68,14 @@ func TestContainer(t *testing.T) {
 	}
 	for i := range 2 {
 		e := u.open(t, "crannog-app", "dev", "--net", "none", "--ssh", "app")
-		if got := e.inside(t, "id -un; pwd; echo $GREETING $GONE; cat file"); got != "app\n/code\nhello x\ncontent\n" {
+		if got := e.inside(t, "id -un; pwd; echo $GREETING $GONE; cat file"); got != "app\n/workspace\nhello x\ncontent\n" {
 			t.Errorf("use %d: %q", i, got)
 		}
 		if got := e.must(t, "", "curl", "-sS", "--fail", "http://127.0.0.1:"+port+"/file"); got != "content\n" {
 			t.Errorf("use %d: the forwarded port: %q", i, got)
 		}
-		e.must(t, "", "scp", "-q", "-F", e.config, "app/file", e.alias+":copied")
-		if got := e.inside(t, "cat copied"); got != "content\n" {
+		e.must(t, "", "scp", "-q", "-F", e.config, "app/file", e.alias+":/srv/copied")
+		if got := e.inside(t, "cat /srv/copied"); got != "content\n" {
 			t.Errorf("use %d: scp wrote %q", i, got)
 		}
 		if !strings.Contains(e.stderr.String(), "127.0.0.1:"+port+" is port "+port+" of the sandbox (web)") {
