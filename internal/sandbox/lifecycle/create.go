@@ -42,8 +42,8 @@ func (s *Service) Create(ctx context.Context, caller sandbox.Principal, req sand
 		return sandbox.Sandbox{}, err
 	}
 	from.request, from.search = req.RequestID, search
-	if made, claimed, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
-		return made, err
+	if sb, acquired, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); acquired {
+		return sb, err
 	}
 	// Nothing has to be undone after an error here.
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
@@ -78,7 +78,7 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 	return r.Shown()
 }
 
-func removedMeanwhile() error {
+func removedDuringRequest() error {
 	return fault.New(fault.Conflict, sandbox.CodeRemoved, "the sandbox was removed while the request ran")
 }
 

@@ -72,7 +72,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 	if steps.Left(err) {
 		b.markCrashed(ctx)
 	}
-	return undone(ctx, err)
+	return sequenceError(ctx, err)
 }
 
 // makeRunning sets the row of a new sandbox to running.
@@ -88,7 +88,7 @@ func (b *boot) makeRunning(ctx context.Context) error {
 	}
 	if !moved {
 		// Another process removed the row, so the sandbox must not exist.
-		return removedMeanwhile()
+		return removedDuringRequest()
 	}
 	return nil
 }

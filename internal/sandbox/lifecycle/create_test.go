@@ -81,7 +81,7 @@ func TestCreateRefuses(t *testing.T) {
 			}
 		})
 	}
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 // A request that names neither template nor image gets the template of its engine.
@@ -268,7 +268,7 @@ func TestRemoveCancelsCreate(t *testing.T) {
 		}
 		_, err := r.Get(t.Context(), alice, id)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -286,7 +286,7 @@ func TestCallerGoesAway(t *testing.T) {
 		cancel()
 		release()
 		wantKind(t, <-created, fault.Canceled, "canceled")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -310,7 +310,7 @@ func TestCloseCancelsCreate(t *testing.T) {
 		}
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"})
 		wantKind(t, err, fault.Unavailable, "shutting_down")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -341,7 +341,7 @@ func TestCreateFailsAfterTheBoot(t *testing.T) {
 		} else if !errors.Is(err, errBroken) {
 			t.Errorf("got %v", err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	}
 }
 
@@ -370,7 +370,7 @@ func TestRemoveFailsAtEachStep(t *testing.T) {
 			if got := r.stopped(sb.ID); got.Reason != "killed" {
 				t.Errorf("%s: reason %q", step, got.Reason)
 			}
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
@@ -395,6 +395,6 @@ func TestUndoFails(t *testing.T) {
 			held, err := r.engine.List(t.Context())
 			return err == nil && len(held) == 0
 		})
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }

@@ -109,7 +109,7 @@ func TestChangingTheEnd(t *testing.T) {
 		if err != nil || now.State != sandbox.Stopped || now.Reason != sandbox.ReasonKilled {
 			t.Errorf("ended now: %+v, %v", now, err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -159,7 +159,7 @@ func TestReasons(t *testing.T) {
 			if got := r.stopped(sb.ID); got.Reason != tc.want || !got.StoppedAt.Equal(exit.At) {
 				t.Errorf("%s, late %t: reason %q at %v, want %q at %v", tc.exit, tc.late, got.Reason, got.StoppedAt, tc.want, exit.At)
 			}
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
@@ -207,7 +207,7 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		if _, ok := r.Live(sb.ID); ok {
 			t.Error("live after its removal elsewhere")
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 

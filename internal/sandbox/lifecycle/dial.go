@@ -86,7 +86,7 @@ func instanceReplaced(r sandbox.Row, cause error) error {
 	case sandbox.Pausing, sandbox.Resuming:
 		return fault.Wrap(cause, fault.Conflict, sandbox.CodeChanged, fmt.Sprintf("Sandbox \"%s\" is %s; try again", r.ID, r.State))
 	case sandbox.Running, sandbox.Paused, sandbox.Stopping, sandbox.Stopped:
-		return notNow(r)
+		return stateConflict(r)
 	case sandbox.Creating, sandbox.Waiting: // has no owner yet, or is not ready
 	}
 	return sandbox.Unknown(r.ID)

@@ -251,7 +251,7 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 				steps++
 			}
 			if steps < 4 {
-				t.Errorf("it lived through %d steps; the test has lost its mines", steps)
+				t.Errorf("it lived through %d steps; its crash points are not reached", steps)
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func (s *Service) template(ctx context.Context, caller sandbox.Principal, ref st
 	}
 	defer release()
 	if r.State != sandbox.Running {
-		return sandbox.Row{}, nil, nil, notNow(r)
+		return sandbox.Row{}, nil, nil, stateConflict(r)
 	}
 	save, _, err := s.states.Saver(ctx, r, filesOnly)
 	if err != nil {

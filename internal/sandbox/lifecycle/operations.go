@@ -63,7 +63,7 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 	}
 	if o.removing[id] > 0 {
 		cancel(nil)
-		return nil, nil, removedMeanwhile()
+		return nil, nil, removedDuringRequest()
 	}
 	o.started.Add(1)
 	o.cancels[id] = cancel
@@ -125,7 +125,7 @@ func (o *operations) precede(id string) (done func()) {
 	defer o.mu.Unlock()
 	o.removing[id]++
 	if cancel := o.cancels[id]; cancel != nil {
-		cancel(removedMeanwhile())
+		cancel(removedDuringRequest())
 	}
 	return func() {
 		o.mu.Lock()

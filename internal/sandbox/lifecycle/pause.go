@@ -34,7 +34,7 @@ func (s *Service) Pause(ctx context.Context, caller sandbox.Principal, ref strin
 // the sandbox.
 func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error) {
 	if r.State != sandbox.Running {
-		return sandbox.Row{}, notNow(r)
+		return sandbox.Row{}, stateConflict(r)
 	}
 	started := time.Now()
 	save, format, err := s.states.Saver(ctx, r, filesOnly)
@@ -104,13 +104,13 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(notNow(r), s.refresh(ctx, id))
+	return errors.Join(stateConflict(r), s.refresh(ctx, id))
 }
 
 // undoPause makes a sandbox usable again after its pause has failed.
 func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
-	if because := context.Cause(ctx); because != nil {
-		cause = errors.Join(canceled(because), cause)
+	if cause := context.Cause(ctx); cause != nil {
+		cause = errors.Join(canceled(cause), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
@@ -147,7 +147,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		return sandbox.Row{}, err // the maintenance loop takes care of it
 	}
 	if !moved {
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.states.Remove(ctx, r.Saved.Image))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.states.Remove(ctx, r.Saved.Image))
 	}
 	r.State = sandbox.Paused
 	if err := s.stopInstance(ctx, r); err != nil {

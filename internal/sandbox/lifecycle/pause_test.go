@@ -157,7 +157,7 @@ func TestRemovalOfAPausedSandbox(t *testing.T) {
 	_, err := r.Get(t.Context(), alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	r.wantImages(0)
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 // A pause that fails at any step leaves the sandbox as it was.

@@ -98,7 +98,7 @@ func (s *Service) SignalProcess(ctx context.Context, caller sandbox.Principal, r
 func (s *Service) runningOne(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
 	r, err := s.resolve(ctx, caller, ref)
 	if err == nil && r.State != sandbox.Running {
-		err = notNow(r)
+		err = stateConflict(r)
 	}
 	return r, err
 }

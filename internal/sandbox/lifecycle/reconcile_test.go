@@ -81,7 +81,7 @@ func TestRestartAdopts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 func TestRestartAfterTheEnd(t *testing.T) {
@@ -103,7 +103,7 @@ func TestRestartAfterTheEnd(t *testing.T) {
 		if sb := r.stopped(soon.ID); sb.Reason != "timeout" {
 			t.Errorf("reason of the adopted one %q", sb.Reason)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -137,7 +137,7 @@ func TestReconcileGoesOn(t *testing.T) {
 		if err := r.Remove(t.Context(), alice, fine.ID); err != nil {
 			t.Error(err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 

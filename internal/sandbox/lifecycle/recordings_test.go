@@ -29,7 +29,7 @@ func newStudio(t *testing.T) *recordingsRig {
 	dir := t.TempDir()
 	s := &recordingsRig{path: filepath.Join(dir, "recordings")}
 	var with option
-	with, s.recordings = keeping(dir, nil)
+	with, s.recordings = retainedStores(dir, nil)
 	s.rig = newRig(t, with)
 	return s
 }

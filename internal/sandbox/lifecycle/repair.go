@@ -69,7 +69,7 @@ func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
 	if err != nil || !moved {
 		return err
 	}
-	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: formatTime(r.EndAt), Reason: "mended"}))
 	r.State, r.Saved = sandbox.Running, sandbox.Saved{}
 	s.track(r)
 	return nil

@@ -41,7 +41,7 @@ func (s *Service) rollbackTo(ctx context.Context, caller sandbox.Principal, ref 
 	}
 	defer release()
 	if r.State != sandbox.Running && r.State != sandbox.Paused {
-		return sandbox.Sandbox{}, notNow(r)
+		return sandbox.Sandbox{}, stateConflict(r)
 	}
 	if err := r.Base.CheckRebuildable(); err != nil {
 		return sandbox.Sandbox{}, err
@@ -134,7 +134,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
@@ -147,8 +147,8 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 // notReplaced translates the error of a failed replacement, depending on whether the old instance
 // still runs.
 func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) error {
-	if because := context.Cause(ctx); because != nil {
-		cause = errors.Join(canceled(because), cause)
+	if cause := context.Cause(ctx); cause != nil {
+		cause = errors.Join(canceled(cause), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()

@@ -120,7 +120,7 @@ func TestRollbackFailsAtEachStep(t *testing.T) {
 				if got.State != sandbox.Stopped || got.Reason != sandbox.ReasonCrashed || fault.CodeOf(err) != "replace_failed" {
 					t.Errorf("it is %s (%s), and the caller was told %v", got.State, got.Reason, err)
 				}
-				r.nothing()
+				r.wantNothingLeft()
 				return
 			}
 			if got.State != sandbox.Running || r.state(sb.ID).Memory("x") != "2" || r.body(sb.ID) != sb.ID {
@@ -227,7 +227,7 @@ func TestForkFailsAtEachStep(t *testing.T) {
 				t.Error(err)
 			}
 			r.wantImages(0)
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
@@ -259,5 +259,5 @@ func TestForkIsCanceled(t *testing.T) {
 		t.Error(err)
 	}
 	r.wantImages(0)
-	r.nothing()
+	r.wantNothingLeft()
 }

@@ -88,7 +88,7 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 		return sandbox.Sandbox{}, false, err
 	}
 	if r.State != sandbox.Paused {
-		return sandbox.Sandbox{}, false, notNow(r)
+		return sandbox.Sandbox{}, false, stateConflict(r)
 	}
 	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
@@ -176,7 +176,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files cannot be extracted: programs of the host that the sandbox had open have changed since, and one of them is missing").
 				WithHint("put the same packages back, and try again; the server's log names the file")
 		}
-		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
+		return sandbox.Row{}, s.resumeFailure(ctx, r.ID, err)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
@@ -190,7 +190,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State = sandbox.Running
 	if at != nil {
@@ -218,5 +218,5 @@ func (s *Service) resumedEntry(ctx context.Context, r sandbox.Row, at *string, f
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: formatTime(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
 }

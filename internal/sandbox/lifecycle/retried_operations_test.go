@@ -44,7 +44,7 @@ func TestExpiryIsRetried(t *testing.T) {
 		if got := r.stopped(sb.ID); got.Reason != "timeout" {
 			t.Errorf("reason %q", got.Reason)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -156,6 +156,6 @@ func TestEphemeralRecords(t *testing.T) {
 		}
 		_, err = r.Get(t.Context(), local, died.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }

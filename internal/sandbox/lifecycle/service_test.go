@@ -190,7 +190,7 @@ func (r *rig) create(caller sandbox.Principal, change ...func(*sandbox.CreateReq
 }
 
 // nothing fails the test unless engine, directory and live rows are empty.
-func (r *rig) nothing() {
+func (r *rig) wantNothingLeft() {
 	r.t.Helper()
 	held, err := r.engine.List(r.t.Context())
 	if err != nil || len(held) != 0 {
@@ -266,7 +266,7 @@ func TestLife(t *testing.T) {
 	}
 	_, err = r.Get(ctx, alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 func TestOwners(t *testing.T) {
@@ -324,7 +324,7 @@ func TestCreateFailsAtEachStep(t *testing.T) {
 		if !errors.Is(err, broken) || fault.PublicText(err) != "internal error" {
 			t.Errorf("%s: %v", step, err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	}
 	r.setFault(nil)
 	page, err := r.List(t.Context(), local, sandbox.Filter{})

@@ -72,7 +72,7 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 	}
 	defer release()
 	if r.State != sandbox.Running {
-		return sandbox.Snapshot{}, notNow(r)
+		return sandbox.Snapshot{}, stateConflict(r)
 	}
 	save, format, err := s.states.Saver(ctx, r, req.FilesOnly)
 	if err != nil {

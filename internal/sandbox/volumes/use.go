@@ -15,14 +15,14 @@ type use struct {
 	mount sandbox.VolumeMount
 }
 
-func ids(list []use) (out []string) {
+func sandboxIDs(list []use) (out []string) {
 	for _, u := range list {
 		out = append(out, u.row.ID)
 	}
 	return out
 }
 
-// users returns the sandboxes that have each volume. One that has ended has none.
+// users returns the sandboxes that have each volume. Ended sandboxes do not count.
 func (s *Service) users(ctx context.Context) (map[string][]use, error) {
 	rows, err := s.rows.List(ctx, sandbox.Query{AllOwners: true})
 	if err != nil {
@@ -40,14 +40,15 @@ func (s *Service) users(ctx context.Context) (map[string][]use, error) {
 	return used, nil
 }
 
-// checkUnused returns an error if a sandbox uses the volume in a way that matters.
-func (s *Service) checkUnused(ctx context.Context, v volume.Volume, matters func(sandbox.Row, sandbox.VolumeMount) bool) error {
+// checkUnused returns an error if a sandbox uses the volume in a way for which conflicts
+// reports true.
+func (s *Service) checkUnused(ctx context.Context, v volume.Volume, conflicts func(sandbox.Row, sandbox.VolumeMount) bool) error {
 	used, err := s.users(ctx)
 	if err != nil {
 		return err
 	}
 	for _, u := range used[v.ID] {
-		if matters(u.row, u.mount) {
+		if conflicts(u.row, u.mount) {
 			return fault.Newf(fault.Conflict, "volume_in_use", "the sandbox %s has the volume %q", u.row.ID, v.Name).
 				WithHint("end the sandbox first: crannog rm " + u.row.ID)
 		}
