@@ -63,7 +63,7 @@ test-race: $(TIMING)
 
 # These start the test program again for each step at which it is killed. With
 # the race detector they took more than a third of the time of internal/sandbox/lifecycle.
-CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
+CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
 # These pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.

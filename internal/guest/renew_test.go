@@ -86,7 +86,7 @@ func TestRenewRefuses(t *testing.T) {
 	}
 }
 
-func TestAcquireAssignsWarmRowOnce(t *testing.T) {
+func TestClaim(t *testing.T) {
 	var b *testGuest
 	wrong := errors.New("the policy does not hold inside: something")
 	var fail error

@@ -30,8 +30,8 @@ type Row struct {
 // ToStart is the Row.Pending of a sandbox that is reset to its template.
 const ToStart = "start"
 
-// Shown returns the sandbox in the form that callers see. The end of a paused sandbox is the time of
-// its pause. A sandbox that ended while it was paused shows only its end.
+// Shown returns the sandbox in the form that callers see. The end of a paused sandbox is the time
+// of its pause. A sandbox that ended while it was paused shows only its end.
 func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys

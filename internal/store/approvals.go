@@ -131,8 +131,8 @@ func checkVote(a approval.Approval, v approval.Vote) error {
 	return nil
 }
 
-// RetireApprovals ends the open requests of a sandbox. If keep is not empty, it keeps requests under
-// the policy with that digest, and grants that changed the policy.
+// RetireApprovals ends the open requests of a sandbox. If keep is not empty, it keeps requests
+// under the policy with that digest, and grants that changed the policy.
 func (s *Store) RetireApprovals(ctx context.Context, sandbox, keep, reason string, at time.Time) error {
 	_, err := s.execChanged(ctx, "retire approvals of "+sandbox, `UPDATE approvals SET state = 'expired', reason = ?, decided_at = ?
 		WHERE sandbox = ? AND state IN ('pending', 'approved') AND (? = '' OR policy <> ? AND amendment = '')`,

@@ -57,8 +57,8 @@ func (s *Store) ensureFreePages(ctx context.Context) error {
 		return nil
 	}
 	// Use two transactions: pages that one transaction takes and frees are never written. The bytes
-	// are random, because a compressing file system would allocate less for equal bytes. SQLite's own
-	// randomblob is much slower, and every start of a server would wait for it.
+	// are random, because a compressing file system would allocate less for equal bytes. SQLite's
+	// own randomblob is much slower, and every start of a server would wait for it.
 	row := make([]byte, 64<<10)
 	err := s.transact(ctx, "fill", func(tx *sql.Tx) error {
 		for range roomBytes / len(row) {

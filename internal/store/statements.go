@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// maxPrepared limits the cached prepared statements. The store has some sixty, and a few that depend
-// on a caller's filter.
+// maxPrepared limits the cached prepared statements. The store has some sixty, and a few that
+// depend on a caller's filter.
 const maxPrepared = 200
 
 // database caches prepared statements. SQLite takes as long to parse a statement as to execute it,

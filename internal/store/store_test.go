@@ -78,8 +78,8 @@ func fullRow(id string) sandbox.Row {
 	}
 }
 
-// notStored are fields without a column. Unlinked is determined again by each process, search exists
-// only during a creation, and the others are computed from the columns of Base and Saved.
+// notStored are fields without a column. Unlinked is determined again by each process, search
+// exists only during a creation, and the others are computed from the columns of Base and Saved.
 var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes"}
 
 func TestEveryFieldIsStored(t *testing.T) {

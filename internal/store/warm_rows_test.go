@@ -17,8 +17,8 @@ func warmRow(id string) sandbox.Row {
 	}}
 }
 
-// TestAcquireAssignsWarmRowOnce checks that one of several callers acquires a warm sandbox, and that
-// its row then has only that caller's values.
+// TestAcquireAssignsWarmRowOnce checks that one of several callers acquires a warm sandbox, and
+// that its row then has only that caller's values.
 func TestAcquireAssignsWarmRowOnce(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()

@@ -61,7 +61,7 @@ func printed(events []Event) (text string) {
 }
 
 // The format is exactly that of the specification.
-func TestValidSandbox(t *testing.T) {
+func TestForm(t *testing.T) {
 	got := record(t, 0, func(w *Writer) {
 		_ = w.Output(1*ms, 1, []byte("a\"\\\t\x1b[1m<é>\r\n"))
 		_ = w.Resize(1501*ms+900*time.Microsecond, 90, 20)

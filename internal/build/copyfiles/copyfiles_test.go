@@ -180,7 +180,7 @@ func TestHostileSourcesAreRefused(t *testing.T) {
 	}
 }
 
-func TestStateFilesArePrivate(t *testing.T) {
+func TestModes(t *testing.T) {
 	for text, want := range map[string][2]int64{
 		"644": {0o644, 0o644}, "4755": {0o4755, 0o4755}, "u=rwX,go=rX": {0o644, 0o755}, "a+x": {0o751, 0o751}, "go-rwx": {0o600, 0o700}, "+r": {0o644, 0o754},
 	} {

@@ -26,7 +26,7 @@ func (r *running) claim(cfg guest.Config, token string) (int, string) {
 	return r.call("POST", guest.PathClaim, string(body), guest.ControlHeader, token)
 }
 
-func TestAcquireAssignsWarmRowOnce(t *testing.T) {
+func TestClaim(t *testing.T) {
 	waiting := config()
 	waiting.Files = []guest.File{{Path: "/etc/bundle", Mode: 0o644, Data: []byte("pool\n"), Append: true}}
 	r := boot(t, waiting)

@@ -49,8 +49,8 @@ type Options struct {
 
 // Request describes the work to be admitted.
 type Request struct {
-	// Key identifies the caller. Keys takeSlot turns, so that the many requests of one key do not delay
-	// the others.
+	// Key identifies the caller. Keys takeSlot turns, so that the many requests of one key do not
+	// delay the others.
 	Key string
 	// Label is the caller's name for the request, and Sandbox is the sandbox to start. Both are for
 	// display.
@@ -122,10 +122,10 @@ type Turn struct {
 	once    sync.Once
 }
 
-// Admit waits until the caller may start a sandbox. The caller must end the returned Turn with Done.
-// If the queue is full, or the expected wait exceeds MaxWait or the context's deadline, Admit fails
-// at once. That error is of kind Exhausted and has the time after which to try again. If the context
-// ends first, Admit returns its cause.
+// Admit waits until the caller may start a sandbox. The caller must end the returned Turn with
+// Done. If the queue is full, or the expected wait exceeds MaxWait or the context's deadline, Admit
+// fails at once. That error is of kind Exhausted and has the time after which to try again. If the
+// context ends first, Admit returns its cause.
 func (q *Queue) Admit(ctx context.Context, request Request) (*Turn, error) {
 	e, err := q.enter(ctx, request)
 	if err != nil {

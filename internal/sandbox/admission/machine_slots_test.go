@@ -188,8 +188,8 @@ func TestTicketsAreServedInOrder(t *testing.T) {
 	}
 }
 
-// TestStoppedProcessDoesNotStopOthers checks that a process that is stopped while it holds a slot or
-// the oldest ticket delays others only until the stall timeout.
+// TestStoppedProcessDoesNotStopOthers checks that a process that is stopped while it holds a slot
+// or the oldest ticket delays others only until the stall timeout.
 func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
 	for _, what := range []string{"slot", "ticket"} {
 		t.Run(what, func(t *testing.T) {

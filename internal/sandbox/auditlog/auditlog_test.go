@@ -59,8 +59,8 @@ func TestActionHasOneEntry(t *testing.T) {
 	}
 }
 
-// TestCreationIsWrittenWithStart checks that the entry of a creation is written together with that of
-// the start. The entry of a fork is not, because a fork starts many sandboxes.
+// TestCreationIsWrittenWithStart checks that the entry of a creation is written together with that
+// of the start. The entry of a fork is not, because a fork starts many sandboxes.
 func TestCreationIsWrittenWithStart(t *testing.T) {
 	for name, want := range map[string]int{auditlog.Create: 2, "fork": 1} {
 		l, r := newLog(t)
@@ -77,8 +77,8 @@ func TestCreationIsWrittenWithStart(t *testing.T) {
 	}
 }
 
-// TestRefusedEntryStopsActionOrIsCounted checks that Commit fails if the audit log refuses the entry.
-// Finish succeeds, and the number of missing entries is written when the log works again.
+// TestRefusedEntryStopsActionOrIsCounted checks that Commit fails if the audit log refuses the
+// entry. Finish succeeds, and the number of missing entries is written when the log works again.
 func TestRefusedEntryStopsActionOrIsCounted(t *testing.T) {
 	l, r := newLog(t)
 	r.Fail(func(audit.Draft) bool { return true })

@@ -50,7 +50,8 @@ func (l *Log) noteRefused(d audit.Draft) {
 	}
 }
 
-// reportOmitted writes an entry with the number of refused requests that have no entry of their own.
+// reportOmitted writes an entry with the number of refused requests that have no entry of their
+// own.
 func (l *Log) reportOmitted(omitted int64) {
 	if omitted == 0 {
 		return

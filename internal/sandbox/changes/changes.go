@@ -1,6 +1,6 @@
 // Package changes owns the comparison of a sandbox's files with an earlier state, and the export of
-// the changes: into the host's directory, as a file, with a signed statement, or as retained changes beyond the
-// sandbox's end.
+// the changes: into the host's directory, as a file, with a signed statement, or as retained
+// changes beyond the sandbox's end.
 package changes
 
 import (

@@ -62,15 +62,15 @@ func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref str
 	return out, nil
 }
 
-// mayShowText reports whether the text of a file may appear in a diff. A file that the policy excludes
-// from exports must not leave as a diff either. A file whose export requires approval may appear,
-// because the approver has to see it.
+// mayShowText reports whether the text of a file may appear in a diff. A file that the policy
+// excludes from exports must not leave as a diff either. A file whose export requires approval may
+// appear, because the approver has to see it.
 func (o *comparison) mayShowText(path string) bool {
 	return o.policy.Export(false).Effect != egress.Deny && o.mayExport(path)
 }
 
-// mayExport reports whether a path may be exported at all. The paths in a policy are relative to the
-// workspace. A file of the same name elsewhere does not match; otherwise a program inside could
+// mayExport reports whether a path may be exported at all. The paths in a policy are relative to
+// the workspace. A file of the same name elsewhere does not match; otherwise a program inside could
 // place a file there to have it exported.
 func (o *comparison) mayExport(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {

@@ -49,8 +49,8 @@ func (o *comparison) close() error {
 	return errors.Join(errs...)
 }
 
-// compare compares the current files with the earlier state. It is called once. It releases the comparison's place, so that other exports do not wait
-// while a person decides about this one.
+// compare compares the current files with the earlier state. It is called once. It releases the
+// comparison's place, so that other exports do not wait while a person decides about this one.
 func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changeset.Set, err error) {
 	defer func() { err = errors.Join(err, o.releaseSlot()) }()
 	ctx, cancel := withTimeLimit(ctx, o.deadline)

@@ -11,12 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxComparisons is how many comparisons may run at once. Each holds the file lists of several trees
-// in memory, which a sandbox can make very long.
+// maxComparisons is how many comparisons may run at once. Each holds the file lists of several
+// trees in memory, which a sandbox can make very long.
 const maxComparisons = 2
 
-// comparisonTimeout limits one comparison. Otherwise sandboxes that list their files a byte at a time
-// would block the comparisons of all others for ever.
+// comparisonTimeout limits one comparison. Otherwise sandboxes that list their files a byte at a
+// time would block the comparisons of all others for ever.
 const comparisonTimeout = 5 * time.Minute
 
 // slots limits the comparisons that run at once.

@@ -116,8 +116,8 @@ func (s *Service) recordExport(ctx context.Context, caller sandbox.Principal, o 
 	return s.audit.Append(ctx, s.exportDraft(ctx, caller, o, c, to, approval))
 }
 
-// maxFlaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with too
-// many of the longest ones the entry could not be written.
+// maxFlaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with
+// too many of the longest ones the entry could not be written.
 const maxFlaggedBytes = 32 << 10
 
 // toDiff is the destination of an export whose text was shown as a diff.

@@ -20,8 +20,8 @@ func (v *gitVerdict) add(o gitVerdict) {
 	}
 }
 
-// inspectReference returns the hidden and protected files that the new commits of a reference change,
-// compared with the commits on which they are based; old is the reference's earlier target.
+// inspectReference returns the hidden and protected files that the new commits of a reference
+// change, compared with the commits on which they are based; old is the reference's earlier target.
 func (j *gitInspection) inspectReference(r *inspectedRepository, dir, id, old string) (gitVerdict, error) {
 	if r.err != nil {
 		return gitVerdict{}, r.err

@@ -152,8 +152,8 @@ func (j *gitInspection) inspect(ctx context.Context, refs, indexes []int) (err e
 	return nil
 }
 
-// filesToFetch returns the changes whose content has to be inspected: references, indexes, and, if there
-// are references, objects. It reports whether they are within the limits.
+// filesToFetch returns the changes whose content has to be inspected: references, indexes, and, if
+// there are references, objects. It reports whether they are within the limits.
 func (j *gitInspection) filesToFetch(refs, indexes []int) (list []changeset.Change, withinLimits bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
@@ -240,8 +240,8 @@ func (j *gitInspection) isHidden(inside string) bool {
 	return j.match.Denied(inside) || j.hidden(inside) != ""
 }
 
-// flagUnchecked flags a git reference whose content cannot be determined. The policy either denies it
-// or requires approval.
+// flagUnchecked flags a git reference whose content cannot be determined. The policy either denies
+// it or requires approval.
 func (j *gitInspection) flagUnchecked(c *changeset.Change) {
 	if j.deny {
 		c.Flags = append(c.Flags, changeset.GitUnchecked)

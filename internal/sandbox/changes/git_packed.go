@@ -21,9 +21,9 @@ func withoutGitFlags(list []changeset.Change) []changeset.Change {
 	return out
 }
 
-// checkPacked checks references whose files were removed. If packed-refs has the same reference, the
-// reference still exists. If packed-refs itself is not exported, the removal must not be exported
-// either, because the branch would be lost. Unchanged references are dropped.
+// checkPacked checks references whose files were removed. If packed-refs has the same reference,
+// the reference still exists. If packed-refs itself is not exported, the removal must not be
+// exported either, because the branch would be lost. Unchanged references are dropped.
 func (j *gitInspection) checkPacked(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]

@@ -129,9 +129,9 @@ func (f newFiles) Names() ([]string, error) {
 	return out, nil
 }
 
-// exportedIndex returns the index to export. equal reports whether it tracks the same files as the host's
-// index, whatever metadata it has about the files inside. A nil index means that the file stays
-// unchanged.
+// exportedIndex returns the index to export. equal reports whether it tracks the same files as the
+// host's index, whatever metadata it has about the files inside. A nil index means that the file
+// stays unchanged.
 func (j *gitInspection) exportedIndex(c *changeset.Change) (text []byte, equal bool) {
 	dir, _ := j.repositoryOf(c.Path)
 	inside := workTree(dir)

@@ -47,8 +47,8 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 // their content. Other files in the objects directory control how objects are read.
 var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
-// mayExportShared reports whether a file of a shared repository may be exported at all. This sandbox must
-// not change the files of other work trees or of the main one.
+// mayExportShared reports whether a file of a shared repository may be exported at all. This
+// sandbox must not change the files of other work trees or of the main one.
 func mayExportShared(g *sandbox.Shared, name string) bool {
 	top, rest, below := strings.Cut(name, "/")
 	switch top {

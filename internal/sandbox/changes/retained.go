@@ -120,8 +120,8 @@ func keptChanges(m retained.Meta) sandbox.KeptChanges {
 	}
 }
 
-// checkMayRetain refuses callers that may not retain changes. Retained changes are meant for the host's
-// directories, and use the host's disk.
+// checkMayRetain refuses callers that may not retain changes. Retained changes are meant for the
+// host's directories, and use the host's disk.
 func (s *Service) checkMayRetain(caller sandbox.Principal) error {
 	if err := caller.Check(); err != nil {
 		return err

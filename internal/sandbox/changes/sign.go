@@ -25,8 +25,8 @@ type release struct {
 	approval string
 }
 
-// checkSignable returns an error for a request that could not be signed, so that it does not use up an
-// approval.
+// checkSignable returns an error for a request that could not be signed, so that it does not use up
+// an approval.
 func (s *Service) checkSignable(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
 		return fault.New(fault.Unsupported, "provenance_unavailable", "this server does not sign statements")

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// maxTextBytes is the size of the largest file of a snapshot whose content is fetched. For larger files
-// no text is shown.
+// maxTextBytes is the size of the largest file of a snapshot whose content is fetched. For larger
+// files no text is shown.
 const maxTextBytes = 16 << 20
 
 // fetchBase makes a snapshot the earlier state for a comparison with o's files. It fetches the list

@@ -44,9 +44,9 @@ func (o *comparison) commit() string {
 	return ""
 }
 
-// readUnchanged reads a file of the workspace's host directory that is unchanged since the sandbox's
-// start. there reports whether the file exists or existed then; if so, no other file may be read in
-// its place.
+// readUnchanged reads a file of the workspace's host directory that is unchanged since the
+// sandbox's start. there reports whether the file exists or existed then; if so, no other file may
+// be read in its place.
 func (o *comparison) readUnchanged(name string) (text string, there bool) {
 	var was *changeset.Entry
 	for i := range o.base.Start {

@@ -1,6 +1,6 @@
 // Package demand owns the decision how many sandboxes of each kind should be warm. It counts
-// requests, reduces old counts over time, and divides a memory budget. It creates nothing and has no
-// clock.
+// requests, reduces old counts over time, and divides a memory budget. It creates nothing and has
+// no clock.
 package demand
 
 import (

@@ -11,10 +11,11 @@ type Memory struct {
 }
 
 const (
-	// sharePercent is the percentage of the available memory that is used unless an amount is configured.
+	// sharePercent is the percentage of the available memory that is used unless an amount is
+	// configured.
 	sharePercent = 10
-	// stalledPercent is the percentage of time stalled for memory that counts as pressure, and availablePercent the
-	// percentage of all memory that must stay available.
+	// stalledPercent is the percentage of time stalled for memory that counts as pressure, and
+	// availablePercent the percentage of all memory that must stay available.
 	stalledPercent   = 10
 	availablePercent = 8
 	// reliefTime is how long pressure must have been absent before the budget rises again.

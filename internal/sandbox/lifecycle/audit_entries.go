@@ -41,8 +41,8 @@ func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// lifeSource is the prefix of the source of the entry about a sandbox's end. The source ensures that
-// there is one entry, even if several processes finish the same end.
+// lifeSource is the prefix of the source of the entry about a sandbox's end. The source ensures
+// that there is one entry, even if several processes finish the same end.
 const lifeSource = "life/"
 
 // recordEnd writes the end of a sandbox, once.

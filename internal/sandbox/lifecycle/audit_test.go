@@ -22,8 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// readOnlyMethods are the methods for callers that change nothing. A new method must be either here or in
-// recordedActions, which checks its audit entry.
+// readOnlyMethods are the methods for callers that change nothing. A new method must be either here
+// or in recordedActions, which checks its audit entry.
 var readOnlyMethods = []string{
 	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot", "Census", "Queue",
 	"AskAccess", // package approval records the request
@@ -194,8 +194,8 @@ func forCaller(method reflect.Type) bool {
 	return false
 }
 
-// TestRefusedEntryStopsAction checks that an action whose entry the audit log refuses does not happen
-// and leaves nothing. The end of a sandbox does happen.
+// TestRefusedEntryStopsAction checks that an action whose entry the audit log refuses does not
+// happen and leaves nothing. The end of a sandbox does happen.
 func TestRefusedEntryStopsAction(t *testing.T) {
 	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
 		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
@@ -251,8 +251,8 @@ func TestResumeNeedsAuditEntry(t *testing.T) {
 	}
 }
 
-// TestEndIsRecordedOnce checks that a sandbox that ends by itself has one entry about its end, even if
-// several callers finish the end.
+// TestEndIsRecordedOnce checks that a sandbox that ends by itself has one entry about its end, even
+// if several callers finish the end.
 func TestEndIsRecordedOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

@@ -82,7 +82,7 @@ func (b *boot) steps() []steps.Step {
 }
 
 func (b *boot) showFiles(ctx context.Context) (err error) {
-	copies := b.s.kept.workspaces.Copies()
+	copies := b.s.data.workspaces.Copies()
 	if b.spec.Workspace, err = rootfs.Workspace(ctx, copies, b.row, b.policy, b.from.again); err != nil {
 		return err
 	}
@@ -263,8 +263,8 @@ func (b *boot) startChecked(ctx context.Context) error {
 
 func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }
 
-// sequenceError returns the error for the caller of a failed sequence: the reason why the context ended,
-// or the error of the step.
+// sequenceError returns the error for the caller of a failed sequence: the reason why the context
+// ended, or the error of the step.
 func sequenceError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return canceled(cause)

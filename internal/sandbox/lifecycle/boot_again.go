@@ -53,7 +53,7 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 // possible.
 func (s *Service) resumeFailure(ctx context.Context, id string, err error) error {
 	if steps.Left(err) {
-		s.operations.owe(id) // the maintenance loop tries again
+		s.operations.markUnwritten(id) // the maintenance loop tries again
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = errors.Join(canceled(cause), err)

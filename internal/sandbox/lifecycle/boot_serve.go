@@ -25,7 +25,8 @@ const (
 	// startTimeout is the maximum time limit of a command, because the template's program ends with
 	// its sandbox.
 	startTimeout = 100 * 24 * time.Hour
-	// readyEvery is how often the ready command is run, and readyTimeout how long each run may take.
+	// readyEvery is how often the ready command is run, and readyTimeout how long each run may
+	// take.
 	readyEvery   = 100 * time.Millisecond
 	readyTimeout = 30 * time.Second
 	// maxShownOutput is how much of the end of a program's output an error shows.

@@ -105,9 +105,9 @@ func (b *failingDeps) Resolve(context.Context, sandbox.Holder, *policy.Policy) (
 	return []egress.Secret{{Name: "KEY", Value: "a value of the sandbox alone"}}, b.step("policy")
 }
 
-// TestFailedCreationStepIsUndone lets each step of a creation fail in turn. The caller gets the error,
-// and no row, instance, attachment, sealed value, redactor or file is left. The next creation
-// succeeds.
+// TestFailedCreationStepIsUndone lets each step of a creation fail in turn. The caller gets the
+// error, and no row, instance, attachment, sealed value, redactor or file is left. The next
+// creation succeeds.
 func TestFailedCreationStepIsUndone(t *testing.T) {
 	b := &failingDeps{}
 	events := filepath.Join(t.TempDir(), "events")
@@ -195,8 +195,8 @@ func TestFailedCreationStepIsUndone(t *testing.T) {
 	wantClean("after its end")
 }
 
-// TestFailedResumptionStepIsUndone checks that a failed resumption leaves the sandbox paused with its
-// image and without an instance. The next resumption succeeds.
+// TestFailedResumptionStepIsUndone checks that a failed resumption leaves the sandbox paused with
+// its image and without an instance. The next resumption succeeds.
 func TestFailedResumptionStepIsUndone(t *testing.T) {
 	b := &failingDeps{}
 	r := newRig(t, func(d *lifecycle.Deps) {

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// newRigWithHiddenLimits returns a rig whose engine has a boundary, shows no limits inside and does not
-// enforce some of the limits that it reports.
+// newRigWithHiddenLimits returns a rig whose engine has a boundary, shows no limits inside and does
+// not enforce some of the limits that it reports.
 func newRigWithHiddenLimits(t *testing.T, ignores ...engine.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
@@ -36,11 +36,12 @@ func newRigWithHiddenLimits(t *testing.T, ignores ...engine.Limit) *rig {
 	return r
 }
 
-// TestHiddenLimitsAreCheckedOutside checks that the limits of an engine that shares the host's kernel
-// are read from the engine. Programs inside see the values of the host, so the guest cannot check.
+// TestHiddenLimitsAreCheckedOutside checks that the limits of an engine that shares the host's
+// kernel are read from the engine. Programs inside see the values of the host, so the guest cannot
+// check.
 func TestHiddenLimitsAreCheckedOutside(t *testing.T) {
 	r := newRigWithHiddenLimits(t)
-	sb := r.create(alice, on("other"))
+	sb := r.create(alice, onEngine("other"))
 	r.mu.Lock()
 	config := r.boots[len(r.boots)-1]
 	r.mu.Unlock()
@@ -64,7 +65,7 @@ func TestUnenforcedLimitIsRejected(t *testing.T) {
 	if fault.CodeOf(err) != "limit_not_effective" || fault.KindOf(err) != fault.Unsupported || !strings.Contains(fault.PublicText(err), "cpus") {
 		t.Errorf("got %v", err)
 	}
-	if left := r.holds("other"); len(left) != 0 {
+	if left := r.instancesOn("other"); len(left) != 0 {
 		t.Errorf("instances remain: %v", left)
 	}
 }

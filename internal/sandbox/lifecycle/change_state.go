@@ -49,12 +49,12 @@ func (s *Service) stableRow(ctx context.Context, id string) (sandbox.Row, error)
 	for {
 		r, err := s.store.Get(ctx, id)
 		if err == nil {
-			err = s.engines.mustServe(r)
+			err = s.engines.checkServed(r)
 		}
 		if err != nil || r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 			return r, err
 		}
-		if s.operations.stranded(s.process, r) {
+		if s.operations.isStranded(s.process, r) {
 			if err := s.repair(ctx, id); err != nil {
 				return sandbox.Row{}, err
 			}
@@ -72,7 +72,7 @@ func (s *Service) stableRow(ctx context.Context, id string) (sandbox.Row, error)
 // maintenance loop repairs the row.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
-	s.operations.moved(id, err)
+	s.operations.recordMove(id, err)
 	return moved, err
 }
 

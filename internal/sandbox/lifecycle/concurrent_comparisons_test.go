@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestComparisonsTakeTurns checks that concurrent comparisons wait for each other, because a sandbox
-// can make the server use much memory for each. Callers whose context ends get an error.
+// TestComparisonsTakeTurns checks that concurrent comparisons wait for each other, because a
+// sandbox can make the server use much memory for each. Callers whose context ends get an error.
 func TestComparisonsTakeTurns(t *testing.T) {
 	y := newWorkspaceRig(t, sandbox.Access{})
 	entered, proceed := make(chan struct{}), make(chan struct{})

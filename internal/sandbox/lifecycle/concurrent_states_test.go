@@ -28,8 +28,8 @@ func (r *rig) otherProcess(t *testing.T, options ...option) *rig {
 }
 
 // TestOtherProcessChangesState lets another process pause, resume and roll back a sandbox. This
-// process must not mistake the end of an instance for the end of the sandbox, and must end its streams
-// into the old instance.
+// process must not mistake the end of an instance for the end of the sandbox, and must end its
+// streams into the old instance.
 func TestOtherProcessChangesState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
@@ -227,7 +227,7 @@ func TestOverdueSandboxIsPaused(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused {
-			t.Errorf("it is %s (%s), %v", got.State, got.Reason, err)
+			t.Errorf("the sandbox is %s (%s), %v", got.State, got.Reason, err)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
 			t.Error(err)
@@ -240,14 +240,14 @@ func TestChangedProgramsPauseFilesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Value
 		revision.Store("1")
-		r := newRig(t, func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+		r := newRig(t, func(d *lifecycle.Deps) { d.Templates = changingTemplates{&revision} })
 		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
 		r.state(sb.ID).Write("f", "one")
 		revision.Store("2")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || !got.FilesOnly {
-			t.Errorf("it is %s (%s), files only %t, %v", got.State, got.Reason, got.FilesOnly, err)
+			t.Errorf("the sandbox is %s (%s), files only %t, %v", got.State, got.Reason, got.FilesOnly, err)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).File("f") != "one" {
 			t.Error(err)
@@ -258,10 +258,10 @@ func TestChangedProgramsPauseFilesOnly(t *testing.T) {
 // P26: a copy's secrets are resolved for it and never copied: values that came with the sandbox are
 // sealed again under the copy's own name, and are removed with it.
 func TestCopiesGetOwnSecrets(t *testing.T) {
-	gateway, secrets := &inputRecorder{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
+	gateway, secrets := &inputRecorder{}, &ownValueStore{values: map[string]map[string]map[string]config.Secret{}}
 	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = gateway, secrets })
 	ctx := t.Context()
-	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: accessWithHeader(t, "canary-one")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,8 +366,8 @@ func TestRemovalWhileNetworkIsClosing(t *testing.T) {
 	r.wantNothingLeft()
 }
 
-// TestPauseWithoutNetworkAttachment checks that a sandbox can be paused although the gateway process
-// has died and all attachments are lost. A resumed sandbox gets a new attachment.
+// TestPauseWithoutNetworkAttachment checks that a sandbox can be paused although the gateway
+// process has died and all attachments are lost. A resumed sandbox gets a new attachment.
 func TestPauseWithoutNetworkAttachment(t *testing.T) {
 	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
 		t.Run(string(step), func(t *testing.T) {
@@ -432,7 +432,7 @@ func TestWorkspaceCopyLivesWhileUsed(t *testing.T) {
 	}{
 		{func() error { return r.Remove(ctx, local, sb.ID) }, 1},
 		{func() error { _, err := r.Pause(ctx, local, other.ID, false); return err }, 1},
-		{func() error { return wholly(r.Reconcile(ctx)) }, 1},
+		{func() error { return incompleteError(r.Reconcile(ctx)) }, 1},
 		{func() error { _, _, err := r.Resume(ctx, local, other.ID, 0); return err }, 1},
 		{func() error { return r.Remove(ctx, local, other.ID) }, 1},
 		{func() error { _, err := r.Prune(ctx, local); return err }, 1},

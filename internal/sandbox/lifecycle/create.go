@@ -49,13 +49,13 @@ func (s *Service) Create(ctx context.Context, caller sandbox.Principal, req sand
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	ctx, release, err := s.operations.hold(ctx, r.ID)
+	ctx, release, err := s.operations.beginNew(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer release()
 
-	if err := s.make(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
+	if err := s.runCreation(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if search != nil {
@@ -69,7 +69,7 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)
 	if r.Ephemeral {
-		s.live.hold(r.ID)
+		s.live.addEphemeral(r.ID)
 	}
 	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{

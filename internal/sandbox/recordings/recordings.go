@@ -70,8 +70,8 @@ func (s *Service) Recorded(ctx context.Context, caller sandbox.Principal, ref st
 	return ref, nil
 }
 
-// KeepRecordings retains the recordings of a sandbox beyond its end. The result is empty if there are
-// none.
+// KeepRecordings retains the recordings of a sandbox beyond its end. The result is empty if there
+// are none.
 func (s *Service) KeepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
 	out, err := s.keepRecordings(ctx, caller, ref)
 	if err != nil || out.ID == "" { // nothing was done

@@ -114,8 +114,8 @@ func describeChecks(c probe.Checks) []string {
 // one.
 func BootError(err error) error { return explainOldGuest(explainFinding(err)) }
 
-// explainOldGuest explains the failure of a guest in saved memory that does not implement all checks of
-// this version. Without the missing checks it is not proved that limits and policy hold.
+// explainOldGuest explains the failure of a guest in saved memory that does not implement all
+// checks of this version. Without the missing checks it is not proved that limits and policy hold.
 func explainOldGuest(err error) error {
 	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
 		return err
@@ -127,8 +127,8 @@ func explainOldGuest(err error) error {
 // maxFinding limits the length of a reported finding.
 const maxFinding = 400
 
-// explainFinding returns the error of a boot that the guest aborted because the policy did not hold. A
-// bare internal error would make callers try again. The text comes from a sandbox, so it is
+// explainFinding returns the error of a boot that the guest aborted because the policy did not
+// hold. A bare internal error would make callers try again. The text comes from a sandbox, so it is
 // shortened, and line breaks and control characters are removed.
 func explainFinding(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {

@@ -142,10 +142,10 @@ func (k *KeySearch) search() sandbox.Keys {
 	return keys
 }
 
-// readBeginning reads the first bytes of a regular file. It does not block on a pipe that has replaced
-// the file, and does not follow a link, which could lead to a file that the policy hides. A root
-// follows links within itself in spite of O_NOFOLLOW, so the opened file is compared with the one
-// that has the name.
+// readBeginning reads the first bytes of a regular file. It does not block on a pipe that has
+// replaced the file, and does not follow a link, which could lead to a file that the policy hides.
+// A root follows links within itself in spite of O_NOFOLLOW, so the opened file is compared with
+// the one that has the name.
 func readBeginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

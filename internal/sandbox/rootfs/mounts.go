@@ -17,8 +17,8 @@ import (
 // maxTarget limits the length of a path inside.
 const maxTarget = 1024
 
-// reservedPaths are paths at and below which nothing can be mounted: the workspace, and paths that the
-// kernel, the guest or its programs use.
+// reservedPaths are paths at and below which nothing can be mounted: the workspace, and paths that
+// the kernel, the guest or its programs use.
 var reservedPaths = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
 // ResolveMounts checks the mounts of a request. It follows links only once, here, under the

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestF3MountTargets checks that a mount cannot hide files of the template, the workspace or another mount,
-// nor show under another name what the policy denies.
+// TestF3MountTargets checks that a mount cannot hide files of the template, the workspace or
+// another mount, nor show under another name what the policy denies.
 func TestF3MountTargets(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"usr", "home/user", "tmp", "opt"} {
@@ -90,8 +90,8 @@ func TestF3MountTargets(t *testing.T) {
 }
 
 // TestF3SharedRepositoriesAreShown checks that the repository outside of the workspace to which the
-// workspace belongs is mounted only if the policy and the template allow it. Object directories that
-// the repository borrows are never mounted.
+// workspace belongs is mounted only if the policy and the template allow it. Object directories
+// that the repository borrows are never mounted.
 func TestF3SharedRepositoriesAreShown(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -21,8 +21,8 @@ var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
 // They contain nothing of the host, so no policy hides them.
 var alwaysVisible = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
 
-// onList reports whether a list covers a path as a whole, because it has the path or one above it, or
-// in part, because it has a path below it.
+// onList reports whether a list covers a path as a whole, because it has the path or one above it,
+// or in part, because it has a path below it.
 func onList(list []string, name string) (whole, part bool) {
 	for _, l := range list {
 		switch {
@@ -35,8 +35,8 @@ func onList(list []string, name string) (whole, part bool) {
 	return false, part
 }
 
-// hasWriteList reports whether a policy lists the writable paths, in which case no user inside may be
-// root.
+// hasWriteList reports whether a policy lists the writable paths, in which case no user inside may
+// be root.
 func hasWriteList(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
 // maskTree hides paths that a policy excludes from reading, and makes paths read-only that it
@@ -65,7 +65,8 @@ func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 	return nil
 }
 
-// unwritableDirs returns some directories of a sandbox with a write list in which no program may create a file.
+// unwritableDirs returns some directories of a sandbox with a write list in which no program may
+// create a file.
 func unwritableDirs(files policy.Files) (list []string) {
 	for _, dir := range []string{"/usr", "/etc"} {
 		if whole, _ := onList(files.Write, dir); !whole {
@@ -75,8 +76,9 @@ func unwritableDirs(files policy.Files) (list []string) {
 	return list
 }
 
-// checkFileRules refuses file rules for an image whose files an engine does not expose as a directory.
-// The server cannot list the files, and the sandbox's only user may own some of its directories.
+// checkFileRules refuses file rules for an image whose files an engine does not expose as a
+// directory. The server cannot list the files, and the sandbox's only user may own some of its
+// directories.
 func checkFileRules(image engine.Image, files policy.Files, info engine.Info) error {
 	if image.HostView != nil || image.Kind() == "" {
 		return nil

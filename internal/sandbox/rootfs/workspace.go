@@ -58,9 +58,9 @@ func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *
 	})
 }
 
-// Mounts returns the host directories that the engine mounts: the directories themselves, into which the
-// sandbox never writes, or copies where the policy requires them. Later instances of a sandbox use
-// the same as the first. If again is set, the copies exist already.
+// Mounts returns the host directories that the engine mounts: the directories themselves, into
+// which the sandbox never writes, or copies where the policy requires them. Later instances of a
+// sandbox use the same as the first. If again is set, the copies exist already.
 func Mounts(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
 	copyID := r.Base.Copy
 	if copyID == "" || len(list) == 0 {

@@ -17,8 +17,8 @@ type hostFiles struct {
 	log    *slog.Logger
 }
 
-// replacements returns the copies that replace changed files of the host, and the first changed file
-// without a copy.
+// replacements returns the copies that replace changed files of the host, and the first changed
+// file without a copy.
 func (h hostFiles) replacements(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
 	if needs == nil {
 		return nil, "", nil

@@ -14,8 +14,8 @@ const CodePrograms = "snapshot_programs_changed"
 // hintPrograms is the hint of that error.
 const hintPrograms = "continue with the files alone: crannog resume --files-only for a paused sandbox, pause or snapshot --files-only for a running one"
 
-// checkHostFiles rejects memory that refers to changed host files: it would execute code that does not
-// exist any more.
+// checkHostFiles rejects memory that refers to changed host files: it would execute code that does
+// not exist any more.
 func (s *Service) checkHostFiles(ctx context.Context, templateID string, b sandbox.Base, needs *sandbox.Needs) error {
 	for _, bind := range b.Image.View().Binds {
 		if _, err := os.Stat(bind.Source); err != nil {

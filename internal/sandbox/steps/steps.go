@@ -50,9 +50,9 @@ func (e *Error) Unwrap() []error {
 }
 
 // Run executes the steps in order. If a step fails, it undoes that step and those before it, the
-// last one first, within the time limit and even if ctx has ended. The undo stops at the first failure,
-// because the earlier steps are needed to find what is left, such as a row that names an instance.
-// An error is an *Error.
+// last one first, within the time limit and even if ctx has ended. The undo stops at the first
+// failure, because the earlier steps are needed to find what is left, such as a row that names an
+// instance. An error is an *Error.
 func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) {
 	started := 0
 	defer func() {

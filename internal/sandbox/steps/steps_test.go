@@ -28,8 +28,8 @@ func (c *trace) step(name string, do, undo error) steps.Step {
 	}
 }
 
-// TestEachFailureIsUndone lets each step fail in turn. That step and those before it must be undone in
-// reverse order, and no later step may be called.
+// TestEachFailureIsUndone lets each step fail in turn. That step and those before it must be undone
+// in reverse order, and no later step may be called.
 func TestEachFailureIsUndone(t *testing.T) {
 	const n = 4
 	for fails := range n + 1 {

@@ -65,8 +65,8 @@ func (s *Service) Resolve(who sandbox.Principal, name string) (id string, err er
 // Attach implements sandbox.Volumes.
 func (s *Service) Attach(id string) (dir string, err error) { return s.store.Attach(id) }
 
-// ByToken returns the owner of the volume that a token opens. All invalid tokens and unknown volumes
-// give the same error.
+// ByToken returns the owner of the volume that a token opens. All invalid tokens and unknown
+// volumes give the same error.
 func (s *Service) ByToken(id, token string) (sandbox.Principal, error) {
 	v, err := s.store.Get(id)
 	if err != nil && fault.KindOf(err) != fault.NotFound {

@@ -14,7 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/volume"
 )
 
-// Both packages must use the same user ID: if the IDs differ, one of these constants does not compile.
+// Both packages must use the same user ID: if the IDs differ, one of these constants does not
+// compile.
 const (
 	_ = uint(volume.UserID - engine.UserID)
 	_ = uint(engine.UserID - volume.UserID)

@@ -26,7 +26,8 @@ const requestTimeout = 2 * time.Second
 // maxRefusal limits the length of a guest's error message.
 const maxRefusal = 4 << 10
 
-// errPolicyNotEnforced is returned if the inspection from inside finds that the owner's policy does not hold.
+// errPolicyNotEnforced is returned if the inspection from inside finds that the owner's policy does
+// not hold.
 var errPolicyNotEnforced = errors.New("the owner's policy does not hold in a warm sandbox")
 
 // connection is an open connection to a guest's control service, so that an acquisition need not

@@ -25,9 +25,9 @@ type Options struct {
 	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
 	// template's name.
 	Preload map[string][]string
-	// Rehearse is the delay before a warm sandbox's warm-up, which executes a typical first command
+	// WarmUpAfter is the delay before a warm sandbox's warm-up, which executes a typical first command
 	// without a caller. Zero disables the warm-up.
-	Rehearse time.Duration
+	WarmUpAfter time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
 }
@@ -39,8 +39,8 @@ const (
 	poolIdle = 30 * time.Second
 	// defaultKindsInterval is how often the usual kinds are determined again.
 	defaultKindsInterval = 30 * time.Second
-	// warmLifetime is the lifetime of a warm sandbox, so that none outlives its server for long, and
-	// checkInterval the interval of the probes that extend it.
+	// warmLifetime is the lifetime of a warm sandbox, so that none outlives its server for long,
+	// and checkInterval the interval of the probes that extend it.
 	warmLifetime  = 10 * time.Minute
 	checkInterval = 4 * time.Minute
 )

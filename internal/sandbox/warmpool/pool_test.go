@@ -223,8 +223,8 @@ func TestFailedAdoptionKeepsSandbox(t *testing.T) {
 	}
 }
 
-// TestReachedSandboxIsDiscarded checks that a warm sandbox which a failed request has reached is not
-// handed to another request. The caller gets an error of the request, but not one of the pool.
+// TestReachedSandboxIsDiscarded checks that a warm sandbox which a failed request has reached is
+// not handed to another request. The caller gets an error of the request, but not one of the pool.
 func TestReachedSandboxIsDiscarded(t *testing.T) {
 	refused := fault.New(fault.Unavailable, "audit_log_full", "no entry")
 	many := fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many")
@@ -249,7 +249,8 @@ func TestReachedSandboxIsDiscarded(t *testing.T) {
 	}
 }
 
-// TestOtherKindCountsAsMissed checks that a request for another kind gets no sandbox and is counted.
+// TestOtherKindCountsAsMissed checks that a request for another kind gets no sandbox and is
+// counted.
 func TestOtherKindCountsAsMissed(t *testing.T) {
 	p, i := start(t)
 	requested, err := i.plan()

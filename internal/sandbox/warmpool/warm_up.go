@@ -39,7 +39,7 @@ func (r *warmUp) running() bool { return r.started && r.task.running() }
 
 // nextWarmUp returns a sandbox that is due for its warm-up, with the turn to run it.
 func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
-	if p.options.Rehearse <= 0 || p.deps.Instances.Busy() {
+	if p.options.WarmUpAfter <= 0 || p.deps.Instances.Busy() {
 		return nil, nil, nil
 	}
 	p.mu.Lock()
@@ -49,7 +49,7 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 	}
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
-			if r := w.warmUp; !r.started && now.Sub(r.since) >= p.options.Rehearse {
+			if r := w.warmUp; !r.started && now.Sub(r.since) >= p.options.WarmUpAfter {
 				turn := p.deps.Admission.Try()
 				if turn == nil {
 					return nil, nil, nil

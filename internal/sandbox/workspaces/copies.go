@@ -20,7 +20,7 @@ func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 	if err != nil || held {
 		return err
 	}
-	return s.deps.Copies.Remove(of)
+	return s.deps.Copies.Remove(copyID)
 }
 
 // holdsCopy reports whether anything but a sandbox needs the copy of a workspace. Retained changes
@@ -30,7 +30,7 @@ func (s *Service) holdsCopy(ctx context.Context, copyID, but string) (bool, erro
 	if err != nil || held {
 		return held, err
 	}
-	return s.deps.Retained != nil && s.deps.Retained.Needs(of), nil
+	return s.deps.Retained != nil && s.deps.Retained.Needs(copyID), nil
 }
 
 // SweepCopies removes unreferenced copies.
@@ -63,5 +63,5 @@ func (s *Service) DropCopyOf(ctx context.Context, copyID string) error {
 	if r, err := s.deps.Rows.Get(ctx, copyID); err == nil && r.State != sandbox.Stopped || err != nil && !isNotFound(err) {
 		return err
 	}
-	return s.deps.Copies.Remove(of)
+	return s.deps.Copies.Remove(copyID)
 }
