@@ -99,7 +99,7 @@ test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
 
 # A jail saves no memory, and no programs are in the audit log; the rest runs on gVisor alone.
-NOT_JAIL := ^(TestKnownCounts|TestLinksOfCopies|TestNoValueOnTheHost|TestRootless|TestAttachmentKinds)$$
+NOT_JAIL := ^(TestAuditLogHasKnownCounts|TestCopiesHaveOwnAttachments|TestSecretIsNotOnHost|TestRootless|TestAttachmentKinds)$$
 
 test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's client with jails instead of gVisor
 	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -skip '$(NOT_JAIL)' ./tests/causeway

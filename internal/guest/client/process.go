@@ -53,6 +53,10 @@ type Spec struct {
 	// WaitDelay limits how long to wait, after the program has ended, for output that a background
 	// process still holds open. Zero means no limit.
 	WaitDelay time.Duration
+	// Hangup hangs the program up when the stream ends before it.
+	Hangup bool
+	// Binary preserves the length of redacted output.
+	Binary bool
 }
 
 // DetachDelay is the WaitDelay for a caller that does not wait for background processes. It is long
@@ -102,6 +106,8 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	utf8text.EscapeStart(req.Header(), msg)
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
 	guestwire.SetWaitDelay(req.Header(), spec.WaitDelay)
+	guestwire.SetHangup(req.Header(), spec.Hangup)
+	guestwire.SetBinary(req.Header(), spec.Binary)
 	if spec.Timeout > 0 {
 		ms := max(spec.Timeout.Milliseconds(), 1)
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))

@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/connect"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
 	"github.com/crannog/crannog/internal/guest/search"
+	"github.com/crannog/crannog/internal/guest/sftpserver"
 	"github.com/crannog/crannog/internal/guest/unpack"
 )
 
@@ -41,6 +43,10 @@ func Play() {
 		switch os.Args[1] {
 		case search.Role:
 			os.Exit(search.Main(os.Args[2:], os.Stdout))
+		case sftpserver.Role:
+			os.Exit(sftpserver.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case connect.Role:
+			os.Exit(connect.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case guestboot.ChannelRole:
 			Channel()
 		}

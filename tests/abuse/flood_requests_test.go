@@ -11,13 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// S3, written without knowledge of the fix: strangers occupy all connections of the server with
-// requests that never end, from as many addresses as necessary. Some send a byte now and then, so
-// that their connections are not silent.
-func TestS3RedTeam(t *testing.T) {
-	f := newFlooded(t, floodFiles, floodSettings("1h"))
+// S3: clients without a key occupy all connections with requests that never end, from as many
+// addresses as necessary. Some send a byte now and then, so that their connections are not silent.
+func TestS3RequestsThatNeverEnd(t *testing.T) {
+	f := newFloodedServer(t, floodFiles, floodSettings("1h"))
 	const body = "Content-Type: application/json\r\nContent-Length: 4000\r\n\r\n"
-	kinds := []struct{ head, drip string }{
+	requests := []struct{ head, slowPart string }{
 		{"POST /console/api/session HTTP/1.1\r\nHost: x\r\n" + body + "{", " "},
 		{"POST /mcp HTTP/1.1\r\nHost: x\r\n" + body + "{", " "},
 		{"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n" + body, ""},
@@ -30,8 +29,8 @@ func TestS3RedTeam(t *testing.T) {
 		{"POST /files HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: iaaaaaaaaaaaaaaaaaaa\r\nE2b-Sandbox-Port: 49983\r\n" + body, "x"},
 	}
 	stop := make(chan struct{})
-	var drip sync.WaitGroup
-	defer drip.Wait()
+	var writers sync.WaitGroup
+	defer writers.Wait()
 	defer close(stop)
 	var conns []*net.TCPConn
 	for i := range floodTotal {
@@ -39,12 +38,12 @@ func TestS3RedTeam(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind := kinds[i%len(kinds)]
-		if _, err := io.WriteString(conn, kind.head); err != nil {
-			continue // it was refused already
+		request := requests[i%len(requests)]
+		if _, err := io.WriteString(conn, request.head); err != nil {
+			continue // the server has refused the connection
 		}
 		conns = append(conns, conn)
-		drip.Go(func() {
+		writers.Go(func() {
 			tick := time.NewTicker(200 * time.Millisecond)
 			defer tick.Stop()
 			for {
@@ -52,16 +51,16 @@ func TestS3RedTeam(t *testing.T) {
 				case <-stop:
 					return
 				case <-tick.C:
-					if _, err := io.WriteString(conn, kind.drip); err != nil {
+					if _, err := io.WriteString(conn, request.slowPart); err != nil {
 						return
 					}
 				}
 			}
 		})
 	}
-	// Control: this number does occupy all connections, unless some were refused at once.
+	// Control: this number occupies all connections, unless the server refused some at once.
 	if len(conns) < floodTotal/2 {
-		t.Errorf("only %d of %d requests were begun", len(conns), floodTotal)
+		t.Errorf("control: got %d of %d requests begun, want at least half", len(conns), floodTotal)
 	}
 	hosttest.Eventually(t, "another client is answered", func() bool {
 		status, _, err := f.health(t, 2)

@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// value is the value of a sealed secret.
-const value = "a-secret-value-of-before-0123456789"
+// secretValue is the value of a stored secret.
+const secretValue = "a-secret-value-of-before-0123456789"
 
-// policy requires approvals for hosts, binds the secret and denies one path.
+// policy allows and denies requests, requires approvals for one host, and binds the secret.
 const policy = `policy: v1
 name: before
 network:
@@ -34,8 +34,8 @@ secrets:
     - {name: TOKEN, host: api.example.com, header: Authorization, format: "Bearer {}"}
 `
 
-// sending binds the secret to the host outside.
-const sending = `policy: v1
+// sendingPolicy binds the secret to outsideHost.
+const sendingPolicy = `policy: v1
 name: sending
 level: light
 network:
@@ -45,22 +45,22 @@ secrets:
   bind: [{name: TOKEN, host: ` + outsideHost + `, header: Authorization, format: "Bearer {}"}]
 `
 
-// Policies with the strictest level, and with the level that hides no files.
+// strictPolicy has the strictest level, and readingPolicy the level that hides no files.
 const (
-	strict  = "policy: v1\nname: strict\nlevel: strict\n"
-	reading = "policy: v1\nname: reading\nlevel: minimal\n"
+	strictPolicy  = "policy: v1\nname: strict\nlevel: strict\n"
+	readingPolicy = "policy: v1\nname: reading\nlevel: minimal\n"
 )
 
-// walls prints what a shell can do in a sandbox at the strictest level. In the earlier version a
-// file could be created in /etc.
-func walls(t *testing.T, sb *crannog.Sandbox) string {
+// testWalls returns what a shell can do in a sandbox at the strictest level. In the earlier version
+// it could create a file in /etc.
+func testWalls(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `id -u; for f in /usr/x /etc/x /home/user/x /tmp/x /workspace/x; do
 touch $f 2>/dev/null && echo "$f is made" && rm $f; done
 cat /workspace/.env /workspace/.envrc 2>&1; curl -sS -m 60 https://`+outsideHost+`/ 2>&1 || true`)
 }
 
-// strictWalls is the output of walls in this version.
+// strictWalls is the result of testWalls in this version.
 const strictWalls = `1000
 /tmp/x is made
 /workspace/x is made
@@ -68,24 +68,24 @@ cat: /workspace/.env: No such file or directory
 protected
 curl: (6) Could not resolve host: ` + outsideHost
 
-// past describes what the earlier version left in a state directory.
-type past struct {
+// earlierState describes what the earlier version left in a state directory.
+type earlierState struct {
 	state, dir string
 	server     *servetest.Server
 	// IDs of sandboxes.
-	runs, copied, asleep, files, booted, ended, sends, strict string
-	// IDs of snapshots: two of the running sandbox, and one of asleep, which hides no file.
+	runs, copied, paused, files, booted, ended, sends, strict string
+	// IDs of snapshots: two of the running sandbox, and one of paused, which hides no file.
 	whole, flat, plain string
 	pending, approved  string // approval requests
 	key                string
 	cookie             *http.Cookie // of a person who is logged in to the console
 	checkpoint         string       // file of a signed tree head
-	counted            int          // value of the counting program when the state was left
+	counted            int          // number of the counting program at the end
 	listed             map[string]api.Sandbox
 }
 
-// counting starts a program with a number in its memory, which it increments on each SIGUSR1.
-func counting(t *testing.T, sb *crannog.Sandbox) {
+// startCounter starts a program with a number in its memory, which it increments on each SIGUSR1.
+func startCounter(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	output(t, sb, `cat > /tmp/count.py <<'X'
 import os, signal
@@ -102,8 +102,8 @@ X
 setsid python3 /tmp/count.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`)
 }
 
-// count makes the program increment its number and returns it.
-func count(t *testing.T, sb *crannog.Sandbox) int {
+// increment makes the program increment its number and returns it.
+func increment(t *testing.T, sb *crannog.Sandbox) int {
 	t.Helper()
 	n, err := strconv.Atoi(output(t, sb, `rm -f /tmp/count; pkill -USR1 -f '^python3 /tmp/count' && while ! test -e /tmp/count; do sleep 0.02; done; cat /tmp/count`))
 	if err != nil {
@@ -112,10 +112,10 @@ func count(t *testing.T, sb *crannog.Sandbox) int {
 	return n
 }
 
-// makePast fills a state directory with the earlier version, whose server keeps running.
-func makePast(t *testing.T, old string) *past {
+// createEarlierState fills a state directory with the earlier version, whose server keeps running.
+func createEarlierState(t *testing.T, old string) *earlierState {
 	t.Helper()
-	p := &past{state: t.TempDir(), dir: t.TempDir(), listed: map[string]api.Sandbox{}}
+	p := &earlierState{state: t.TempDir(), dir: t.TempDir(), listed: map[string]api.Sandbox{}}
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -127,7 +127,7 @@ func makePast(t *testing.T, old string) *past {
 	}
 	p.server = servetest.StartOnly(t, old, p.state)
 	c, ctx := p.server.Local(t), t.Context()
-	_, err := c.NewSecret(ctx, api.CreateSecret{Name: "TOKEN", Value: value})
+	_, err := c.NewSecret(ctx, api.CreateSecret{Name: "TOKEN", Value: secretValue})
 	check(err)
 	_, err = c.NewAgentKey(ctx, "agent-of-before")
 	check(err)
@@ -146,13 +146,13 @@ func makePast(t *testing.T, old string) *past {
 		t.Helper()
 		sb, err := c.Create(ctx, append(options, crannog.Timeout(life))...)
 		check(err)
-		counting(t, sb)
+		startCounter(t, sb)
 		return sb
 	}
 	runs := create(crannog.Name("runs"), crannog.Workspace(p.dir), crannog.Policy(policy), crannog.Metadata(map[string]string{"of": "before"}))
 	p.runs = runs.ID()
-	output(t, runs, "cd /workspace && echo after > changed.txt && echo new > new.txt && echo "+value+" > leaks.txt")
-	count(t, runs)
+	output(t, runs, "cd /workspace && echo after > changed.txt && echo new > new.txt && echo "+secretValue+" > leaks.txt")
+	increment(t, runs)
 	whole, err := runs.Snapshot(ctx, api.CreateSnapshot{Name: "whole"})
 	check(err)
 	flat, err := runs.Snapshot(ctx, api.CreateSnapshot{Name: "flat", FilesOnly: true})
@@ -161,36 +161,36 @@ func makePast(t *testing.T, old string) *past {
 	copies, err := runs.Fork(ctx, api.CreateFork{})
 	check(err)
 	p.copied = copies[0].ID()
-	p.counted = count(t, runs)
+	p.counted = increment(t, runs)
 
-	sending := create(crannog.Name("sends"), crannog.Policy(sending))
+	sending := create(crannog.Name("sends"), crannog.Policy(sendingPolicy))
 	p.sends = sending.ID()
-	sends(t, "before", sending)
-	strictest := create(crannog.Name("strict"), crannog.Workspace(p.dir), crannog.Policy(strict))
+	requireSecretSent(t, "before", sending)
+	strictest := create(crannog.Name("strict"), crannog.Workspace(p.dir), crannog.Policy(strictPolicy))
 	p.strict = strictest.ID()
-	count(t, strictest)
+	increment(t, strictest)
 	check(strictest.Pause(ctx))
 
-	asked := func(host string) string {
+	askAccess := func(host string) string {
 		t.Helper()
 		a, err := runs.AskAccess(ctx, api.AskAccess{Host: host, Reason: "before"})
 		check(err)
 		return a.Approval
 	}
-	p.approved, p.pending = asked("one.example.net"), asked("two.example.net")
+	p.approved, p.pending = askAccess("one.example.net"), askAccess("two.example.net")
 	_, err = c.Approve(ctx, p.approved, "fine", false)
 	check(err)
 
-	asleep := create(crannog.Name("asleep"))
-	p.asleep = asleep.ID()
-	count(t, asleep)
-	plain, err := asleep.Snapshot(ctx, api.CreateSnapshot{Name: "plain"})
+	paused := create(crannog.Name("asleep"))
+	p.paused = paused.ID()
+	increment(t, paused)
+	plain, err := paused.Snapshot(ctx, api.CreateSnapshot{Name: "plain"})
 	check(err)
 	p.plain = plain.ID
-	check(asleep.Pause(ctx))
+	check(paused.Pause(ctx))
 	files := create(crannog.Name("files"))
 	p.files = files.ID()
-	count(t, files)
+	increment(t, files)
 	check(files.Pause(ctx))
 	booted := create(crannog.Name("booted"))
 	p.booted = booted.ID()
@@ -203,7 +203,7 @@ func makePast(t *testing.T, old string) *past {
 
 	p.checkpoint = filepath.Join(t.TempDir(), "checkpoints")
 	check(os.WriteFile(p.checkpoint, []byte(must(t, old, p.state, p.dir, "audit", "checkpoint")), 0o600))
-	for _, id := range []string{p.runs, p.copied, p.asleep, p.files, p.booted, p.sends, p.strict} {
+	for _, id := range []string{p.runs, p.copied, p.paused, p.files, p.booted, p.sends, p.strict} {
 		sb, err := c.Get(ctx, id)
 		check(err)
 		p.listed[id] = sb.Info()
@@ -211,8 +211,8 @@ func makePast(t *testing.T, old string) *past {
 	return p
 }
 
-// explained returns a program's decisions about requests under the policy of a sandbox.
-func (p *past) explained(t *testing.T, program, id string) string {
+// explainPolicy returns a program's decisions about requests under the policy of a sandbox.
+func (p *earlierState) explainPolicy(t *testing.T, program, id string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, request := range []string{

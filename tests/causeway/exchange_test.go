@@ -17,30 +17,32 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// internetFile is in a state directory whose gateway uses a test's fake internet. The product does not
-// know the file: only a role of this test binary reads it. Without it the gateway uses the real internet.
+// internetFile is a file in the state directory of a test with a fake internet. Only this test
+// binary's gateway role reads it, not the product. Without the file the gateway uses the real
+// internet.
 const internetFile = "world.json"
 
-// exchange is the address of the fake internet: a listener of the test, which resolves names and accepts
-// dials.
+// exchange connects a gateway with the fake internet: a listener of the test, which resolves names
+// and accepts dials.
 type exchange struct {
 	Address string
 	Roots   []byte
 }
 
-// order is a request of the gateway to the exchange.
-type order struct {
+// exchangeRequest is a lookup or a dial of the gateway.
+type exchangeRequest struct {
 	Lookup string `json:",omitempty"`
 	Dial   string `json:",omitempty"`
 }
 
-// outcome is the exchange's answer. After a dial the connection's bytes follow.
-type outcome struct {
+// exchangeAnswer is the answer to an exchangeRequest. After a dial the connection's bytes follow.
+type exchangeAnswer struct {
 	Addresses []netip.Addr `json:",omitempty"`
 	Refused   bool         `json:",omitempty"`
 }
 
-func serveWorld() {
+// serveFakeInternet runs the gateway with the fake internet of its state directory.
+func serveFakeInternet() {
 	gateway.ServeGathered(func() ([]byte, error) {
 		data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), internetFile))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +65,7 @@ func serveWorld() {
 
 // LookupNetIP implements names.Resolver.
 func (x *exchange) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
-	conn, out, err := x.ask(ctx, order{Lookup: host})
+	conn, out, err := x.send(ctx, exchangeRequest{Lookup: host})
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func (x *exchange) dial(ctx context.Context, _, address string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	conn, out, err := x.ask(ctx, order{Dial: address})
+	conn, out, err := x.send(ctx, exchangeRequest{Dial: address})
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +92,8 @@ func (x *exchange) dial(ctx context.Context, _, address string) (net.Conn, error
 	return dialled{conn, to}, nil
 }
 
-func (x *exchange) ask(ctx context.Context, o order) (*net.TCPConn, outcome, error) {
-	var out outcome
+func (x *exchange) send(ctx context.Context, o exchangeRequest) (*net.TCPConn, exchangeAnswer, error) {
+	var out exchangeAnswer
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", x.Address)
 	if err != nil {
 		return nil, out, err
@@ -112,10 +114,10 @@ type dialled struct {
 	to net.Addr
 }
 
-// RemoteAddr is what the gateway checks again when a policy changes.
+// RemoteAddr returns the dialled address, which the gateway checks again when a policy changes.
 func (d dialled) RemoteAddr() net.Addr { return d.to }
 
-// readLine reads a line and not a byte more, since what follows is the connection's own.
+// readLine reads a line and no byte more, since the next bytes belong to the dialled connection.
 func readLine(conn net.Conn, into any) error {
 	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		return err

@@ -9,15 +9,16 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// approvers answer the questions of sandboxes.
+// approvers decide the approval requests of sandboxes.
 type approvers struct {
 	t           testing.TB
 	environment *environment
 	mu          sync.Mutex
-	yes         func(api.Approval) bool // nil leaves them open
+	approve     func(api.Approval) bool // nil leaves requests undecided
 	list        []api.Approval
 }
 
+// newApprovers watches the approval requests of an environment until the test ends.
 func newApprovers(t testing.TB, a *environment) *approvers {
 	t.Helper()
 	p := &approvers{t: t, environment: a}
@@ -25,42 +26,43 @@ func newApprovers(t testing.TB, a *environment) *approvers {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = a.client.WatchApprovals(ctx, "", "", func(e api.ApprovalEvent) error { p.met(ctx, e.Approval); return nil })
+		_, _ = a.client.WatchApprovals(ctx, "", "", func(e api.ApprovalEvent) error { p.decide(ctx, e.Approval); return nil })
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return p
 }
 
-func (p *approvers) met(ctx context.Context, q api.Approval) {
+// decide approves or denies a request that was not seen before.
+func (p *approvers) decide(ctx context.Context, q api.Approval) {
 	p.mu.Lock()
 	known := slices.ContainsFunc(p.list, func(o api.Approval) bool { return o.ID == q.ID })
 	if !known {
 		p.list = append(p.list, q)
 	}
-	yes := p.yes
+	approve := p.approve
 	p.mu.Unlock()
-	if known || yes == nil || q.State != "pending" {
+	if known || approve == nil || q.State != "pending" {
 		return
 	}
 	var err error
-	if yes(q) {
+	if approve(q) {
 		_, err = p.environment.client.Approve(ctx, q.ID, "", false)
 	} else {
 		_, err = p.environment.client.Deny(ctx, q.ID, "not today")
 	}
 	if err != nil && ctx.Err() == nil {
-		p.t.Errorf("answer %s: %v", q.ID, err)
+		p.t.Errorf("decide approval request %s: %v", q.ID, err)
 	}
 }
 
-// answer sets how questions are answered.
-func (p *approvers) answer(yes func(api.Approval) bool) {
+// answer sets the function that decides the next requests.
+func (p *approvers) answer(approve func(api.Approval) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.yes = yes
+	p.approve = approve
 }
 
-// asked returns the questions so far.
+// asked returns the approval requests so far.
 func (p *approvers) asked() []api.Approval {
 	p.mu.Lock()
 	defer p.mu.Unlock()

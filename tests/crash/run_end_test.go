@@ -14,12 +14,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// A run that is killed at any time during its end leaves its changes and its output, one of them,
-// or nothing. Whatever is left is complete, and the next command finds or removes it.
-func TestKilledAtTheEndOfARun(t *testing.T) {
+// TestRunKilledAtEndLeavesNoPartialState kills a run at several moments of its end. The run leaves
+// its changes and its output, one of them, or nothing. Whatever is left is complete, and the next
+// command finds or removes it.
+func TestRunKilledAtEndLeavesNoPartialState(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	found := map[string]int{}
-	// The last one is not killed.
+	outcomes := map[string]int{}
+	// The last run is not killed.
 	const moments, step = 14, 10 * time.Millisecond
 	for i := range moments {
 		state, host := t.TempDir(), t.TempDir()
@@ -32,7 +33,7 @@ func TestKilledAtTheEndOfARun(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(host, "a"), []byte("one\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(program, "run", "--state", state, "--", "sh", "-c", "echo two >> a; echo said")
+		cmd := exec.Command(program, "run", "--state", state, "--", "sh", "-c", "echo two >> a; echo printed")
 		cmd.Dir = host
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -41,11 +42,11 @@ func TestKilledAtTheEndOfARun(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "said\n" {
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "printed\n" {
 			t.Fatalf("%q %v", line, err)
 		}
 		if i < moments-1 {
-			time.Sleep(time.Duration(i) * step) // a different point in time in each run
+			time.Sleep(time.Duration(i) * step) // kills each run at another moment
 			_ = cmd.Process.Kill()
 		}
 		_ = cmd.Wait()
@@ -59,12 +60,12 @@ func TestKilledAtTheEndOfARun(t *testing.T) {
 			outcome += "changes "
 		}
 		if text, err := call("logs", "@last", "--replay"); err == nil {
-			if text != "said\n" {
+			if text != "printed\n" {
 				t.Errorf("replayed %q", text)
 			}
 			outcome += "recordings"
 		}
-		found[outcome]++
+		outcomes[outcome]++
 		servetest.NothingLeft(t, state)
 		for dir, has := range map[string]bool{"changes": strings.Contains(outcome, "changes"), "manifests": strings.Contains(outcome, "changes"), "recordings": strings.Contains(outcome, "recordings")} {
 			entries, err := os.ReadDir(filepath.Join(state, dir))
@@ -78,15 +79,15 @@ func TestKilledAtTheEndOfARun(t *testing.T) {
 				}
 			}
 			if has != (n == 1) || n > 1 {
-				t.Errorf("at moment %d, with %q: %d in %s", i, outcome, n, dir)
+				t.Errorf("run %d left %q, but %d entries in %s", i, outcome, n, dir)
 			}
 		}
 		if t.Failed() {
 			t.FailNow()
 		}
 	}
-	t.Log(found)
-	if found["changes recordings"] == 0 {
-		t.Errorf("control: %v", found)
+	t.Log(outcomes)
+	if outcomes["changes recordings"] == 0 {
+		t.Errorf("control: no run kept its changes and recordings: %v", outcomes)
 	}
 }

@@ -2,7 +2,7 @@ import { expect, insist, test } from "../fixtures";
 import { asking, upstream } from "../policy";
 import { slowness } from "../slowness";
 
-test("a page of a sandbox is shown on another origin, from which it cannot act", async ({ admin, server }) => {
+test("a preview of a sandbox's page has another origin and cannot act on the console", async ({ admin, server }) => {
   const made = await server.create({ name: "serves" });
   const page = `<h1>page of the sandbox</h1><script>
     fetch("${server.base}/console/api/session", {credentials: "include"}).then((r) => r.text()).then((t) => document.title = "read " + t, () => document.title = "refused");
@@ -21,7 +21,7 @@ test("a page of a sandbox is shown on another origin, from which it cannot act",
   expect(admin.url()).toContain(`/s/${made.id}/ports`);
 });
 
-test("a verdict becomes a rule from its row", async ({ admin, server }) => {
+test("a denied request's row offers a rule that allows the host", async ({ admin, server }) => {
   const made = await server.create({ name: "rules", access: { net: "policy", level: "light", policy: "policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n" } });
   const get = async () => (await server.exec(made.id, `curl -s -m 20 http://${upstream}/by-rule`)).stdout;
   expect(await get()).not.toContain("hello");
@@ -32,30 +32,29 @@ test("a verdict becomes a rule from its row", async ({ admin, server }) => {
   await expect(dialog.getByRole("region", { name: "Draft" })).toContainText(upstream);
   await dialog.getByRole("button", { name: "Allow host" }).click();
   await expect(dialog).toHaveCount(0);
-  // A lookup has no port, so the rule is for TLS: exactly what the row names is allowed, and
-  // nothing else.
+  // A lookup has no port, so the new rule is for TLS. The HTTP request stays denied.
   const { document } = (await server.request("GET", `/v1/sandboxes/${made.id}/policy`)) as { document: string };
   expect(document).toContain(upstream);
 });
 
-test("what a command printed is replayed", async ({ admin, server }) => {
+test("a recording replays what a command printed", async ({ admin, server }) => {
   const made = await server.create({ name: "replays" });
-  await server.exec(made.id, "echo said-before");
+  await server.exec(made.id, "echo printed-before");
   await admin.goto(`${server.base}/console/s/${made.id}/terminal`);
-  await admin.getByRole("list", { name: "Recordings" }).getByText(/said-before/).first().click();
-  await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("said-before");
+  await admin.getByRole("list", { name: "Recordings" }).getByText(/printed-before/).first().click();
+  await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("printed-before");
   await expect(admin.getByRole("slider", { name: "Position" })).toBeVisible();
-  // This also holds after the sandbox was stopped, which deletes no records.
+  // A stopped sandbox keeps its recordings.
   await admin.getByRole("button", { name: "Stop", exact: true }).click();
   await admin.getByRole("alertdialog").getByRole("button", { name: "Stop" }).click();
   await expect(admin.getByRole("alertdialog")).toHaveCount(0);
   expect(await server.request("GET", `/v1/sandboxes/${made.id}`)).toMatchObject({ state: "stopped" });
   await admin.reload();
-  await admin.getByRole("list", { name: "Recordings" }).getByText(/said-before/).first().click();
-  await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("said-before");
+  await admin.getByRole("list", { name: "Recordings" }).getByText(/printed-before/).first().click();
+  await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("printed-before");
 });
 
-test("a policy is checked as it is written, and explains a request", async ({ admin, server }) => {
+test("the policy editor checks a document while typing and explains a request", async ({ admin, server }) => {
   const made = await server.create({ name: "governed", access: { net: "policy", policy: asking } });
   await admin.goto(`${server.base}/console/policy?sandbox=${made.id}`);
   const editor = admin.locator(".cm-content").first();
@@ -74,9 +73,9 @@ test("a policy is checked as it is written, and explains a request", async ({ ad
   await expect(admin.locator(".cm-lintRange-error, .cm-lint-marker-error").first()).toBeVisible();
 });
 
-test("everything is reached by keyboard, and an entry by its address", async ({ admin, server }) => {
+test("the keyboard reaches sandboxes and the audit log, and an entry has an address", async ({ admin, server }) => {
   const made = await server.create({ name: "by-keyboard" });
-  await server.exec(made.id, "echo for-the-record");
+  await server.exec(made.id, "echo for-the-log");
   await admin.goto(`${server.base}/console/`);
   // Keys have no effect before the page is loaded.
   await expect(admin.getByRole("row", { name: /by-keyboard/ }).or(admin.getByText("by-keyboard")).first()).toBeVisible();
@@ -99,5 +98,5 @@ test("everything is reached by keyboard, and an entry by its address", async ({ 
   const command = entries.find((e) => e.kind === "command.started");
   await server.request("DELETE", `/v1/sandboxes/${made.id}`);
   await admin.goto(`${server.base}/console/record/${command?.seq}`);
-  await expect(admin.getByRole("complementary", { name: `Entry ${command?.seq}` })).toContainText("for-the-record");
+  await expect(admin.getByRole("complementary", { name: `Entry ${command?.seq}` })).toContainText("for-the-log");
 });
