@@ -122,7 +122,7 @@ func TestPoolFollowsDemand(t *testing.T) {
 func TestPreload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		broken fake.Step
-		copied  bool
+		copied bool
 	}{"restored": {"", true}, "not saved": {fake.CheckpointSaved, false}, "not restored": {fake.RestoreBegin, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
