@@ -24,8 +24,8 @@ func (f *firstByte) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-// check returns an error if the measured program did not do its work.
-func (f *firstByte) check(want string) error {
+// checkMemory returns an error if the measured program did not do its work.
+func (f *firstByte) checkMemory(want string) error {
 	if got := strings.TrimSpace(f.buf.String()); got != want {
 		return fmt.Errorf("printed %q, not %q", got, want)
 	}

@@ -111,7 +111,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, counter.Close()) }()
-	args, create := []string{"--max-live", "100", "--verbose"}, costPool // rest and moreWaited read the server's log
+	args, create := []string{"--max-live", "100", "--verbose"}, costPool // rest and awaitMoreWarm read the server's log
 	if pool != "" {
 		args, create = append(args, "--pool", pool), costCold
 	}
@@ -121,7 +121,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 	}
 	defer func() { err = errors.Join(err, srv.close()) }()
 	if pool == "" {
-		if err := srv.moreWaited(ctx, 0); err != nil {
+		if err := srv.awaitMoreWarm(ctx, 0); err != nil {
 			return err
 		}
 	}

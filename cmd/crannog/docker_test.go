@@ -104,7 +104,7 @@ func dockerLeft(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: dockerleft")
 	}
-	counts, err := ts.Value(hostKey{}).(*dockerHost).daemon.Held(context.Background(), ts.Getenv("CRANNOG_STATE"))
+	counts, err := ts.Value(hostKey{}).(*dockerHost).daemon.CountObjects(context.Background(), ts.Getenv("CRANNOG_STATE"))
 	ts.Check(err)
 	for what, n := range counts {
 		if n > 0 {

@@ -26,7 +26,7 @@ import (
 type Client struct {
 	doer   connect.HTTPClient
 	base   string
-	rpc    processpbconnect.ProcessClient // for all but the list of programs
+	rpc    processpbconnect.ProcessClient // for all calls except List
 	header http.Header
 }
 
@@ -71,10 +71,10 @@ type Process struct {
 	tty         bool
 	bodies      bool // the guest accepts input as the body of a request
 	stream      eventStream
-	ctx         context.Context // the stream's
+	ctx         context.Context // context of the stream
 	cancel      context.CancelFunc
 	once        sync.Once
-	unfed       atomic.Pointer[error] // why its input is lost
+	unfed       atomic.Pointer[error] // reason why input was lost
 	undelivered atomic.Bool           // a writer accepted no more output
 }
 
@@ -210,12 +210,12 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.client.Signal(ctx, p.pid, sig)
 }
 
-// killTime limits the time for a kill.
-const killTime = 5 * time.Second
+// killTimeout limits the time for a kill.
+const killTimeout = 5 * time.Second
 
 // Kill kills the program and its group, even if ctx is done.
 func (p *Process) Kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	return p.Signal(ctx, syscall.SIGKILL)
 }

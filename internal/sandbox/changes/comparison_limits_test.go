@@ -35,7 +35,8 @@ func (s *slowBody) Read(b []byte) (int, error) {
 func (*slowBody) Close() error { return nil }
 
 // TestSilentGuestTimesOut checks that a request fails if the guest stops sending before or within
-// its answer. A guest that sends a shortPause at a time and a slow reader cause no timeout.
+// its answer. A guest that pauses for a short time after each byte and a slow reader cause no
+// timeout.
 func TestSilentGuestTimesOut(t *testing.T) {
 	const shortPause = guestTimeout - time.Second
 	for name, c := range map[string]struct {

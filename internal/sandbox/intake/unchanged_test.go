@@ -38,7 +38,7 @@ func TestUnchangedNeedsCompleteEvents(t *testing.T) {
 		"inside":              {eventList{started, file("/tmp/x"), file("/workspace/a")}, false},
 		"itself":              {eventList{started, file("/workspace")}, false},
 		"above":               {eventList{started, file("/")}, false},
-		"isNotFound":          {eventList{started, file("workspace/a")}, false},
+		"unknown":             {eventList{started, file("workspace/a")}, false},
 		"no path":             {eventList{started, file("")}, false},
 		"gap":                 {eventList{started, {Kind: events.Gap, Lost: 1}}, false},
 		"damaged":             {eventList{started, {}}, false},

@@ -110,8 +110,8 @@ func (s *Service) staleReason(ctx context.Context, id string, moved bool, err er
 
 // undoPause makes a sandbox usable again after its pause has failed.
 func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		cause = errors.Join(canceled(cause), cause)
+	if canceledBy := context.Cause(ctx); canceledBy != nil {
+		cause = errors.Join(canceled(canceledBy), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()

@@ -147,8 +147,8 @@ func (s *Service) commitReplace(ctx context.Context, r sandbox.Row, at string) (
 // undoReplace translates the error of a failed replacement, depending on whether the old instance
 // still runs.
 func (s *Service) undoReplace(ctx context.Context, r sandbox.Row, cause error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		cause = errors.Join(canceled(cause), cause)
+	if canceledBy := context.Cause(ctx); canceledBy != nil {
+		cause = errors.Join(canceled(canceledBy), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()

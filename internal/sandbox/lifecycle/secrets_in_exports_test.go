@@ -182,7 +182,7 @@ func TestFilesNamedAfterSecretsAreNotExported(t *testing.T) {
 			t.Error("the name is in the audit log")
 		}
 		if hostText := y.hostFile("dir-" + firstValue + "/.envrc"); (hostText == "-") != bound {
-			t.Errorf("bound %v: it hostText as %q", bound, hostText)
+			t.Errorf("bound %v: the host file has %q", bound, hostText)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func TestExportsNeedRedactor(t *testing.T) {
 	y.open(y.options)
 	wantUnavailable()
 	if y.hostFile("raw") != "-" {
-		t.Error("it hostText out")
+		t.Error("the secret was exported")
 	}
 	if _, err := y.Changes().Changes(context.Background(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil {
 		t.Errorf("control: %v", err)

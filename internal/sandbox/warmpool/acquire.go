@@ -56,7 +56,7 @@ func (p *Pool) Acquire(ctx context.Context, requested Plan) (sandbox.Sandbox, bo
 	if errors.Is(err, errPolicyNotEnforced) {
 		p.deps.Log.Error("warm sandbox did not match the request", "sandbox", w.id, "err", err)
 	} else {
-		p.deps.Log.Warn("warm sandbox not handed done", "sandbox", w.id, "err", err)
+		p.deps.Log.Warn("warm sandbox not handed over", "sandbox", w.id, "err", err)
 	}
 	return sandbox.Sandbox{}, false, nil
 }
@@ -201,7 +201,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	}
 	recorded := time.Now()
 	acquired, err := p.deps.Rows.Acquire(ctx, r, p.deps.MaxLive)
-	p.deps.Log.Debug("sandbox handed done", "sandbox", r.ID, "link", attached.Sub(started), "guest", claimed.Sub(attached), "record", recorded.Sub(claimed), "row", time.Since(recorded))
+	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(started), "guest", claimed.Sub(attached), "record", recorded.Sub(claimed), "row", time.Since(recorded))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}

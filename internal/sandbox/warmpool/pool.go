@@ -25,8 +25,8 @@ type Options struct {
 	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
 	// template's name.
 	Preload map[string][]string
-	// WarmUpAfter is the delay before a warm sandbox's warm-up, which executes a typical first command
-	// without a caller. Zero disables the warm-up.
+	// WarmUpAfter is the delay before a warm sandbox's warm-up, which executes a typical first
+	// command without a caller. Zero disables the warm-up.
 	WarmUpAfter time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
