@@ -5,7 +5,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/publish"
 )
 
-// publication returns the policy's decision about a request that publishes.
+// publication applies the policy's decision about publications to a request that publishes.
 func (x *exchange) publication(d egress.Decision) egress.Decision {
 	if d.Effect == egress.Deny {
 		return d
@@ -17,8 +17,8 @@ func (x *exchange) publication(d egress.Decision) egress.Decision {
 		}
 		x.record.Kind, x.question.kind = egress.KindPublish, egress.AskPublish
 		x.addFacts(p.Summary(), p.Facts())
-		if own := x.gen.policy.Publish(x.dest.host); own.Effect.Stricter(d.Effect) {
-			return own
+		if publishDecision := x.gen.policy.Publish(x.dest.host); publishDecision.Effect.Stricter(d.Effect) {
+			return publishDecision
 		}
 		return d
 	}

@@ -34,8 +34,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// environment is the outside of the gateway: name servers, hosts with public addresses, and a
-// certificate authority. Its hosts are on loopback.
+// environment is the network outside of the gateway: name servers, hosts with public addresses, and a
+// certificate authority. Its hosts listen on loopback.
 type environment struct {
 	t       testing.TB
 	key     *ecdsa.PrivateKey
@@ -46,8 +46,8 @@ type environment struct {
 
 	mu      sync.Mutex
 	zone    map[string][]netip.Addr
-	answers map[string][][]netip.Addr // in turn, before the zone
-	at      map[string]string         // "public address:port" to a listener
+	answers map[string][][]netip.Addr // successive answers, which precede the zone
+	at      map[string]string         // the listener's address by "public address:port"
 	dialled []string
 }
 
@@ -113,22 +113,22 @@ func (w *environment) dial(ctx context.Context, network, address string) (net.Co
 	return new(net.Dialer).DialContext(ctx, network, real)
 }
 
-// host is a server of the world. It counts the requests that reach it.
+// host is a server of the environment. It stores the requests that reach it.
 type host struct {
-	mu   sync.Mutex
-	seen []seen
-	addr netip.Addr
+	mu          sync.Mutex
+	seenRequest []seenRequest
+	addr        netip.Addr
 }
 
-type seen struct {
+type seenRequest struct {
 	Method, Host, Path, Auth, Proto, Body string
 	Header                                http.Header
 }
 
-func (h *host) log() []seen {
+func (h *host) log() []seenRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]seen(nil), h.seen...)
+	return append([]seenRequest(nil), h.seenRequest...)
 }
 
 var lastAddress atomic.Uint32
@@ -161,7 +161,7 @@ func (w *environment) serve(port string, answer http.HandlerFunc, hostnames ...s
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		h.mu.Lock()
-		h.seen = append(h.seen, seen{r.Method, r.Host, r.URL.EscapedPath(), r.Header.Get("Authorization"), r.Proto, string(body), r.Header.Clone()})
+		h.seenRequest = append(h.seenRequest, seenRequest{r.Method, r.Host, r.URL.EscapedPath(), r.Header.Get("Authorization"), r.Proto, string(body), r.Header.Clone()})
 		h.mu.Unlock()
 		if answer == nil {
 			io.WriteString(rw, "hello from "+r.Host)
@@ -179,7 +179,7 @@ func (w *environment) serve(port string, answer http.HandlerFunc, hostnames ...s
 	return h
 }
 
-// recorder keeps entries in memory.
+// recorder stores entries in memory.
 type recorder struct {
 	mu   sync.Mutex
 	list []egress.Record
@@ -198,7 +198,7 @@ func (r *recorder) Record(firstToken egress.Record) error {
 	return nil
 }
 
-// all returns the entries of some kinds.
+// all returns the entries of some kinds, without those about beginnings.
 func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +211,7 @@ func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 	return out
 }
 
-// people answer questions.
+// people is an approver that stores the requests.
 type people struct {
 	mu     sync.Mutex
 	asked  []egress.ApprovalRequest
@@ -235,7 +235,7 @@ func (p *people) questions() []egress.ApprovalRequest {
 	return append([]egress.ApprovalRequest(nil), p.asked...)
 }
 
-// testSandbox is a sandbox with its gateway.
+// testSandbox is a sandbox with its handler.
 type testSandbox struct {
 	*Handler
 	t       testing.TB
@@ -367,7 +367,7 @@ func (b *testSandbox) resolve(name string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no such host: " + m.RCode.String())
 }
 
-// dial reaches a name like a program in the sandbox.
+// dial connects to a name as a program in the sandbox does.
 func (b *testSandbox) dial(name string, port int) (net.Conn, error) {
 	a, err := netip.ParseAddr(name)
 	if err != nil {
@@ -378,7 +378,7 @@ func (b *testSandbox) dial(name string, port int) (net.Conn, error) {
 	return b.to(netip.AddrPortFrom(a, uint16(port)))
 }
 
-// client is an HTTP client in the sandbox.
+// client returns an HTTP client in the sandbox.
 func (b *testSandbox) client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
@@ -450,7 +450,7 @@ func (b *testSandbox) tls(dialled, serverName string, roots *x509.CertPool) (*tl
 	return t, t.Handshake()
 }
 
-// raw sends bytes and returns everything that comes back: complete responses, and what follows
+// raw sends bytes and returns all data that comes back: complete responses, and the data that follows
 // soon.
 func (b *testSandbox) raw(c net.Conn, text string) string {
 	b.t.Helper()

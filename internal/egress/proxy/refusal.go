@@ -13,13 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// refusal is the reason why something does not happen, with the form of its answer.
+// refusal is the reason why a connection or request is refused, with the form of the response.
 type refusal struct {
 	status   int
 	code     string
 	decision egress.Decision
-	answer   *egress.ApprovalOutcome // of the approver, if there was one
-	retry    time.Duration           // after which it may work
+	answer   *egress.ApprovalOutcome // the approver's, if there was one
+	retry    time.Duration           // time after which a retry may succeed
 	cause    error
 }
 
@@ -91,8 +91,8 @@ func byUpstream(err error) *refusal {
 	return r
 }
 
-// failed marks that the policy allowed the request, so that a later failure is not a decision of
-// the policy.
+// failed marks that the policy allowed the request, so that the failure does not appear as a decision
+// of the policy.
 func (r *refusal) failed() {
 	r.decision.Effect, r.decision.Rule, r.decision.Layer = egress.Allow, "upstream", ""
 }
@@ -113,7 +113,7 @@ func (r *refusal) line(method, target string) string {
 	return printable(text, longestField)
 }
 
-// body is the response to a refused program. Programs parse the fields, and people read the error.
+// body is the JSON response to a refused program. Programs parse the fields, and people read the error.
 type body struct {
 	Error     string          `json:"error"`
 	Code      string          `json:"code"`
@@ -136,6 +136,7 @@ func (r *refusal) body(method, target string) body {
 	return out
 }
 
+// steps returns what the program or its user can do next.
 func (r *refusal) steps() []string {
 	var steps []string
 	if r.answer != nil {

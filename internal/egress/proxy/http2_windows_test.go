@@ -14,11 +14,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// windows reads how much one end of HTTP/2 lets the other send unread, for a stream and for a
-// connection, until nothing has arrived for a moment.
+// windows returns how many unread bytes one end of an HTTP/2 connection allows, for a stream and for
+// the connection. It reads until the end confirms the peer's settings.
 func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	t.Helper()
-	stream, connection = 65_535, 65_535 // unless it says otherwise
+	stream, connection = 65_535, 65_535 // the defaults of HTTP/2
 	f := http2.NewFramer(io.Discard, conn)
 	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
@@ -42,9 +42,8 @@ func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	}
 }
 
-// confirmSettings asks the other end to confirm our settings: what it sends before that has been
-// read by then.
-func confirmSettings(t *testing.T, conn net.Conn, preface string) {
+// sendSettings sends settings. The other end confirms them after the frames that it has sent before.
+func sendSettings(t *testing.T, conn net.Conn, preface string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, preface); err != nil {
 		t.Fatal(err)
@@ -54,9 +53,10 @@ func confirmSettings(t *testing.T, conn net.Conn, preface string) {
 	}
 }
 
-// The process that all sandboxes share buffers data that a sandbox sends and no host reads, and
-// data that it requests and does not read. Both are small for each sandbox.
-func TestUnreadBytesAreFew(t *testing.T) {
+// The gateway process buffers data that a sandbox sends and no host reads, and data that a sandbox
+// requests and does not read. Both must be small for each sandbox, because all sandboxes share the
+// process.
+func TestHTTP2WindowsAreSmall(t *testing.T) {
 	server := httptest.NewUnstartedServer(nil)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -91,9 +91,9 @@ func TestUnreadBytesAreFew(t *testing.T) {
 		if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 			t.Fatal(err)
 		}
-		confirmSettings(t, conn, "")
+		sendSettings(t, conn, "")
 		if stream, _ := windows(t, conn); stream > 512<<10 {
-			t.Errorf("%d bytes of an answer may be held", stream)
+			t.Errorf("%d bytes of a response may be buffered, want at most 512 KiB", stream)
 		}
 	})
 
@@ -113,9 +113,9 @@ func TestUnreadBytesAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		confirmSettings(t, conn, http2.ClientPreface)
+		sendSettings(t, conn, http2.ClientPreface)
 		if stream, connection := windows(t, conn); stream > 128<<10 || connection > 256<<10 {
-			t.Errorf("%d bytes of a request and %d of a connection may be held", stream, connection)
+			t.Errorf("%d bytes of a request and %d of a connection may be buffered, want at most 128 and 256 KiB", stream, connection)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 	if err != nil {
 		return f.drop(floor(0, "hello", policy.RuleProtocol, err.Error()), "")
 	}
-	if stop := f.named(hello); stop != nil {
+	if stop := f.checkServerName(hello); stop != nil {
 		// The connection is closed in any case.
 		_, _ = c.Write(alertName)
 		return f.drop(stop, "")
@@ -47,16 +47,16 @@ func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter
 		// Decrypt the connection only to answer, because a closed connection would give the program
 		// no reason.
 		f.refuseAll(stop)
-		return f.unseal(c)
+		return f.decrypt(c)
 	}
 	// A second, encrypted hello may name another host, and a dummy looks the same. It has no effect
 	// if the connection is decrypted.
 	if conn.Inspect || g.bound[location{f.dest.host, f.dest.port}] || hello.ech {
-		return f.unseal(c)
+		return f.decrypt(c)
 	}
 	if stop := f.splice(c, conn, m, size); stop != nil {
 		f.refuseAll(stop)
-		return f.unseal(c)
+		return f.decrypt(c)
 	}
 	return false
 }
@@ -76,9 +76,9 @@ func readHello(c *client) (hello, int, error) {
 	}
 }
 
-// named checks that a hello names the host of the connection. With another name, a server of many
-// hosts would answer for that one.
-func (f *flow) named(h hello) *refusal {
+// checkServerName checks that a hello names the host of the connection. A server of many hosts would
+// answer for another name.
+func (f *flow) checkServerName(h hello) *refusal {
 	if h.name == "" {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.dest.host)
 	}
@@ -100,7 +100,7 @@ func (b *Handler) serverTLS() *tls.Config {
 		// certificate.
 		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			f := flowOf(i.Conn)
-			if f == nil || f.named(hello{name: i.ServerName}) != nil {
+			if f == nil || f.checkServerName(hello{name: i.ServerName}) != nil {
 				return nil, errIdentity
 			}
 			return nil, nil
@@ -115,8 +115,8 @@ func (b *Handler) serverTLS() *tls.Config {
 	}
 }
 
-// unseal terminates the sandbox's TLS and passes the connection to the server.
-func (f *flow) unseal(c *client) (handed bool) {
+// decrypt terminates the sandbox's TLS and passes the connection to the HTTP server.
+func (f *flow) decrypt(c *client) (handed bool) {
 	t := tls.Server(c, f.box.front.tls)
 	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
 	defer cancel()
