@@ -71,9 +71,9 @@ func conformance(pattern string) string {
 // long.
 var steps = []step{
 	{Name: "groups", Script: "cgroup.test -test.v -test.count=1 -test.timeout 9m", Timeout: 10 * time.Minute, want: []string{
-		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryIsBounded", "--- PASS: TestProcessorsAreBounded",
-		"--- PASS: TestAllOfAGroupEndsForItsMemory", "--- PASS: TestTheKernelHasTheSettings",
-		"--- PASS: TestDelegatedToAUser", "--- PASS: TestDelegatedToAService", "--- PASS: TestNotDelegated",
+		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryLimit", "--- PASS: TestProcessorLimit",
+		"--- PASS: TestMemoryLimitKillsWholeGroup", "--- PASS: TestSettingsReachKernel",
+		"--- PASS: TestDelegationToUser", "--- PASS: TestDelegationToService", "--- PASS: TestDelegationIncomplete",
 	}, not: []string{"--- SKIP"}},
 	{Name: "doctor", Script: "crannog doctor", Timeout: 6 * time.Minute, long: true,
 		want: []string{"version 2, below /sys/fs/cgroup/crannog", "memory", "cpu"}, not: []string{"no writable cgroup"}},

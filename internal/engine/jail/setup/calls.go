@@ -8,7 +8,7 @@ type call struct {
 	number uint32
 }
 
-// plainCalls are allowed with any arguments. Every call that is neither here nor in checkedCalls is
+// plainCalls lists the calls that are allowed with any arguments. Every call that is neither here nor in checkedCalls is
 // refused, including calls of later kernels. testdata/calls_*.golden has the full list for
 // reviewers.
 var plainCalls = []call{
