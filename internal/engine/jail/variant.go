@@ -20,8 +20,8 @@ type Variant struct {
 	Notes    []string
 	// Arguments returns additional arguments of the guest.
 	Arguments func(engine.Spec) ([]string, error)
-	// Serve answers requests of one sandbox's guest on a socket that programs in the sandbox cannot use.
-	// It returns when the guest has ended, or after the sandbox was removed.
+	// Serve answers requests of one sandbox's guest on a socket that programs in the sandbox cannot
+	// use. It returns when the guest has ended, or after the sandbox was removed.
 	Serve func(*net.UnixConn)
 }
 

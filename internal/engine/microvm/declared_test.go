@@ -13,8 +13,8 @@ type fullEngine interface {
 	engine.Freezer
 }
 
-// withKVMBoundary is an emulated engine that declares the boundary that it would have with KVM, because
-// the rules are about that boundary.
+// withKVMBoundary is an emulated engine that declares the boundary that it would have with KVM,
+// because the rules are about that boundary.
 type withKVMBoundary struct{ fullEngine }
 
 // Info implements engine.Engine.

@@ -116,7 +116,8 @@ func (e *Engine) Info() engine.Info {
 		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Shows:      []engine.Limit{engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork: true, OwnFiles: true, DiskInMemory: true,
-		// A sandbox costs more time and memory than on other engines, so only requests select this one.
+		// A sandbox costs more time and memory than on other engines, so only requests select this
+		// one.
 		OnRequest:    true,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageOCI},

@@ -81,8 +81,8 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	}
 }
 
-// smokeRules lists the rules that make test checks. Each boots a machine or two. make test-microvm checks
-// all rules.
+// smokeRules lists the rules that make test checks. Each boots a machine or two. make test-microvm
+// checks all rules.
 var smokeRules = []string{"files/hidden-paths-are-empty"}
 
 // testConfig returns the configuration of the conformance tests.

@@ -181,7 +181,8 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 	}
 	extraFiles := childFiles
 	if network != nil {
-		// The caller closes the network's end. The slice is copied, because childFiles are closed here.
+		// The caller closes the network's end. The slice is copied, because childFiles are closed
+		// here.
 		extraFiles = append(slices.Clone(childFiles), network)
 	}
 	s.cmd = exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call

@@ -100,7 +100,8 @@ func (w *watcher) checkProcessLimit(t *sentry.Task) {
 // because a program may retry often.
 const limitEventInterval = time.Minute
 
-// maxLimitTimes bounds the number of entries of limitTimes. When it is reached, all entries are dropped.
+// maxLimitTimes bounds the number of entries of limitTimes. When it is reached, all entries are
+// dropped.
 const maxLimitTimes = 256
 
 // limitTimes records when each command last reached each limit.

@@ -138,7 +138,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	if err := t.Kernel().VFS().LinkAt(t, t.Credentials(), source, e.operation()); err != nil {
 		return err
 	}
-	// The link's inode number is fixed now, before the file can be changed.
+	// The file gets its final number now, because its names are recorded by that number.
 	if vd, err := t.Kernel().VFS().GetDentryAt(t, kernelCredentials(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
 		numbers.CopyNumbers(t, t.Kernel(), vd, false)
 		vd.DecRef(t)

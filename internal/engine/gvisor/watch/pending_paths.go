@@ -65,8 +65,8 @@ type places struct {
 // systemDirs contain no files of users.
 var systemDirs = []string{"/proc", "/sys", "/dev"}
 
-// recordedMounts returns the mounts whose files are recorded. They do not change, because programs in the sandbox may mount only in
-// their own namespaces.
+// recordedMounts returns the mounts whose files are recorded. They do not change, because programs
+// in the sandbox may mount only in their own namespaces.
 func (w *watcher) recordedMounts(k *sentry.Kernel) *places {
 	w.files.mu.Lock()
 	p := w.files.places

@@ -15,13 +15,13 @@ import (
 // implemented.
 const lastReviewed = 470
 
-// namespaceFlags are the flags that create namespaces. In a namespace of their own, programs have capabilities, and
-// with them reach much more kernel code that they could attack.
+// namespaceFlags are the flags that create namespaces. In a namespace of their own, programs have
+// capabilities, and with them reach much more kernel code that they could attack.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-// missingCalls lists the calls that return ENOSYS, as on a kernel without them. Programs have an alternative for each,
-// but some exit if a call is refused.
+// missingCalls lists the calls that return ENOSYS, as on a kernel without them. Programs have an
+// alternative for each, but some exit if a call is refused.
 var missingCalls = []call{
 	// The flags of clone3 are in memory, where no filter can read them.
 	{"clone3", unix.SYS_CLONE3},

@@ -73,8 +73,8 @@ func firstProcessors(text string, limit int) string {
 	return out.String()
 }
 
-// firstProcessorStats returns /proc/stat for the first processors without the host's counts, because the host's
-// load reveals what other sandboxes do.
+// firstProcessorStats returns /proc/stat for the first processors without the host's counts,
+// because the host's load reveals what other sandboxes do.
 func firstProcessorStats(text []byte, limit int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {

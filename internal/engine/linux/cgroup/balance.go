@@ -140,8 +140,8 @@ func (p *groupState) minBusyShare() float64 {
 	return minBusy
 }
 
-// groupsToLower returns, for each group, whether its weight should be lower, given the number of processors that
-// each used.
+// groupsToLower returns, for each group, whether its weight should be lower, given the number of
+// processors that each used.
 func groupsToLower(shares map[*groupState]float64) map[*groupState]bool {
 	total, busy := 0.0, 0.0
 	for p, share := range shares {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holeSize is the length of the shortest run of zeros that becomes a hole: a page of the cache, which is also the
-// unit in which disk space is allocated.
+// holeSize is the length of the shortest run of zeros that becomes a hole: a page of the cache,
+// which is also the unit in which disk space is allocated.
 const holeSize = 4096
 
 // pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more context
@@ -19,9 +19,9 @@ const holeSize = 4096
 const pipeBytes = 1 << 20
 
 // Through calls do with a file to write to, and copies what do writes to w. If w is a regular file,
-// it gets holes instead of zeros. A sandbox may have files that consist only of holes and are larger
-// than its disk, and a tar stores them as zeros: without holes they would fill the host's disk before the
-// size is checked.
+// it gets holes instead of zeros. A sandbox may have files that consist only of holes and are
+// larger than its disk, and a tar stores them as zeros: without holes they would fill the host's
+// disk before the size is checked.
 func Through(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {

@@ -33,20 +33,20 @@ const GuestArg0 = "crannog-guest"
 // CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT,
 // CAP_SYS_TIME, CAP_BPF.
 var capabilities = []string{
-	"CAP_CHOWN",            // uploads belong to the user that they are meant for
+	"CAP_CHOWN",            // uploads belong to the user who requests them
 	"CAP_DAC_OVERRIDE",     // root in the sandbox reads and writes all its files
 	"CAP_FOWNER",           // modes and times of the user's files
 	"CAP_FSETID",           // keep set-id bits on a chown by root in the sandbox
 	"CAP_KILL",             // end processes of any user in the sandbox
-	"CAP_NET_BIND_SERVICE", // root in the sandbox listens below 1024
+	"CAP_NET_BIND_SERVICE", // root in the sandbox listens on ports below 1024
 	"CAP_SETGID",           // become the sandbox's user
 	"CAP_SETPCAP",          // root in the sandbox drops capabilities for good
 	"CAP_SETUID",           // become the sandbox's user
 	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
 }
 
-// maskedPaths lists paths that reveal facts about the host or its kernel on engines that share the host's kernel.
-// gVisor serves none of them from the host. They are masked in case that changes.
+// maskedPaths lists paths that reveal facts about the host or its kernel on engines that share the
+// host's kernel. gVisor serves none of them from the host. They are masked in case that changes.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",

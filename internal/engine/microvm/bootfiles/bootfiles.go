@@ -1,6 +1,6 @@
-// Package bootfiles owns the files from which a virtual machine boots: the choice of a kernel on this
-// host, and the first root, an archive with the guest's program as the first process and with the kernel's
-// modules.
+// Package bootfiles owns the files from which a virtual machine boots: the choice of a kernel on
+// this host, and the first root, an archive with the guest's program as the first process and with
+// the kernel's modules.
 package bootfiles
 
 import (
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// ModulesDir is the directory with the modules in the first root. OrderName is the file in it that lists
-// them in the order in which they are loaded.
+// ModulesDir is the directory with the modules in the first root. OrderName is the file in it that
+// lists them in the order in which they are loaded.
 const (
 	ModulesDir = "/modules"
 	OrderName  = "order"

@@ -66,8 +66,8 @@ type Request struct {
 	Disks []string
 	// Network is set if the machine has a network device.
 	Network bool
-	// Time is the host's time, and Seed has random bytes of the host, because an emulated machine has no
-	// good source of either.
+	// Time is the host's time, and Seed has random bytes of the host, because an emulated machine
+	// has no good source of either.
 	Time time.Time
 	Seed []byte
 }
@@ -84,8 +84,8 @@ func Role() reexec.Role {
 	return reexec.Role{Match: func(args []string) bool { return os.Getpid() == 1 && slices.Contains(args, Argument) }, Run: Main}
 }
 
-// Main prepares the machine and becomes the guest. It does not return, because a kernel panics when its
-// first process ends.
+// Main prepares the machine and becomes the guest. It does not return, because a kernel panics when
+// its first process ends.
 func Main() {
 	runtime.LockOSThread()
 	err := reserveDescriptors()
