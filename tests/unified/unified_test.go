@@ -101,8 +101,8 @@ var steps = []step{
 	{Name: "copies", Script: conformance("^TestConformance$/^state$/^a-copy-has-a-group-of-its-own$"), Timeout: 15 * time.Minute, long: true, want: []string{
 		"--- PASS: TestConformance/state/a-copy-has-a-separate-group",
 	}, not: []string{"--- SKIP"}},
-	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedYields$'`, Timeout: 9 * time.Minute, long: true,
-		want: []string{"--- PASS: TestUnhurriedYields"}, not: []string{"--- SKIP"}},
+	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedSandboxHasLowWeight$'`, Timeout: 9 * time.Minute, long: true,
+		want: []string{"--- PASS: TestUnhurriedSandboxHasLowWeight"}, not: []string{"--- SKIP"}},
 }
 
 // P6, P8, P14: limits hold on a stock kernel with only cgroup version 2: for root, for a user with
