@@ -37,16 +37,16 @@ type Cmd struct {
 	// discarded. With zero, Wait waits until the output is closed.
 	WaitDelay time.Duration
 
-	ctx     context.Context
-	sandbox *Sandbox
-	proc    *client.Process
-	pipes   []io.Closer // pipe ends that Wait closes
-	stdin   *io.PipeWriter
-	stop    func() bool // ends the watch on ctx
-	feeding context.CancelFunc
-	done    chan struct{}
-	exit    client.Exit
-	err     error
+	ctx      context.Context
+	sandbox  *Sandbox
+	proc     *client.Process
+	pipes    []io.Closer // pipe ends that Wait closes
+	stdin    *io.PipeWriter
+	unwatch  func() bool        // stops killing the program when ctx ends
+	stopFeed context.CancelFunc // cancels sending Stdin
+	done     chan struct{}
+	exit     client.Exit
+	err      error
 }
 
 // Command returns a Cmd that runs a program with arguments, without a shell.
@@ -72,9 +72,9 @@ func (c *Cmd) Start() error {
 	// The stream outlives ctx by the time that a kill needs, so that the program's last output and
 	// its end are read.
 	stream, cut := context.WithCancel(context.WithoutCancel(c.ctx))
-	unwatch := context.AfterFunc(c.ctx, cut)
+	unlink := context.AfterFunc(c.ctx, cut)
 	c.proc, err = c.sandbox.processes().Start(stream, spec)
-	if !unwatch() && err == nil {
+	if !unlink() && err == nil {
 		err = c.ctx.Err()
 	}
 	if err != nil {
@@ -85,16 +85,17 @@ func (c *Cmd) Start() error {
 		}
 		return fromFault(err)
 	}
-	c.stop = context.AfterFunc(c.ctx, func() { c.kill(cut) })
-	feeding, stopFeeding := context.WithCancel(context.WithoutCancel(c.ctx))
-	c.feeding = stopFeeding
+	c.unwatch = context.AfterFunc(c.ctx, func() { c.kill(cut) })
+	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(c.ctx))
+	c.stopFeed = stopFeed
 	if spec.Stdin {
-		go c.feed(feeding)
+		go c.feed(feedCtx)
 	}
 	go c.pump(cut)
 	return nil
 }
 
+// spec returns the request that starts the command.
 func (c *Cmd) spec() (client.Spec, error) {
 	if len(c.Args) == 0 || c.Args[0] == "" {
 		return client.Spec{}, errors.New("crannog: the command names no program")
@@ -116,13 +117,13 @@ func (c *Cmd) spec() (client.Spec, error) {
 	return spec, nil
 }
 
-// pump passes on output until the end and then lets Wait return.
+// pump copies the output to Stdout and Stderr until the command ends, and then lets Wait return.
 func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
 	exit, err := c.proc.Stream(orDiscard(c.Stdout), orDiscard(c.Stderr))
-	time.AfterFunc(feedGrace, c.feeding)
-	c.stop()
+	time.AfterFunc(feedGrace, c.stopFeed)
+	c.unwatch()
 	if err != nil {
 		// The reader of the output is gone, so the program is no longer needed. A broken stream
 		// alone is no reason to kill it: the sandbox may have been paused, or rolled back to a
@@ -147,15 +148,15 @@ func (c *Cmd) feed(ctx context.Context) {
 }
 
 // feedGrace is how long a call that sends input may continue after the program has ended. Its
-// answer is usually on its way. Cancelling the call would close its connection, which net/http may
+// response usually arrives soon. Canceling the call would close its connection, which net/http may
 // already have given to another command's call.
 const feedGrace = time.Second
 
 // signalGrace bounds sending a signal.
 const signalGrace = 5 * time.Second
 
-// kill ends the program although the command's context is done. If that fails, closing the stream
-// is the last resort.
+// kill ends the program although the command's context is done. If that fails, kill closes the
+// stream, so that Wait returns.
 func (c *Cmd) kill(cut context.CancelFunc) {
 	if c.proc.Kill(c.ctx) != nil {
 		cut()
@@ -203,7 +204,7 @@ func (c *Cmd) Resize(size Size) error {
 	return fromFault(c.proc.Resize(c.ctx, client.Size{Cols: size.Cols, Rows: size.Rows}))
 }
 
-// processes reaches the guest's process service.
+// processes returns a client of the process service in the guest.
 func (s *Sandbox) processes() *client.Client {
 	return client.New(s.client.http, s.client.base, s.dataHeader(guestboot.Port))
 }

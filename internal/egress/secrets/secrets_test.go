@@ -78,7 +78,7 @@ func want(t testing.TB, err error, kind fault.Kind, code string) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestSandboxLifeCycle(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	info := f.set(t, alice, "GITHUB_TOKEN", canary)
 	if !strings.HasPrefix(info.ID, secrets.IDPrefix) || info.Version != 1 || info.Owner != "kalice" {

@@ -21,7 +21,7 @@ import (
 
 // Without a daemon, nothing hangs: each method returns a fault with a fix. A state directory for
 // which nothing was ever created is empty.
-func TestUnreachable(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	dir := t.TempDir()
 	e, err := docker.New(docker.Options{StateDir: dir, Host: "unix://" + filepath.Join(dir, "none"), Guest: os.Args[0]})
 	if err != nil {

@@ -82,9 +82,9 @@ func TestF2Aliases(t *testing.T) {
 		}
 	}
 	if len(got) > maxAliases || slices.Contains(got, "h/f2") {
-		t.Errorf("%d: %q", len(got), got)
+		t.Errorf("aliases: got %d, %q", len(got), got)
 	}
 	if got := l.aliases(path.Join("a", "b")); !slices.Contains(got, "top/a/b") {
-		t.Errorf("%q", got)
+		t.Errorf("aliases: got %q", got)
 	}
 }

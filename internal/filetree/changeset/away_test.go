@@ -58,7 +58,7 @@ func TestWhatWasKeptAsideIsRemoved(t *testing.T) {
 	}
 	stages, err := filepath.Glob(filepath.Join(host, ".crannog-apply-*"))
 	if err != nil || len(stages) != 1 {
-		t.Fatalf("%q, %v", stages, err)
+		t.Fatalf("Glob: got %q, error %v", stages, err)
 	}
 	remove(t, stages[0])
 	if _, killed := die(t, dir, "", false); killed {

@@ -30,7 +30,7 @@ func TestTreesAreBounded(t *testing.T) {
 		_, err := changeset.ReadTree(in, changeset.Bounds{})
 		in.Close()
 		if fault.CodeOf(err) != "tree_too_large" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: ReadTree: error %v", name, err)
 		}
 	}
 }

@@ -253,7 +253,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 		for _, flags := range [][]changeset.Flag{c.Flags, nil} { // even if the caller cleared its flags
 			c.Flags = flags
 			if _, err := b.apply(t, []changeset.Change{c}, true); fault.CodeOf(err) != "changes_refused" {
-				t.Errorf("%s: %v", c.Path, err)
+				t.Errorf("apply(%s): error %v", c.Path, err)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 	// Control: the other changes are applied.
 	chosen, _ := changeset.Select(set.Changes, func(changeset.Change) bool { return true })
 	if _, err := b.apply(t, chosen, false); err != nil || len(chosen) != 4 {
-		t.Errorf("%d, %v", len(chosen), err)
+		t.Errorf("apply: got %d, error %v", len(chosen), err)
 	}
 }
 

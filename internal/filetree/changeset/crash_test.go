@@ -234,7 +234,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			}
 			o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}, step, apart)
 			if _, err := changeset.Apply(t.Context(), source, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
-				t.Fatalf("%s: %v", victim.Path, err)
+				t.Fatalf("Apply(%s): error %v", victim.Path, err)
 			}
 			now := describeTree(t, host, true)
 			for name := range now {
@@ -316,7 +316,7 @@ func TestWhatMovedDoesNotComeOut(t *testing.T) {
 			continue
 		}
 		if fault.CodeOf(err) != "changes_moved" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: apply: error %v", what, err)
 		}
 		if d := different(before, describeTree(t, b.host, true)); d != "" {
 			t.Errorf("%s:\n%s", what, d)
@@ -373,7 +373,7 @@ func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 		}
 		o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals}, step, false)
 		if _, err := changeset.Apply(t.Context(), b.source, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Apply: error %v", what, err)
 		}
 		now := describeTree(t, b.host, false)
 		for name := range theirs {

@@ -61,7 +61,7 @@ func TestFetch(t *testing.T) {
 	}
 	// If no change has content, the sandbox gets no request.
 	if came, _ := fetch(list[4:]); len(came) != 0 {
-		t.Errorf("%v", came)
+		t.Errorf("fetch: got %v", came)
 	}
 	into, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -97,7 +97,7 @@ func TestRenamed(t *testing.T) {
 	was := changeset.Change{Path: "a", Old: &changeset.Entry{Path: "a", Size: 1}, New: &changeset.Entry{Path: "a", Size: 2}}
 	got := was.Renamed(func(path string) string { return ".git/" + path })
 	if paths := []string{got.Path, got.Old.Path, got.New.Path}; !slices.Equal(paths, []string{".git/a", ".git/a", ".git/a"}) || got.Outside != nil || got.New.Size != 2 {
-		t.Errorf("%q, %+v", paths, got)
+		t.Errorf("Renamed(%q): got %+v", paths, got)
 	}
 	if was.Path != "a" || was.Old.Path != "a" || was.New.Path != "a" {
 		t.Errorf("the original is %+v", was)

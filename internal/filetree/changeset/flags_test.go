@@ -78,7 +78,7 @@ func TestScriptsOfPackagesAreFlagged(t *testing.T) {
 		b := newBench(t, map[string]string{"package.json": before})
 		put(t, filepath.Join(b.inside, "package.json"), after)
 		if set := b.compare(t); set.Changes[0].Has(changeset.RunsByItself) != want {
-			t.Errorf("%s: %v", after, set.Changes[0].Flags)
+			t.Errorf("compare(%s): got %v", after, set.Changes[0].Flags)
 		}
 		// A file that was not read does not count as harmless.
 		set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace"})

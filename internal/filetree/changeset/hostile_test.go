@@ -130,7 +130,7 @@ func TestExtractIsBounded(t *testing.T) {
 	for _, b := range []changeset.Bounds{{FileBytes: 1<<20 - 1}, {Bytes: 2<<20 - 1}} {
 		_, err := changeset.Extract(bytes.NewReader(data), into, want, nil, b)
 		if fault.CodeOf(err) != "changes_too_large" {
-			t.Errorf("%+v: %v", b, err)
+			t.Errorf("Extract(%+v): error %v", b, err)
 		}
 		for _, n := range []string{"0", "1"} {
 			_ = into.Remove(n)
@@ -189,9 +189,9 @@ func TestReadTreeRefusesWhatIsNoTree(t *testing.T) {
 		"two in a line":     list(entry("a")+entry("b"), `{"end":true,"count":2}`),
 	} {
 		if all, err := changeset.ReadTree(strings.NewReader(text), changeset.Bounds{}); err == nil {
-			t.Errorf("%s: %+v", what, all)
+			t.Errorf("%s: ReadTree: got %+v", what, all)
 		} else if code := fault.CodeOf(err); code != "tree_malformed" && code != "tree_cut" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: ReadTree: error %v", what, err)
 		}
 	}
 	three := list(entry("a"), entry("b"), entry("c"), `{"end":true,"count":3}`)
@@ -227,7 +227,7 @@ func FuzzReadTree(f *testing.F) {
 		}
 		again, err := changeset.ReadTree(&b, changeset.Bounds{})
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Fatalf("%v: %v and %v", err, all, again)
+			t.Fatalf("ReadTree: error %v, got %v, %v", err, all, again)
 		}
 	})
 }
@@ -256,7 +256,7 @@ func FuzzExtract(f *testing.F) {
 		}
 		if err == nil {
 			if text, err := into.ReadFile("0"); err != nil || string(text) != "AAAA" {
-				t.Fatalf("%q, %v", text, err)
+				t.Fatalf("ReadFile: got %q, error %v", text, err)
 			}
 		}
 		if others, err := os.ReadDir(dir); err != nil || len(others) != 1 {

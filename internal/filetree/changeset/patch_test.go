@@ -96,7 +96,7 @@ func TestTarHasWhatIsBrought(t *testing.T) {
 	cmd := exec.Command("tar", "-xpf", "-")
 	cmd.Dir, cmd.Stdin = dir, &out
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+		t.Fatalf("CombinedOutput: error %v, got %s", err, text)
 	}
 	if d := different(describeTree(t, b.inside, false), describeTree(t, dir, false)); d != "" {
 		t.Error(d)

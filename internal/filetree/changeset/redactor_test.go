@@ -157,7 +157,7 @@ func TestMaskedFilesAreCheckedFirst(t *testing.T) {
 	remove(t, filepath.Join(b.host, "a"))
 	b.source.packing = func() { put(t, filepath.Join(b.inside, "a"), rotated) }
 	if _, err := b.apply(t, list, false); fault.CodeOf(err) != "changes_moved" {
-		t.Errorf("%v", err)
+		t.Errorf("apply: error %v", err)
 	}
 }
 
@@ -203,19 +203,19 @@ func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	writeTree(t, b.inside, map[string]string{"config": "key " + sealed + "\n2\n", "other": "key " + sealed + "\n"})
 	set := b.compare(t)
 	if got := short(set); !slices.Equal(got, []string{"changed config secret_outside masked", "changed other masked"}) {
-		t.Fatalf("%q", got)
+		t.Fatalf("short: got %q", got)
 	}
 	if strings.Contains(set.Changes[0].Text, sealed) || !strings.Contains(set.Changes[0].Text, "-1\n+2\n") {
-		t.Errorf("%q", set.Changes[0].Text)
+		t.Errorf("compare: got %q", set.Changes[0].Text)
 	}
 	if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_conflict" {
-		t.Errorf("%v", err)
+		t.Errorf("apply: error %v", err)
 	}
 	var patch bytes.Buffer
 	staged := b.stage(t, set)
 	left, err := changeset.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, b.source.Redactor, changeset.Bounds{})
 	if err != nil || len(left) != 1 || left[0].Path != "config" || strings.Contains(patch.String(), sealed) {
-		t.Errorf("%v %+v %q", err, left, patch.String())
+		t.Errorf("WritePatch: error %v, got %+v, %q", err, left, patch.String())
 	}
 	// A file that was applied once is not in conflict, and can be applied again.
 	now, err := b.apply(t, b.compare(t).Changes[1:], false)
@@ -225,20 +225,20 @@ func TestAValueOutsideIsNotReplacedUnasked(t *testing.T) {
 	b.base.Brought = now
 	again := b.compare(t)
 	if got := short(again); !slices.Equal(got, []string{"changed config secret_outside masked", "changed other masked"}) {
-		t.Fatalf("%q", got)
+		t.Fatalf("short: got %q", got)
 	}
 	other := &changeset.Set{Changes: again.Changes[1:]}
 	staged = b.stage(t, other)
 	patch.Reset()
 	if left, err := changeset.WritePatch(t.Context(), &patch, staged, b.base, other.Changes, b.source.Redactor, changeset.Bounds{}); err != nil || len(left) != 0 {
-		t.Errorf("%v %+v", err, left)
+		t.Errorf("WritePatch: error %v, got %+v", err, left)
 	}
 	if _, err := b.apply(t, again.Changes, true); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(b.host, "config"))
 	if err != nil || strings.Contains(string(text), sealed) || !strings.HasSuffix(string(text), "*\n2\n") {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("ReadFile: got %q, error %v", text, err)
 	}
 }
 
@@ -258,6 +258,6 @@ func TestAModeBringsNoMask(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(b.host, "script"))
 	if err != nil || string(text) != "echo "+sealed+"\n" || len(ready) != 1 || ready[0].Has(changeset.Masked) || ready[0].New.Sum != sumOf(string(text)) {
-		t.Errorf("%q %v %+v", text, err, ready)
+		t.Errorf("ReadFile: got %q, error %v, %+v", text, err, ready)
 	}
 }

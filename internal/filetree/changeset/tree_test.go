@@ -232,7 +232,7 @@ func newBench(t testing.TB, files map[string]string) *bench {
 func (b *bench) start(t testing.TB) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-a", b.host, b.inside).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("CombinedOutput: error %v, got %s", err, out)
 	}
 	root, err := os.OpenRoot(b.host)
 	if err != nil {

@@ -168,7 +168,7 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 		}
 		root, _, err := unpack(t, layer.DefaultLimits, layers...)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 			continue
 		}
 		if got := names(t, root); !slices.Equal(got, c.want) {
@@ -202,7 +202,7 @@ func TestNoEntryLeavesTheTree(t *testing.T) {
 	} {
 		_, _, err := unpack(t, layer.DefaultLimits, archive(t, list...))
 		if fault.CodeOf(err) != layer.CodeRefused {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 		}
 	}
 	// These entries are unpacked within the tree.
@@ -214,11 +214,11 @@ func TestNoEntryLeavesTheTree(t *testing.T) {
 	} {
 		root, _, err := unpack(t, layer.DefaultLimits, archive(t, list...))
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 			continue
 		}
 		if data, err := os.ReadFile(filepath.Join(root, "beside")); err != nil || string(data) != "mine" {
-			t.Errorf("%s: %q %v", name, data, err)
+			t.Errorf("%s: ReadFile: got %q, error %v", name, data, err)
 		}
 	}
 }
@@ -327,7 +327,7 @@ func TestABrokenArchiveIsRefused(t *testing.T) {
 	whole := archive(t, file("f", strings.Repeat("content ", 1000)))
 	for name, data := range map[string][]byte{"cut in the content": whole[:2000], "noise": bytes.Repeat([]byte("noise"), 500)} {
 		if _, _, err := unpack(t, layer.DefaultLimits, data); fault.CodeOf(err) != layer.CodeRefused {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 		}
 	}
 }
@@ -351,7 +351,7 @@ func TestCompressions(t *testing.T) {
 	for name, data := range map[string][]byte{"none": plain, "gzip": zipped.Bytes(), "zstd": squeezed.Bytes()} {
 		r, err := layer.Uncompress(bytes.NewReader(data))
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Uncompress: error %v", name, err)
 			continue
 		}
 		got, err := io.ReadAll(r)
@@ -402,7 +402,7 @@ func FuzzApply(f *testing.F) {
 			}
 			info, err := d.Info()
 			if err != nil || d.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0 || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
-				t.Errorf("%s: %v %v", path, info, err)
+				t.Errorf("Info(%s): got %v, error %v", path, info, err)
 			}
 			return nil
 		})

@@ -95,10 +95,10 @@ func TestAppendedFilesKeepTheirOwner(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(root, "etc/real"))
 	if err != nil || info.Mode().Perm() != 0o640 || info.Size() != 2 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("Stat: got %v, error %v", info, err)
 	}
 	if table, err := tree.Owners(); err != nil || table["/etc/real"].GID != 42 {
-		t.Errorf("%v %v", table, err)
+		t.Errorf("Owners: got %v, error %v", table, err)
 	}
 	for _, name := range []string{"etc/none", "etc/out", "etc"} {
 		if err := tree.AppendFile(name, []byte("b")); err == nil {

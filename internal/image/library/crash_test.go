@@ -125,7 +125,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 	l := open(t, dir, host)
 	list, err := l.List()
 	if err != nil {
-		t.Fatalf("%s: %v", when, err)
+		t.Fatalf("%s: List: error %v", when, err)
 	}
 	for _, img := range list {
 		// All its blobs exist, and a sandbox can start from its tree.

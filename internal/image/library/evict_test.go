@@ -125,7 +125,7 @@ func TestImportedImagesStayAndCount(t *testing.T) {
 		"pull":   func() error { _, err := l.Pull(t.Context(), host+"/b:1", "", ignore); return err },
 	} {
 		if err := add(); fault.CodeOf(err) != library.CodeBudget {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: add: error %v", what, err)
 		}
 	}
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a"}) {

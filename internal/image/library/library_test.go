@@ -76,12 +76,12 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	}
 	for _, ref := range []string{host + "/org/app:1", want.String(), want.Hex[:12]} {
 		if found, err := l.Inspect(ref); err != nil || found.Digest != want {
-			t.Errorf("%s: %+v %v", ref, found, err)
+			t.Errorf("Inspect(%s): got %+v, error %v", ref, found, err)
 		}
 	}
 	for _, ref := range []string{host + "/org/app:2", "app", "deadbeef", want.Hex[:4]} {
 		if _, err := l.Inspect(ref); fault.CodeOf(err) != "image_not_found" {
-			t.Errorf("%s: %v", ref, err)
+			t.Errorf("Inspect(%s): error %v", ref, err)
 		}
 	}
 	// The image is used as the template of a sandbox, by name and by ID.
@@ -91,7 +91,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app"))
 	if err != nil || string(data) != "one" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
 		t.Errorf("by ID: %+v %v", byID, err)
@@ -114,7 +114,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if byName, err := l.Resolve(t.Context(), ref); err != nil || byName.ID != template.ID {
-			t.Errorf("%s: %+v %v", name, byName, err)
+			t.Errorf("%s: Resolve: got %+v, error %v", name, byName, err)
 		}
 		ref.Tag = "3"
 		if _, err := l.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
@@ -172,7 +172,7 @@ func TestExportAndImport(t *testing.T) {
 		into := open(t, t.TempDir(), "none")
 		list, err := into.Import(t.Context(), file, "", "", ignore)
 		if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" || list[0].Root == nil || list[0].Root.Config != pulled.Root.Config {
-			t.Errorf("%s: %+v %v", format, list, err)
+			t.Errorf("Import(%s): got %+v, error %v", format, list, err)
 			continue
 		}
 		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
@@ -198,7 +198,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	for _, bad := range []string{file, "/nowhere", t.TempDir(), "/dev/null"} {
 		if _, err := from.Import(t.Context(), bad, "x:1", "", ignore); fault.CodeOf(err) != archive.CodeInvalid {
-			t.Errorf("%s: %v", bad, err)
+			t.Errorf("Import(%s): error %v", bad, err)
 		}
 	}
 }

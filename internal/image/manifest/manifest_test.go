@@ -47,7 +47,7 @@ func TestParseRefusesWhatIsNoImage(t *testing.T) {
 		m := good()
 		change(m)
 		if _, err := manifest.Parse(document(t, m)); fault.CodeOf(err) != manifest.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Parse: error %v", name, err)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestLoadComparesConfigurationAndManifest(t *testing.T) {
 		m.Config.Digest = put(c.config)
 		_, err := manifest.Load(blobs, put(m))
 		if c.code == "" && err != nil || c.code != "" && fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Load: error %v", name, err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestChoosePicksThePlatform(t *testing.T) {
 		}
 		d, err := manifest.Choose(index, p)
 		if err != nil || d.Digest != digestFor(want) || d.Annotations != nil {
-			t.Errorf("%s: %+v %v", text, d, err)
+			t.Errorf("Choose: got %s, %+v, error %v", text, d, err)
 		}
 	}
 	_, err := manifest.Choose(index, manifest.Platform{OS: "linux", Architecture: "riscv64"})
@@ -111,7 +111,7 @@ func TestChoosePicksThePlatform(t *testing.T) {
 	}
 	for _, text := range []string{"amd64", "windows/amd64", "linux/", "a/b/c/d"} {
 		if _, err := manifest.ParsePlatform(text); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("ParsePlatform: got %s, error %v", text, err)
 		}
 	}
 }

@@ -213,7 +213,7 @@ func TestABrokenOffBlobIsContinued(t *testing.T) {
 		}, h.inner))
 		pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 		if err != nil || pulled.Manifest != want {
-			t.Errorf("%s: %+v %v", name, pulled, err)
+			t.Errorf("%s: Pull: got %+v, error %v", name, pulled, err)
 			continue
 		}
 		readImage(t, blobs, want)
@@ -242,7 +242,7 @@ func TestALyingRegistryIsRefused(t *testing.T) {
 		h.breakWith(onBlobs(func(w http.ResponseWriter, _ *http.Request, whole []byte) bool { c.answer(w, whole); return true }, h.inner))
 		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 		if fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Pull: error %v", name, err)
 		}
 		if list, err := blobs.List(); err != nil || len(list) != 0 {
 			t.Errorf("%s: blobs %v %v", name, list, err)
@@ -297,7 +297,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	})
 	pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 	if err != nil || pulled.Manifest != want {
-		t.Fatalf("%+v %v", pulled, err)
+		t.Fatalf("Pull: got %+v, error %v", pulled, err)
 	}
 	readImage(t, blobs, want)
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
@@ -404,7 +404,7 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 			return true
 		})
 		if _, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore); fault.CodeOf(err) != code {
-			t.Errorf("%d: %v", status, err)
+			t.Errorf("Pull(%d): error %v", status, err)
 		}
 	}
 	if _, err := client().Pull(t.Context(), reference(t, "127.0.0.1:1/app:1"), manifest.Host(), store(t), ignore); fault.KindOf(err) != fault.Unavailable && fault.KindOf(err) != fault.Denied {
@@ -423,7 +423,7 @@ func TestReferences(t *testing.T) {
 	}
 	for _, text := range []string{"", "Upper/Case", "a b", "../../etc", "python:", strings.Repeat("a", 600)} {
 		if _, err := registry.Parse(text); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Parse: got %q, error %v", text, err)
 		}
 	}
 	if _, err := registry.ParseMirrors("docker.io=mirror.example:5000, ghcr.io=m"); err != nil {
@@ -446,7 +446,7 @@ func TestNoRedirectionIntoAPrivateNetwork(t *testing.T) {
 		}, h.inner))
 		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
 		if fault.CodeOf(err) != "registry_redirect" {
-			t.Errorf("%s: %v", to, err)
+			t.Errorf("Pull(%s): error %v", to, err)
 		}
 	}
 }

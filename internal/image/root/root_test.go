@@ -100,12 +100,12 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	} {
 		data, err := os.ReadFile(filepath.Join(r.Tree(), name))
 		if err != nil || string(data) != want {
-			t.Errorf("%s: %q %v", name, data, err)
+			t.Errorf("%s: ReadFile: got %q, error %v", name, data, err)
 		}
 	}
 	for _, dir := range []string{"workspace", "proc", "sys", "dev", "tmp", "home/user", "srv/app", ".crannog/programs/1"} {
 		if info, err := os.Lstat(filepath.Join(r.Tree(), dir)); err != nil || !info.IsDir() {
-			t.Errorf("%s: %v %v", dir, info, err)
+			t.Errorf("Lstat(%s): got %v, error %v", dir, info, err)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(r.Tree(), "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {

@@ -147,12 +147,12 @@ func TestF30NeverShown(t *testing.T) {
 	// They are not shown by name either.
 	for _, name := range secretEtc {
 		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_refused" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: planHost: error %v", name, err)
 		}
 	}
 	for _, name := range []string{"/etc", "/etc/", "/etc/../root", "/usr/x", "etc/nginx", "/etc/none"} {
 		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_invalid" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: planHost: error %v", name, err)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestF30Setting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(filepath.Join(dir, "etc/nginx/conf.d/link")); err != nil || to != "../closed" {
-		t.Errorf("%q %v", to, err)
+		t.Errorf("Readlink: got %q, error %v", to, err)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestResolve(t *testing.T) {
 	}
 	for _, ref := range []sandbox.Reference{{Name: "nope"}, {Name: "base", Tag: "v2"}} {
 		if _, err := h.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%+v: %v", ref, err)
+			t.Errorf("Resolve(%+v): error %v", ref, err)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestImageIsMadeOnce(t *testing.T) {
 	}
 	second, err := template.NewHost(dir, self).Image()
 	if err != nil || !second.Equal(first) {
-		t.Errorf("%v and %v, %v", first, second, err)
+		t.Errorf("NewHost(%v): got %v, error %v", first, second, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {

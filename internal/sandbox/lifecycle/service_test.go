@@ -215,7 +215,7 @@ func wantKind(t *testing.T, err error, kind fault.Kind, code string) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestSandboxLifeCycle(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	sb := r.create(alice, func(c *sandbox.CreateRequest) {
