@@ -1,28 +1,17 @@
 package main
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/crannog/crannog/internal/enginebench"
 )
 
 // series are the scores of one contender, in the order of the rounds.
 type series []float64
 
-// percentile returns the value below which the share p of the values lies, interpolated between
-// neighbours. It returns 0 for an empty series.
-func (s series) percentile(p float64) float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.SortedFunc(slices.Values(s), cmp.Compare[float64])
-	at := p * float64(len(sorted)-1)
-	low := min(max(int(at), 0), len(sorted)-1)
-	high := min(low+1, len(sorted)-1)
-	share := at - float64(low)
-	return sorted[low]*(1-share) + sorted[high]*share
-}
+// percentile returns the value below which the share p of the values lies, and 0 if there is none.
+func (s series) percentile(p float64) float64 { return enginebench.Percentile(s, p) }
 
 func (s series) p50() float64 { return s.percentile(0.50) }
 func (s series) p95() float64 { return s.percentile(0.95) }
