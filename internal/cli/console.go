@@ -208,7 +208,7 @@ func (in *inputSplitter) line(ctx context.Context, echo io.Writer) (string, erro
 		in.changed.Broadcast()
 	})()
 	const interrupt, end, backspace, erase = 3, 4, 8, 127 // ASCII
-	const maxAnswer = 32 // characters
+	const maxAnswer = 32                                  // characters
 	var typed []byte
 	in.mu.Lock()
 	defer in.mu.Unlock()

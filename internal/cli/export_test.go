@@ -16,12 +16,12 @@ func TestWriteWithProvenanceWritesBothFilesOrNone(t *testing.T) {
 		err             error
 		ok              bool
 	}{
-		"success":                             {ok: true},
-		"an error":                            {err: broken},
-		"the file exists":                     {before: "file"},
-		"the provenance exists":               {before: "provenance"},
-		"the file is created meanwhile":       {between: "file"},
-		"the provenance is created meanwhile": {between: "provenance"},
+		"success":                                {ok: true},
+		"an error":                               {err: broken},
+		"the file exists":                        {before: "file"},
+		"the provenance exists":                  {before: "provenance"},
+		"the file is created concurrently":       {between: "file"},
+		"the provenance is created concurrently": {between: "provenance"},
 	} {
 		dir := t.TempDir()
 		put := func(name string) {
