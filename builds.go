@@ -43,7 +43,8 @@ var errSource = errors.New("the context could not be written")
 func (c *Client) sendContext(ctx context.Context, path string, source func(io.Writer) error) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	// An error of source may itself be io.ErrUnexpectedEOF, which must not end a context as complete.
+	// An error of source may itself be io.ErrUnexpectedEOF, which must not end a context as
+	// complete.
 	var failed error
 	go func() {
 		if failed = source(w); failed != nil {

@@ -134,8 +134,8 @@ func kindOfStatus(status int) fault.Kind {
 	return fault.Internal
 }
 
-// unreachableError returns the error for a request without a response. The cause stays in the chain, so
-// that errors.Is finds context.Canceled.
+// unreachableError returns the error for a request without a response. The cause stays in the
+// chain, so that errors.Is finds context.Canceled.
 func unreachableError(cause error) error {
 	return errors.Join(&Error{
 		Kind: string(fault.Unavailable), Code: "server_unreachable", Message: "the server cannot be reached",

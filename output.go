@@ -90,8 +90,8 @@ func (c *Cmd) closePipes(err error) {
 	}
 }
 
-// headTail stores the first and the last bytes of an output, so that a noisy program cannot fill the
-// memory.
+// headTail stores the first and the last bytes of an output, so that a noisy program cannot fill
+// the memory.
 type headTail struct {
 	limit      int
 	head, tail []byte

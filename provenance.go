@@ -18,7 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
-// copySignedExport reads a multipart response and writes its two parts, the envelope and the export.
+// copySignedExport reads a multipart response and writes its two parts, the envelope and the
+// export.
 func copySignedExport(resp *http.Response, envelope, export io.Writer) error {
 	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/mixed" {

@@ -46,7 +46,8 @@ func newAuditServer(t *testing.T) (*Client, *audit.Log) {
 	return c, l
 }
 
-// appendEntries appends entries with the numbers from from to to-1 as their data, of two alternating kinds.
+// appendEntries appends entries with the numbers from from to to-1 as their data, of two
+// alternating kinds.
 func appendEntries(t *testing.T, l *audit.Log, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {

@@ -55,8 +55,8 @@ func OrganisationPolicy(text string) LocalOption {
 	}
 }
 
-// setOrganisationPolicy sets the organisation's policy. A second one is refused, because only one of the two
-// could be in force.
+// setOrganisationPolicy sets the organisation's policy. A second one is refused, because only one
+// of the two could be in force.
 func setOrganisationPolicy(o *standard.Options, d *policy.Document) error {
 	if o.Settings.Organisation != nil {
 		return fault.New(fault.Invalid, "organisation_policy_twice", "the organisation's policy is given twice").

@@ -51,8 +51,8 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	return c, eng
 }
 
-// guestServers returns the servers in a sandbox by port: the guest, the interpreter, and a program on port
-// 8080.
+// guestServers returns the servers in a sandbox by port: the guest, the interpreter, and a program
+// on port 8080.
 func guestServers(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	ports, end, err := sandboxtest.Guest(spec, home, log)
 	if err != nil {

@@ -29,8 +29,8 @@ import (
 
 var local = sandbox.Principal{Local: true}
 
-// fakeSandboxes is a sandbox service without sandboxes: a command "write NAME TEXT" changes a file, "fail"
-// exits with 3, and "wait" runs until it is canceled.
+// fakeSandboxes is a sandbox service without sandboxes: a command "write NAME TEXT" changes a file,
+// "fail" exits with 3, and "wait" runs until it is canceled.
 type fakeSandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command

@@ -31,8 +31,9 @@ type agentRun struct {
 	keys  []agents.Key
 }
 
-// agentByName returns the agent that the arguments of a run name: a known name as the first argument,
-// without -- before it. The agent is nil if there is none. It also returns the remaining arguments.
+// agentByName returns the agent that the arguments of a run name: a known name as the first
+// argument, without -- before it. The agent is nil if there is none. It also returns the remaining
+// arguments.
 func agentByName(dash int, args []string) (*agentRun, []string) {
 	if dash == 0 || len(args) == 0 {
 		return nil, args

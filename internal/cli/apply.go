@@ -100,8 +100,8 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 	return a.printApplied(done)
 }
 
-// approveChanges approves the request for exactly the changes that the person at the terminal has just
-// confirmed.
+// approveChanges approves the request for exactly the changes that the person at the terminal has
+// just confirmed.
 func (a changeVerbs) approveChanges(ctx context.Context, c *connection, id, digest string) error {
 	// The request is not filtered by sandbox, because the sandbox may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})

@@ -84,8 +84,8 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return a.codeOf(err)
 }
 
-// setKind sets running and checking. Run also calls it, because mistakes in a command line are found
-// before anything is loaded.
+// setKind sets running and checking. Run also calls it, because mistakes in a command line are
+// found before anything is loaded.
 func (a *app) setKind(cmd *cobra.Command) {
 	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 }

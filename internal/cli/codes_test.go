@@ -72,8 +72,8 @@ func eachCommand(cmd *cobra.Command, do func(path string, own bool)) {
 	}
 }
 
-// Each kind of mistake has one exit code in all commands. Earlier, a wrong name had the code 2, 3 or
-// 125, depending on the command.
+// Each kind of mistake has one exit code in all commands. Earlier, a wrong name had the code 2, 3
+// or 125, depending on the command.
 func TestF32ExitCodeOfMistakes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("Dockerfile", []byte("FROM scratch\n"), 0o600); err != nil {

@@ -110,9 +110,9 @@ func (a *app) snapshotNames(ctx context.Context, exclude []string) []cobra.Compl
 	return found
 }
 
-// askServer requests names from a running server. It starts no engine, because the tab key must not wait
-// for one. It reports whether a server is reachable. Errors are ignored, because completion cannot
-// show them.
+// askServer requests names from a running server. It starts no engine, because the tab key must not
+// wait for one. It reports whether a server is reachable. Errors are ignored, because completion
+// cannot show them.
 func (a *app) askServer(ctx context.Context, work func(context.Context, *connection) error) (reachable bool) {
 	if ctx == nil {
 		ctx = context.Background()

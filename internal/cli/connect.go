@@ -155,8 +155,8 @@ func checkRunning(info api.Sandbox) error {
 	return notRunning(info)
 }
 
-// checkNotEnded returns an error for a sandbox that has ended. It is still listed, so "not found" would
-// be confusing.
+// checkNotEnded returns an error for a sandbox that has ended. It is still listed, so "not found"
+// would be confusing.
 func checkNotEnded(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return nil

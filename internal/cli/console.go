@@ -71,8 +71,8 @@ func (h *heldWriter) Write(p []byte) (int, error) {
 	return h.w.Write(p)
 }
 
-// resetModes resets terminal modes that would hide or garble a prompt: another character set, invisible
-// text, a hidden cursor.
+// resetModes resets terminal modes that would hide or garble a prompt: another character set,
+// invisible text, a hidden cursor.
 const resetModes = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
 
 // errNoAnswer is returned if the terminal is closed, or the person typed Ctrl-C or Ctrl-D.
@@ -112,8 +112,8 @@ func (c *console) echoWriter() io.Writer {
 	return c.text
 }
 
-// inputSplitter reads a terminal. It passes the input to the open prompt if there is one, else to the
-// program.
+// inputSplitter reads a terminal. It passes the input to the open prompt if there is one, else to
+// the program.
 type inputSplitter struct {
 	src  io.Reader
 	keep bool // the program reads the terminal too

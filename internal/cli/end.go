@@ -129,8 +129,8 @@ func (a endVerbs) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-// describePrune describes what a prune would remove, and reports whether there is nothing to remove. It
-// counts retained changes separately, because a person may still want to apply them.
+// describePrune describes what a prune would remove, and reports whether there is nothing to
+// remove. It counts retained changes separately, because a person may still want to apply them.
 func (a endVerbs) describePrune(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
 	what = fmt.Sprintf("remove %d ended sandboxes", len(rows))
 	if !c.local {

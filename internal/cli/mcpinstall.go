@@ -87,8 +87,8 @@ func completeClients(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return registration.Clients(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// serverEntry returns the content of the entry. Desktop programs may have another PATH, so the entry
-// contains the full path of this program.
+// serverEntry returns the content of the entry. Desktop programs may have another PATH, so the
+// entry contains the full path of this program.
 func (a mcpVerbs) serverEntry(f *installFlags, flags []string) (registration.Server, error) {
 	if f.http != "" {
 		u, err := url.Parse(f.http)

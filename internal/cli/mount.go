@@ -85,8 +85,8 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	return list, nil
 }
 
-// reportNotes prints which parts of the workspace are not visible in the sandbox, and why it runs on
-// another engine than the default one.
+// reportNotes prints which parts of the workspace are not visible in the sandbox, and why it runs
+// on another engine than the default one.
 func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

@@ -71,7 +71,8 @@ func (a policyVerbs) policyShowCommand() *cobra.Command {
 	return cmd
 }
 
-// builtInText returns the text of a built-in level or network, if the flags select only one of these.
+// builtInText returns the text of a built-in level or network, if the flags select only one of
+// these.
 func (b *accessFlags) builtInText(ref string) (string, bool, error) {
 	if ref != "" || b.policy != "" || len(b.allow) > 0 || (b.level == "") == (b.net == "") || b.net == "policy" {
 		return "", false, nil

@@ -112,8 +112,8 @@ func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error)
 	return compilePolicy(text)
 }
 
-// resultingPolicy returns the policy that results from the flags, combined with the organisation's and the
-// project's documents in force.
+// resultingPolicy returns the policy that results from the flags, combined with the organisation's
+// and the project's documents in force.
 func (b *accessFlags) resultingPolicy(before *policy.Policy) (*policy.Policy, error) {
 	access, err := b.requestedAccess()
 	if err != nil {

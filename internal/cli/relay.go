@@ -179,8 +179,8 @@ func (a runVerbs) explainEnd(ctx context.Context, sb *crannog.Sandbox, err error
 	return 0, err
 }
 
-// interruptedError is the error of a command whose stream broke because its sandbox was paused or rolled
-// back. The error of the stream would not explain that.
+// interruptedError is the error of a command whose stream broke because its sandbox was paused or
+// rolled back. The error of the stream would not explain that.
 func interruptedError(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {

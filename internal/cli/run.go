@@ -401,7 +401,8 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 // hasTerminals reports whether a program inside can have a terminal.
 func hasTerminals(sb api.Sandbox) bool { return sb.Boundary != string(engine.WasmRuntime) }
 
-// startDetached starts the command without waiting for it. If it cannot start, the sandbox is removed.
+// startDetached starts the command without waiting for it. If it cannot start, the sandbox is
+// removed.
 func (b *runSandbox) startDetached(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false

@@ -83,9 +83,9 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
-// sandboxOptions turns flags and settings into options of Create, and reports whether a directory of
-// the host is mounted at /workspace. Only a local server can mount a
-// directory, because the path has no meaning elsewhere.
+// sandboxOptions turns flags and settings into options of Create, and reports whether a directory
+// of the host is mounted at /workspace. Only a local server can mount a directory, because the path
+// has no meaning elsewhere.
 func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.Sandbox.MemoryBytes, CPUMillis: a.config.Sandbox.MilliCPU, PIDs: a.config.Sandbox.PIDs,

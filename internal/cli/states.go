@@ -178,8 +178,8 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 	})
 }
 
-// latestSnapshot returns the snapshot from which a sandbox was last restored. If there is none, it returns
-// the newest snapshot of the sandbox.
+// latestSnapshot returns the snapshot from which a sandbox was last restored. If there is none, it
+// returns the newest snapshot of the sandbox.
 func (c *connection) latestSnapshot(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
 	if info.At != "" {
 		return c.findSnapshot(ctx, info.At)

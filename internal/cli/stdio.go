@@ -10,7 +10,8 @@ import (
 )
 
 // Limits for an MCP server on standard streams: how long it may continue after the end of its
-// endNotifier, and after it was told to end. Clients wait about as long before they kill this process.
+// endNotifier, and after it was told to end. Clients wait about as long before they kill this
+// process.
 const (
 	stdioGrace = 4 * time.Second
 	stdioKill  = time.Second

@@ -159,7 +159,8 @@ func storeEntry(root *os.Root, name string, head *tar.Header, from io.Reader) er
 	case tar.TypeDir:
 		return root.MkdirAll(name, mode|0o700)
 	case tar.TypeSymlink:
-		// A link that leads out of the copy would change files elsewhere when it is written through.
+		// A link that leads out of the copy would change files elsewhere when it is written
+		// through.
 		if !filepath.IsLocal(filepath.Join(filepath.Dir(name), head.Linkname)) || filepath.IsAbs(head.Linkname) {
 			return nil
 		}

@@ -28,8 +28,9 @@ const CodeMissing = "build_file_missing"
 // Source is a tree from which files are copied.
 type Source struct {
 	Root *os.Root
-	// Owner returns the owner and the set-id bits of a file. If it is nil, the files belong to root.
-	// The tree on the host has neither: it belongs to the server's user, and has no set-id bits.
+	// Owner returns the owner and the set-id bits of a file. If it is nil, the files belong to
+	// root. The tree on the host has neither: it belongs to the server's user, and has no set-id
+	// bits.
 	Owner func(name string) fileowners.Owner
 	// Resolve returns a path with all links resolved. If it is nil, links that lead out of the tree
 	// are not followed.
@@ -174,8 +175,8 @@ type walk struct {
 	out     *Selection
 }
 
-// source adds a source: a file, or the content of a directory. single is true for the only source of
-// an instruction.
+// source adds a source: a file, or the content of a directory. single is true for the only source
+// of an instruction.
 func (w *walk) source(name, pattern string, parents, single bool) error {
 	real, err := w.src.stat(name)
 	if err != nil {
@@ -203,8 +204,8 @@ func (w *walk) source(name, pattern string, parents, single bool) error {
 	return w.directory(to, real, ".")
 }
 
-// preservedPath returns the part of a source's path that --parents preserves: everything after "/./", or all
-// of it.
+// preservedPath returns the part of a source's path that --parents preserves: everything after
+// "/./", or all of it.
 func preservedPath(name, pattern string) string {
 	if before, _, ok := strings.Cut(pattern, "/./"); ok {
 		return strings.TrimPrefix(strings.TrimPrefix(name, clean(before)), "/")

@@ -35,8 +35,8 @@ type stage struct {
 	args   map[string]string
 	ownCmd bool // this stage has its own CMD
 	made   time.Time
-	// location and fresh describe the current instruction: its place, for errors, and whether it must
-	// run even if the cache has its result.
+	// location and fresh describe the current instruction: its place, for errors, and whether it
+	// must run even if the cache has its result.
 	location string
 	fresh    bool
 
@@ -166,8 +166,8 @@ func (g *stage) history(text string, empty bool) {
 	g.image.History = append(g.image.History, v1.History{CreatedBy: text, Created: v1.Time{Time: g.at()}, EmptyLayer: empty, Comment: "crannog"})
 }
 
-// at returns the time of the image so far, which is the time of its last layer. Thus a build that is
-// completely cached produces the same image again.
+// at returns the time of the image so far, which is the time of its last layer. Thus a build that
+// is completely cached produces the same image again.
 func (g *stage) at() time.Time {
 	if !g.s.o.Epoch.IsZero() {
 		return g.s.o.Epoch

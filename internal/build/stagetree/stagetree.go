@@ -25,7 +25,8 @@ type Tree struct {
 	limits layer.Limits
 	// made are paths that no layer has, because they were created for sandboxes.
 	made map[string]bool
-	// owners are the owners and set-id bits that the layers name. The files on the host have neither.
+	// owners are the owners and set-id bits that the layers name. The files on the host have
+	// neither.
 	owners layer.Owners
 }
 

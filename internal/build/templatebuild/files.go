@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Limits of uploaded files: the bytes of one upload and of all uploads of one caller, how long unused
-// files are kept, and how long a link for an upload is valid.
+// Limits of uploaded files: the bytes of one upload and of all uploads of one caller, how long
+// unused files are kept, and how long a link for an upload is valid.
 const (
 	maxUpload    = 4 << 30
 	maxUploads   = 16 << 30
@@ -28,8 +28,8 @@ const (
 )
 
 // files stores the files of COPY steps: a tar for each hash. The client chooses the hash, which
-// cannot be checked against the tar. So each caller has a directory of its own: with a wrong hash, a
-// caller replaces only its own files.
+// cannot be checked against the tar. So each caller has a directory of its own: with a wrong hash,
+// a caller replaces only its own files.
 type files struct {
 	dir    string
 	limits uploadLimits
@@ -78,8 +78,8 @@ func (f *files) has(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Link reports whether the files of a hash were uploaded, and returns a token with which they may be
-// uploaded. The token alone authorizes the upload: clients send no key with it.
+// Link reports whether the files of a hash were uploaded, and returns a token with which they may
+// be uploaded. The token alone authorizes the upload: clients send no key with it.
 func (s *Service) Link(caller sandbox.Principal, template, hash string) (present bool, token string, err error) {
 	path, err := s.files.path(caller, hash)
 	if err != nil {
@@ -149,8 +149,8 @@ func (s *Service) Receive(token string, r io.Reader) error {
 	return f.complete(w, u.path)
 }
 
-// limitedWriter writes an upload, and reserves its bytes before it writes them. So concurrent uploads
-// share one limit.
+// limitedWriter writes an upload, and reserves its bytes before it writes them. So concurrent
+// uploads share one limit.
 type limitedWriter struct {
 	draft *os.File
 	files *files

@@ -14,8 +14,8 @@ import (
 
 var caller = sandbox.Principal{KeyID: "k1"}
 
-// limitedFiles returns a service with small limits, and a function that creates an upload link for a
-// digest of one repeated digit.
+// limitedFiles returns a service with small limits, and a function that creates an upload link for
+// a digest of one repeated digit.
 func limitedFiles(t *testing.T) (*Service, func(digit string) (token, path string)) {
 	t.Helper()
 	s := &Service{files: openFiles(t.TempDir(), uploadLimits{one: 100, all: 150})}

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// A killed server leaves the record of a running build, its files, its sandboxes and perhaps an image
-// without a template. The next server marks the build as failed and removes the rest.
+// A killed server leaves the record of a running build, its files, its sandboxes and perhaps an
+// image without a template. The next server marks the build as failed and removes the rest.
 func TestOpenRemovesBuildOfKilledServer(t *testing.T) {
 	host := imagetest.Registry(t)
 	dir := t.TempDir()

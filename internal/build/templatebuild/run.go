@@ -291,8 +291,8 @@ func (b *base) useTemplate(name string, t sandbox.Template) error {
 // idle is the program of a template that has a ready command and no program of its own.
 var idle = []string{"/bin/sh", "-c", "while :; do sleep 86400; done"}
 
-// program returns the program of the template's sandboxes. Without commands, it is the program of the
-// template that this one is built on.
+// program returns the program of the template's sandboxes. Without commands, it is the program of
+// the template that this one is built on.
 func (b *base) program(spec Spec) *sandbox.Start {
 	if spec.Start == "" && spec.Ready == "" {
 		return b.start

@@ -57,8 +57,9 @@ func (p *plan) add(number, title string, fresh bool, c instructions.Command) {
 	p.numbers = append(p.numbers, number)
 }
 
-// accountScript creates an account unless the image has it. The account "user" has the number that the
-// server's own sandboxes give it. With a second argument, sudo asks the account for no password.
+// accountScript creates an account unless the image has it. The account "user" has the number that
+// the server's own sandboxes give it. With a second argument, sudo asks the account for no
+// password.
 const accountScript = `set -e
 name=$1 have= number=NUMBER
 mkdir -p /etc /home

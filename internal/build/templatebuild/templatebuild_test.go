@@ -35,8 +35,8 @@ var (
 	bob   = sandbox.Principal{KeyID: "bob"}
 )
 
-// fakeSandboxes is a sandbox service without sandboxes. The command "fail" exits with 3, "wait" runs until it is
-// canceled, and all others print a line and change nothing.
+// fakeSandboxes is a sandbox service without sandboxes. The command "fail" exits with 3, "wait"
+// runs until it is canceled, and all others print a line and change nothing.
 type fakeSandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command

@@ -12,7 +12,7 @@ import (
 
 // The list of a sandbox that names too many files, or too long names, is rejected before it uses up
 // the server's memory.
-func TestTreesAreBounded(t *testing.T) {
+func TestReadTreeEnforcesLimits(t *testing.T) {
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)
 	for name, c := range map[string]struct {
 		path  string

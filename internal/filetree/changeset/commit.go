@@ -45,8 +45,8 @@ func (a *application) do(o *op) error {
 	}
 	// An undo must use this same directory, even if it was moved. Beyond maxKept, an undo finds the
 	// directory by name.
-	if a.kept < maxKept {
-		a.kept++
+	if a.openParents < maxKept {
+		a.openParents++
 		o.parent = parent
 	} else {
 		defer parent.Close()

@@ -170,8 +170,8 @@ func (t *Template) TagsOf(number int) (tags []string) {
 	return tags
 }
 
-// BuildOf returns the UUID of the build that made a version. For a version without a build, the UUID
-// is derived from the template and the number, so that it never changes.
+// BuildOf returns the UUID of the build that made a version. For a version without a build, the
+// UUID is derived from the template and the number, so that it never changes.
 func (t *Template) BuildOf(v Version) string {
 	if v.Build != "" {
 		return v.Build

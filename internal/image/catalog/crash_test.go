@@ -60,8 +60,8 @@ func TestKilledChild(t *testing.T) {
 	fmt.Println("not killed")
 }
 
-// P56: a process that is killed at any step leaves every version complete or absent, and no memory that
-// no version needs.
+// P56: a process that is killed at any step leaves every version complete or absent, and no memory
+// that no version needs.
 func TestCatalogSurvivesKill(t *testing.T) {
 	host := imagetest.Registry(t)
 	for step := 1; ; step++ {

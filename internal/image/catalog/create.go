@@ -17,8 +17,8 @@ import (
 type Request struct {
 	Template string // [namespace/]name[:tag]
 	Image    string // the image's name, or the beginning of its digest
-	// Tags also refer to the version. ID is the ID of a new template, from Reserve. Build is the UUID
-	// of the build that makes the version. Both may be "".
+	// Tags also refer to the version. ID is the ID of a new template, from Reserve. Build is the
+	// UUID of the build that makes the version. Both may be "".
 	Tags      []string
 	ID, Build string
 	Settings
@@ -45,8 +45,8 @@ func (r Request) naming() (naming, error) {
 	return naming{ref, r.Tags, r.ID}, nil
 }
 
-// Reserve checks that a caller may create a version of the template with a name and tags. It returns
-// the template's ID, which is a new one if there is no such template.
+// Reserve checks that a caller may create a version of the template with a name and tags. It
+// returns the template's ID, which is a new one if there is no such template.
 func (c *Catalog) Reserve(caller sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error) {
 	if err := caller.Check(); err != nil {
 		return "", ref, err

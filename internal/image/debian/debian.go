@@ -1,6 +1,6 @@
-// Package debian owns the first files of a Debian image: it chooses packages from a mirror, verifies
-// them by the archive's signature, and unpacks those that dpkg needs to install all of them inside a
-// sandbox. So images can be built where no registry is reachable.
+// Package debian owns the first files of a Debian image: it chooses packages from a mirror,
+// verifies them by the archive's signature, and unpacks those that dpkg needs to install all of
+// them inside a sandbox. So images can be built where no registry is reachable.
 package debian
 
 import (

@@ -33,8 +33,8 @@ type index struct {
 	provided map[string][]*pkg // packages that provide a name, in the order of the list
 }
 
-// parseIndex reads a list of packages. Its fields become names of files and words of shell commands,
-// so their characters are checked, although the archive has signed them.
+// parseIndex reads a list of packages. Its fields become names of files and words of shell
+// commands, so their characters are checked, although the archive has signed them.
 func parseIndex(r *bufio.Reader) (*index, error) {
 	reader, err := control.NewParagraphReader(r, nil)
 	if err != nil {

@@ -123,8 +123,8 @@ func (t *tree) entry(h tar.Header, content io.Reader) error {
 	return t.write(to, content)
 }
 
-// accounts are files that become the initial users and groups. The script of the package base-passwd
-// copies them only if there are no users yet, but a sandbox always has some.
+// accounts are files that become the initial users and groups. The script of the package
+// base-passwd copies them only if there are no users yet, but a sandbox always has some.
 var accounts = map[string]string{"usr/share/base-passwd/passwd.master": "etc/passwd", "usr/share/base-passwd/group.master": "etc/group"}
 
 // write writes one entry of the tar.
