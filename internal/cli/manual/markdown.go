@@ -8,7 +8,7 @@ import (
 )
 
 // Begin is the line of the page after which Markdown's output starts.
-const Begin = "<!-- Generated from the command table: go test ./internal/cli -run TestCommandReferenceIsCurrent -update -->"
+const Begin = "<!-- Generated from the command table: go test ./internal/cli -run TestCommandReference -update -->"
 
 // Markdown returns the reference of all commands: a table, one section for each topic of help
 // and one for each command.

@@ -198,7 +198,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 		return nil, err
 	}
 	a := &application{journal: j, host: host, dir: dir, step: o.step, noExchange: o.noExchange}
-	if j.left() {
+	if j.interrupted() {
 		if kept, err := a.recover(); err != nil || kept != "" {
 			a.close()
 			j.close()

@@ -17,12 +17,12 @@ func TestRecoverRestoresReturnedDirectory(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
-			host, _ := eventful(t, dir)
+			host, _ := newChangedTree(t, dir)
 			before := describeTree(t, host, true)
-			if _, killed := die(t, dir, "op 5", false); !killed {
+			if _, killed := applyAndKill(t, dir, "op 5", false); !killed {
 				t.Fatal("Apply was not killed")
 			}
-			if different(before, describeTree(t, host, false)) == "" {
+			if diffTrees(before, describeTree(t, host, false)) == "" {
 				t.Fatal("control: the killed Apply has changed nothing")
 			}
 			elsewhere := filepath.Join(dir, "elsewhere")
@@ -38,7 +38,7 @@ func TestRecoverRestoresReturnedDirectory(t *testing.T) {
 			if kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals")); err != nil || len(kept) > 0 {
 				t.Errorf("recover: %q, %v", kept, err)
 			}
-			if d := different(before, describeTree(t, host, true)); d != "" {
+			if d := diffTrees(before, describeTree(t, host, true)); d != "" {
 				t.Errorf("the directory was not restored:\n%s", d)
 			}
 			if left, err := filepath.Glob(filepath.Join(dir, "journals", "*")); err != nil || len(left) > 0 {
@@ -52,8 +52,8 @@ func TestRecoverRestoresReturnedDirectory(t *testing.T) {
 // not stop another Apply.
 func TestApplyWorksAfterStageWasRemoved(t *testing.T) {
 	dir := t.TempDir()
-	host, _ := eventful(t, dir)
-	if _, killed := die(t, dir, "op 5", false); !killed {
+	host, _ := newChangedTree(t, dir)
+	if _, killed := applyAndKill(t, dir, "op 5", false); !killed {
 		t.Fatal("Apply was not killed")
 	}
 	stages, err := filepath.Glob(filepath.Join(host, ".crannog-apply-*"))
@@ -61,7 +61,7 @@ func TestApplyWorksAfterStageWasRemoved(t *testing.T) {
 		t.Fatalf("Glob: got %q, error %v", stages, err)
 	}
 	remove(t, stages[0])
-	if _, killed := die(t, dir, "", false); killed {
+	if _, killed := applyAndKill(t, dir, "", false); killed {
 		t.Fatal("Apply was killed")
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "journals", "*")); err != nil || len(left) > 0 {
